@@ -1,0 +1,319 @@
+"""Every exception of the registry, and the exit code and hint that go with it.
+
+    RegistryError
+    ├── UsageError (ValueError)                 the call itself is wrong
+    │   ├── ReferenceSyntaxError                a reference, version or request that does not parse
+    │   ├── SplitSyntaxError                    a split expression that does not parse
+    │   └── SliceError                          a slice that parses and cannot be resolved
+    ├── NotFoundError (LookupError)             nothing of that name
+    │   ├── DatasetNotFoundError
+    │   ├── ConfigNotFoundError
+    │   ├── VersionNotFoundError
+    │   ├── AliasNotFoundError
+    │   ├── SplitNotFoundError
+    │   └── BuilderNotFoundError
+    ├── ConflictError                           somebody was there before
+    │   └── VersionExistsError                  that number is published with other content
+    ├── VerificationError (ValueError)          stored bytes are not what was promised
+    │   ├── CorruptRecordError                  framing or checksum of one record
+    │   ├── CorruptExampleError                 a record that is no example, or not of these features
+    │   └── ShardMismatchError                  size, count or sha256 of a shard
+    ├── PreparedFormatError (ValueError)        a folder or file that is no prepared dataset
+    ├── FeatureError (ValueError)               a value that does not fit its feature, or a bad schema
+    ├── BuildError                              a builder that cannot be run to its end
+    │   └── DuplicateKeyError
+    ├── StorageError (OSError)                  bytes could not be read or written
+    ├── CatalogError                            the SQL catalog
+    │   ├── NotACatalogError                    a database that holds something else
+    │   ├── SchemaBehindError                   run `registry db upgrade`
+    │   ├── SchemaAheadError                    written by a newer registry
+    │   └── CatalogUnavailableError             busy, locked, or not answering: try again
+    └── MissingExtraError (ImportError)         an optional dependency is not installed
+
+Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
+(span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the
+message alone; the command line prints the hint below it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+
+class RegistryError(Exception):
+    """Base of everything the registry raises on purpose.
+
+    Attributes:
+        code: stable, machine-readable name of the fault, the same for every instance of a class.
+        message: what is wrong, in one or more lines.
+        hint: what to do now, or None where there is nothing to suggest.
+        details: the fault's place and values, JSON-able.
+    """
+
+    code: ClassVar[str] = "registry_error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details: dict[str, Any] = dict(details or {})
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class UsageError(RegistryError, ValueError):
+    """The call itself is wrong: an option, a value or a combination that means nothing."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class ReferenceSyntaxError(UsageError):
+    """A dataset reference, a version or a version request that does not parse."""
+
+    code = "reference_syntax"
+
+
+class SplitSyntaxError(UsageError):
+    """A split expression that does not parse; the message draws a caret under the place.
+
+    ``details`` holds ``expression``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
+    """
+
+    code = "split_syntax"
+
+    def __init__(self, expected: str, *, expression: str, start: int, stop: int, hint: str | None = None) -> None:
+        super().__init__(
+            f"{expected}\n{point_at(expression, start, stop)}",
+            hint=hint or "Write a slice as name[from:to], e.g. train[:10%].",
+            details={"expression": expression, "start": start, "stop": stop, "expected": expected},
+        )
+
+
+class SliceError(UsageError):
+    """A slice that parses and cannot be resolved: out of range, reversed, too few records."""
+
+    code = "slice"
+
+
+class NotFoundError(RegistryError, LookupError):
+    """Nothing of that name; the hint offers the nearest names there are."""
+
+    code = "not_found"
+    exit_code = 3
+    noun: ClassVar[str] = "name"
+
+    @classmethod
+    def of(cls, name: str, known: Iterable[str], *, where: str = "", hint: str | None = None) -> NotFoundError:
+        """The error for ``name`` that is not among ``known``; ``where`` names the place that was searched."""
+        names = list(known)
+        message = f"no {cls.noun} {name!r}" + (f" in {where}" if where else "")
+        return cls(message, hint=hint or suggest(name, names), details={"name": name, "known": names[:100]})
+
+
+class DatasetNotFoundError(NotFoundError):
+    """No dataset of that name in the catalog."""
+
+    code = "dataset_not_found"
+    noun = "dataset"
+
+
+class ConfigNotFoundError(NotFoundError):
+    """The dataset has no config of that name, or needs one to be named."""
+
+    code = "config_not_found"
+    noun = "config"
+
+
+class VersionNotFoundError(NotFoundError):
+    """No published version answers the request."""
+
+    code = "version_not_found"
+    noun = "version"
+
+
+class AliasNotFoundError(NotFoundError):
+    """The dataset has no alias of that name."""
+
+    code = "alias_not_found"
+    noun = "alias"
+
+
+class SplitNotFoundError(NotFoundError):
+    """The dataset version has no split of that name."""
+
+    code = "split_not_found"
+    noun = "split"
+
+
+class BuilderNotFoundError(NotFoundError):
+    """No installed package offers a builder of that name."""
+
+    code = "builder_not_found"
+    noun = "builder"
+
+
+class ConflictError(RegistryError):
+    """Somebody was there before: what was asked for contradicts what is published."""
+
+    code = "conflict"
+    exit_code = 4
+
+
+class VersionExistsError(ConflictError):
+    """That version number is published, with other content. A number is never used twice."""
+
+    code = "version_exists"
+
+
+class VerificationError(RegistryError, ValueError):
+    """Stored bytes are not what the catalog promises."""
+
+    code = "verification_failed"
+    exit_code = 5
+
+
+class CorruptRecordError(VerificationError):
+    """Framing or checksum of one record is wrong: truncated, a flipped bit, a wrong length.
+
+    ``details`` holds ``path``, ``record`` (index in the file, from 0) and ``offset`` (of the record's first byte).
+    """
+
+    code = "corrupt_record"
+
+    def __init__(self, problem: str, *, path: str, record: int, offset: int) -> None:
+        super().__init__(
+            f"{path}: record {record} at byte {offset}: {problem}",
+            hint="The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard.",
+            details={"path": path, "record": record, "offset": offset, "problem": problem},
+        )
+
+
+class CorruptExampleError(VerificationError):
+    """A record that is no tf.train.Example, or one that does not hold the dataset's features."""
+
+    code = "corrupt_example"
+
+
+class ShardMismatchError(VerificationError):
+    """A shard whose size, number of records or sha256 is not the catalog's."""
+
+    code = "shard_mismatch"
+
+
+class PreparedFormatError(RegistryError, ValueError):
+    """A folder that is no prepared dataset, or one of its JSON files is malformed (``details['key']`` is the path)."""
+
+    code = "prepared_format"
+
+
+class FeatureError(RegistryError, ValueError):
+    """A value that does not fit its feature, or a feature schema that contradicts itself.
+
+    ``details['feature']`` is the feature's path, nested names joined by ``/``.
+    """
+
+    code = "feature"
+
+
+class BuildError(RegistryError):
+    """A builder that cannot be run to its end."""
+
+    code = "build"
+
+
+class DuplicateKeyError(BuildError):
+    """Two examples of a split have the same key, or keys that hash alike; the message names both."""
+
+    code = "duplicate_key"
+
+
+class StorageError(RegistryError, OSError):
+    """Bytes could not be read or written: permission, disk full, a path that leaves its folder."""
+
+    code = "storage"
+
+
+class CatalogError(RegistryError):
+    """The SQL catalog cannot do what was asked."""
+
+    code = "catalog"
+
+
+class NotACatalogError(CatalogError):
+    """The database holds something else than a registry catalog, or the file is no database."""
+
+    code = "not_a_catalog"
+
+
+class SchemaBehindError(CatalogError):
+    """The catalog was made by an older registry and has to be upgraded first."""
+
+    code = "schema_behind"
+    exit_code = 8
+
+
+class SchemaAheadError(CatalogError):
+    """The catalog was made by a newer registry than this one."""
+
+    code = "schema_ahead"
+    exit_code = 8
+
+
+class CatalogUnavailableError(CatalogError):
+    """The database is busy, locked or not answering; trying again may help."""
+
+    code = "catalog_unavailable"
+    exit_code = 75
+
+
+class MissingExtraError(RegistryError, ImportError):
+    """An optional dependency is not installed; the hint holds the line that installs it."""
+
+    code = "missing_extra"
+
+    def __init__(self, *, package: str, extra: str, needed_for: str) -> None:
+        super().__init__(
+            f"{needed_for} needs the package {package!r}, which is not installed",
+            hint=f"Install it with: pip install 'registry[{extra}]'",
+            details={"package": package, "extra": extra},
+        )
+
+
+def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:
+    """Two lines: ``text`` and a caret under ``text[start:stop]``, tildes over the rest of the span.
+
+    Long text is cut to a window around the place, and characters that would break the line are shown as spaces,
+    so that the answer stays two short lines whatever was typed.
+
+    >>> print(point_at("train[:1O%]", 8, 9))
+        train[:1O%]
+                ^
+    """
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    start = min(max(start, 0), len(shown))
+    stop = min(max(stop, start + 1), start + width)
+    begin = max(0, min(start - width // 2, len(shown) - width))
+    window = shown[begin : begin + width]
+    prefix, suffix = ("…" if begin else ""), ("…" if begin + width < len(shown) else "")
+    caret_column = indent + len(prefix) + start - begin
+    marks = "^" + "~" * max(0, min(stop, begin + width + 1) - start - 1)
+    return f"{' ' * indent}{prefix}{window}{suffix}\n{' ' * caret_column}{marks}"
+
+
+def suggest(name: str, known: Iterable[str]) -> str | None:
+    """The hint for an unknown ``name``: the nearest of ``known``, or the names there are.
+
+    >>> suggest("tran", ["train", "test"])
+    "Did you mean 'train'? There are: train, test."
+    """
+    names = list(known)
+    if not names:
+        return None
+    listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return (f"Did you mean {nearest[0]!r}? " if nearest else "") + f"There are: {listed}."

@@ -1,0 +1,41 @@
+"""The frozen values of the registry: references, versions, splits, dataset versions. No disk, clock or database.
+
+Every other folder speaks in these; they are validated once, when they are made, and print back to what parses.
+"""
+
+from registry.model.dataset_version import (
+    DatasetMetadata,
+    DatasetVersion,
+    SlicingRule,
+    VersionState,
+    VersionStatus,
+    content_digest,
+)
+from registry.model.experiment import Experiment
+from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate
+from registry.model.reference import Reference, check_alias, check_config, check_name
+from registry.model.split import Shard, ShardLengths, Split, check_split_name
+from registry.model.version import Version, VersionClause, VersionRequest
+
+__all__ = [
+    "DEFAULT_TEMPLATE",
+    "DatasetMetadata",
+    "DatasetVersion",
+    "Experiment",
+    "Reference",
+    "Shard",
+    "ShardLengths",
+    "ShardedFileTemplate",
+    "SlicingRule",
+    "Split",
+    "Version",
+    "VersionClause",
+    "VersionRequest",
+    "VersionState",
+    "VersionStatus",
+    "check_alias",
+    "check_config",
+    "check_name",
+    "check_split_name",
+    "content_digest",
+]

@@ -1,0 +1,169 @@
+"""What is published under one version number? The frozen value that every look-up answers with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from registry.errors import SplitNotFoundError, UsageError
+from registry.model.reference import Reference, check_config, check_name
+from registry.model.split import Shard, Split
+from registry.model.version import Version
+
+
+class VersionState(StrEnum):
+    """What the publisher says of a version; stored. Never deleted: a number is used once."""
+
+    SUPPORTED = "supported"
+    DEPRECATED = "deprecated"
+    YANKED = "yanked"
+    DROPPED = "dropped"
+
+
+class VersionStatus(StrEnum):
+    """How a version stands to the canonical one; derived from its state and number."""
+
+    CANONICAL = "canonical"
+    SUPPORTED = "supported"
+    EXPERIMENTAL = "experimental"
+    DEPRECATED = "deprecated"
+    YANKED = "yanked"
+    DROPPED = "dropped"
+
+
+class SlicingRule(StrEnum):
+    """How split expressions of a version are resolved; part of what was published (docs/splits.md)."""
+
+    DOCUMENTED = "documented"
+    TFDS_4 = "tfds-4"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetMetadata:
+    """What a person wants to know about a dataset: text that changes no record.
+
+    ``extra`` keeps fields of ``dataset_info.json`` that this software does not know, as they were.
+    """
+
+    description: str = ""
+    homepage: str = ""
+    citation: str = ""
+    license: str = ""
+    supervised_keys: tuple[str, ...] | None = None
+    config_description: str = ""
+    config_tags: tuple[str, ...] = ()
+    release_notes: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetVersion:
+    """One published version of one config of one dataset.
+
+    Attributes:
+        name, config, version: its place in the catalog; config None where the builder has no configs.
+        splits: in the order of publication, which is also the order of ``all``.
+        features_json: the schema as TFDS writes it, canonical text (sorted keys).
+        location: the version's folder, relative to the data directory, or an absolute path or URL.
+        content_digest: 64 hex digits over everything that decides which records a reader gets (see ``content_digest``).
+        canonical: the version an unversioned look-up gives at the moment of the look-up, or None.
+        version_to_prepare: the version of the builder code that can prepare it, where today's code cannot.
+        experiments: flags that this version overrides.
+    """
+
+    name: str
+    version: Version
+    splits: tuple[Split, ...]
+    features_json: str
+    location: str
+    content_digest: str
+    config: str | None = None
+    state: VersionState = VersionState.SUPPORTED
+    state_message: str = ""
+    canonical: Version | None = None
+    file_format: str = "tfrecord"
+    slicing: SlicingRule = SlicingRule.DOCUMENTED
+    disable_shuffling: bool = False
+    version_to_prepare: Version | None = None
+    experiments: Mapping[str, bool] = field(default_factory=dict)
+    metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
+    published_at: datetime | None = None
+    published_by: str = ""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.config is not None:
+            check_config(self.config)
+        names = [split.name for split in self.splits]
+        if len(set(names)) != len(names):
+            raise UsageError(f"{self.reference}: a split name is used twice: {names}")
+
+    @property
+    def reference(self) -> Reference:
+        """The reference that names exactly this version."""
+        return Reference.exactly(self.name, self.config, self.version)
+
+    @property
+    def status(self) -> VersionStatus:
+        """Canonical, experimental (above the canonical) or supported; or the state, where it is another one."""
+        if self.state is not VersionState.SUPPORTED:
+            return VersionStatus(self.state.value)
+        if self.canonical is None or self.version > self.canonical:
+            return VersionStatus.EXPERIMENTAL
+        return VersionStatus.CANONICAL if self.version == self.canonical else VersionStatus.SUPPORTED
+
+    def split(self, name: str) -> Split:
+        """The split of that name; SplitNotFoundError offers the nearest."""
+        for split in self.splits:
+            if split.name == name:
+                return split
+        raise SplitNotFoundError.of(name, (split.name for split in self.splits), where=str(self.reference))
+
+    @property
+    def layout(self) -> Mapping[str, Split]:
+        """The splits by name, in order: what the resolver needs."""
+        return MappingProxyType({split.name: split for split in self.splits})
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records of all splits."""
+        return sum(split.num_examples for split in self.splits)
+
+
+def content_digest(
+    *,
+    features_json: str,
+    file_format: str,
+    slicing: SlicingRule,
+    disable_shuffling: bool,
+    splits: tuple[Split, ...],
+    shards: Mapping[str, tuple[Shard, ...]],
+) -> str:
+    """sha256, 64 hex digits, over what decides which records a reader gets: schema, rule, and every shard's bytes.
+
+    ``shards`` holds the shards of each split, in order. Names, descriptions, folders and times stay out, so the same
+    content has the same digest wherever it is published.
+    """
+    text = json.dumps(
+        {
+            "algorithm": "registry.content/1",
+            "features": json.loads(features_json),
+            "file_format": file_format,
+            "slicing": slicing.value,
+            "disable_shuffling": disable_shuffling,
+            "splits": [
+                [split.name, [[shard.num_examples, shard.num_bytes, shard.sha256] for shard in shards[split.name]]]
+                for split in splits
+            ],
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+        ensure_ascii=True,
+    )
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

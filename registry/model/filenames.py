@@ -1,0 +1,96 @@
+"""What is the file of a shard called? TFDS's names, ``mnist-train.tfrecord-00003-of-00010``, both ways.
+
+Follows ShardedFileTemplate of TFDS 4.9: the template is the default one or holds the same variables in another order.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from registry.errors import UsageError
+
+DEFAULT_TEMPLATE: Final = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+_VARIABLES: Final = {
+    "DATASET": r"(?P<dataset>[a-zA-Z][a-zA-Z0-9_]*)",
+    "SPLIT": r"(?P<split>[a-zA-Z0-9_-]+)",
+    "FILEFORMAT": r"(?P<format>[a-zA-Z0-9_]+)",
+    "SHARD_INDEX": r"(?P<index>[0-9]{5,})",
+    "NUM_SHARDS": r"(?P<num_shards>[0-9]{5,})",
+    "SHARD_X_OF_Y": r"(?P<index>[0-9]{5,})-of-(?P<num_shards>[0-9]{5,})",
+}
+_VARIABLE = re.compile(r"\{([A-Z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedFileTemplate:
+    """How the shard files of a dataset version are named.
+
+    ``template`` may use DATASET, SPLIT, FILEFORMAT, and SHARD_X_OF_Y or SHARD_INDEX with NUM_SHARDS. Numbers are padded
+    with zeros to 5 digits, or to the digits of the number of shards where that is longer.
+
+    >>> files = ShardedFileTemplate(dataset="mnist")
+    >>> files.filename("train", 3, 10)
+    'mnist-train.tfrecord-00003-of-00010'
+    >>> files.parse("mnist-train.tfrecord-00003-of-00010")
+    ('train', 3, 10)
+
+    Raises:
+        UsageError: an unknown variable, no shard index, or a name that would leave its folder.
+    """
+
+    dataset: str
+    template: str = DEFAULT_TEMPLATE
+    file_format: str = "tfrecord"
+
+    def __post_init__(self) -> None:
+        names = _VARIABLE.findall(self.template)
+        rest = _VARIABLE.sub("", self.template)
+        if unknown := [name for name in names if name not in _VARIABLES]:
+            raise self._refuse(f"it uses the unknown variable {unknown[0]}")
+        if not {"SHARD_X_OF_Y", "SHARD_INDEX"} & set(names):
+            raise self._refuse("it does not use SHARD_X_OF_Y or SHARD_INDEX")
+        if len(set(names)) != len(names) or {"SHARD_X_OF_Y", "SHARD_INDEX"} <= set(names):
+            raise self._refuse("it uses a variable twice")
+        if re.search(r"[{}\\\0]", rest) or self.template.startswith("/") or ".." in self.template.split("/"):
+            raise self._refuse("it would leave the version's folder")
+
+    def filename(self, split: str, index: int, num_shards: int) -> str:
+        """Name of the file of shard ``index`` of ``num_shards`` of ``split``, relative to the version's folder."""
+        digits = max(5, len(str(num_shards)))
+        shard, total = f"{index:0{digits}d}", f"{num_shards:0{digits}d}"
+        return self.template.format(
+            DATASET=self.dataset,
+            SPLIT=split,
+            FILEFORMAT=self.file_format,
+            SHARD_INDEX=shard,
+            NUM_SHARDS=total,
+            SHARD_X_OF_Y=f"{shard}-of-{total}",
+        )
+
+    def parse(self, filename: str) -> tuple[str, int, int] | None:
+        """``(split, index, num_shards)`` of a shard file of this dataset and format, or None for any other name.
+
+        Split is ``""`` where the template has no SPLIT, the number of shards 0 where it has none.
+        """
+        pieces = _VARIABLE.split(self.template)
+        pattern = "".join(_VARIABLES[piece] if place % 2 else re.escape(piece) for place, piece in enumerate(pieces))
+        match = re.fullmatch(pattern, filename)
+        if match is None:
+            return None
+        found = match.groupdict()
+        if (
+            found.get("dataset", self.dataset) != self.dataset
+            or found.get("format", self.file_format) != self.file_format
+        ):
+            return None
+        return found.get("split", ""), int(found["index"]), int(found.get("num_shards") or 0)
+
+    def _refuse(self, why: str) -> UsageError:
+        return UsageError(
+            f"invalid shard file template {self.template[:120]!r}: {why}",
+            hint=f"The default is {DEFAULT_TEMPLATE}.",
+            details={"template": self.template[:120]},
+        )
