@@ -1,4 +1,4 @@
-"""Which behaviour may a version switch on or off? A named flag with a default, as the TFDS versioning document has it."""
+"""Which behaviour may a version switch on or off? A flag with a default, as the TFDS versioning document has it."""
 
 from __future__ import annotations
 

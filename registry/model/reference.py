@@ -20,8 +20,8 @@ _REFERENCE = re.compile(
 class Reference:
     """A dataset as a person names it.
 
-    ``request`` and ``alias`` exclude each other; with neither, the canonical version is meant. ``config`` None means the
-    default config.
+    ``request`` and ``alias`` exclude each other; with neither, the canonical version is meant. ``config`` None means
+    the default config.
 
     >>> reference = Reference.parse("mnist/plain:3.*")
     >>> reference.name, reference.config, str(reference.request)
@@ -104,7 +104,7 @@ def check_config(config: str) -> str:
 
 
 def check_alias(alias: str) -> str:
-    """``alias`` if it may name a version: a letter, then letters, digits and ``_ . -``; so it never reads as a request."""
+    """``alias`` if it may name a version: a letter, then letters, digits and ``_ . -``; so it is never a request."""
     if not _ALIAS.fullmatch(alias):
         raise ReferenceSyntaxError(
             f"invalid alias {alias[:80]!r}",

@@ -6,12 +6,12 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import overload
 
 from registry.errors import UsageError
-from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate
+from registry.model.filenames import ShardedFileTemplate
 
 _SPLIT_NAME = re.compile(r"(?=.*[a-zA-Z0-9])[a-zA-Z0-9_-]{1,200}")
 
@@ -84,7 +84,7 @@ class Split:
     name: str
     shard_lengths: ShardLengths
     num_bytes: int = 0
-    files: ShardedFileTemplate = ShardedFileTemplate(dataset="dataset", template=DEFAULT_TEMPLATE)
+    files: ShardedFileTemplate = field(default_factory=lambda: ShardedFileTemplate(dataset="dataset"))
 
     def __post_init__(self) -> None:
         check_split_name(self.name)
@@ -113,7 +113,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One stored file of a split. ``num_bytes`` is the file's size; ``sha256`` is 64 lower-case hex digits over its bytes."""
+    """One stored file of a split. ``num_bytes`` is the file's size, ``sha256`` 64 hex digits over its bytes."""
 
     index: int
     first_example: int

@@ -34,7 +34,7 @@ class Version:
     '3.0.1'
 
     Raises:
-        ReferenceSyntaxError: a part is negative, above ``MAX_PART``, or the text is not ``x.y.z`` without leading zeros.
+        ReferenceSyntaxError: a part is negative or above ``MAX_PART``, or the text is not ``x.y.z``.
     """
 
     major: int
