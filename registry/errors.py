@@ -23,6 +23,9 @@
     ├── BuildError                              a builder that cannot be run to its end
     │   └── DuplicateKeyError
     ├── StorageError (OSError)                  bytes could not be read or written
+    │   ├── AlreadyStoredError (FileExistsError)
+    │   │   └── FolderExistsError               the final name of a staged folder is taken
+    │   └── NotStoredError (FileNotFoundError)
     ├── CatalogError                            the SQL catalog
     │   ├── NotACatalogError                    a database that holds something else
     │   ├── SchemaBehindError                   run `registry db upgrade`
@@ -233,9 +236,30 @@ class DuplicateKeyError(BuildError):
 
 
 class StorageError(RegistryError, OSError):
-    """Bytes could not be read or written: permission, disk full, a path that leaves its folder."""
+    """Bytes could not be read or written: permission, disk full, a path that leaves its folder.
+
+    ``errno`` is the operating system's number where there is one; ``details`` holds ``path``, ``errno`` and ``doing``.
+    """
 
     code = "storage"
+
+
+class AlreadyStoredError(StorageError, FileExistsError):
+    """A file or folder of that name is stored already, and stored bytes are not replaced unasked."""
+
+    code = "already_stored"
+
+
+class FolderExistsError(AlreadyStoredError):
+    """The name that a staged folder was to have is taken: somebody else published there, or a run died after it did."""
+
+    code = "folder_exists"
+
+
+class NotStoredError(StorageError, FileNotFoundError):
+    """No file of that name is stored."""
+
+    code = "not_stored"
 
 
 class CatalogError(RegistryError):

@@ -10,9 +10,10 @@ from registry.model.dataset_version import (
     VersionState,
     VersionStatus,
     content_digest,
+    version_status,
 )
 from registry.model.experiment import Experiment
-from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate
+from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.reference import Reference, check_alias, check_config, check_name
 from registry.model.split import Shard, ShardLengths, Split, check_split_name
 from registry.model.version import Version, VersionClause, VersionRequest
@@ -38,4 +39,6 @@ __all__ = [
     "check_name",
     "check_split_name",
     "content_digest",
+    "version_folder",
+    "version_status",
 ]

@@ -112,11 +112,7 @@ class DatasetVersion:
     @property
     def status(self) -> VersionStatus:
         """Canonical, experimental (above the canonical) or supported; or the state, where it is another one."""
-        if self.state is not VersionState.SUPPORTED:
-            return VersionStatus(self.state.value)
-        if self.canonical is None or self.version > self.canonical:
-            return VersionStatus.EXPERIMENTAL
-        return VersionStatus.CANONICAL if self.version == self.canonical else VersionStatus.SUPPORTED
+        return version_status(self.version, self.state, self.canonical)
 
     def split(self, name: str) -> Split:
         """The split of that name; SplitNotFoundError offers the nearest."""
@@ -134,6 +130,19 @@ class DatasetVersion:
     def num_examples(self) -> int:
         """Number of records of all splits."""
         return sum(split.num_examples for split in self.splits)
+
+
+def version_status(version: Version, state: VersionState, canonical: Version | None) -> VersionStatus:
+    """How ``version`` stands to the ``canonical`` one: see ``VersionStatus``.
+
+    >>> version_status(Version(3, 1, 0), VersionState.SUPPORTED, Version(3, 0, 1)).value
+    'experimental'
+    """
+    if state is not VersionState.SUPPORTED:
+        return VersionStatus(state.value)
+    if canonical is None or version > canonical:
+        return VersionStatus.EXPERIMENTAL
+    return VersionStatus.CANONICAL if version == canonical else VersionStatus.SUPPORTED
 
 
 def content_digest(

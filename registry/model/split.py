@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -26,7 +26,7 @@ class ShardLengths(Sequence[int]):
     2
     """
 
-    __slots__ = ("_lengths", "_starts")
+    __slots__ = ("_filled", "_lengths", "_starts")
 
     def __init__(self, lengths: Iterable[int]) -> None:
         try:
@@ -34,8 +34,13 @@ class ShardLengths(Sequence[int]):
             self._starts = array("q", accumulate(self._lengths, initial=0))
         except (OverflowError, TypeError) as error:
             raise UsageError("shard lengths are whole numbers, fewer than 2**63 records in all") from error
-        if self._lengths and min(self._lengths) < 0:
+        shortest = min(self._lengths, default=1)
+        if shortest < 0:
             raise UsageError("a shard length is never negative")
+        # The shards that hold records, where some hold none; almost every split has no empty shard and needs no list.
+        self._filled = (
+            array("q", (index for index, length in enumerate(self._lengths) if length)) if shortest == 0 else None
+        )
 
     @property
     def num_examples(self) -> int:
@@ -49,6 +54,14 @@ class ShardLengths(Sequence[int]):
     def shard_of(self, position: int) -> int:
         """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none."""
         return bisect_right(self._starts, position) - 1
+
+    def num_filled(self, stop: int) -> int:
+        """Number of shards before shard ``stop`` that hold a record."""
+        return stop if self._filled is None else bisect_left(self._filled, stop)
+
+    def filled_shard(self, rank: int) -> int:
+        """Index of the shard that holds records and has ``rank`` such shards before it."""
+        return rank if self._filled is None else self._filled[rank]
 
     @overload
     def __getitem__(self, index: int) -> int: ...

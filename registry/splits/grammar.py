@@ -1,0 +1,252 @@
+"""What does the text of a split expression say? Text to slices, with a caret under whatever does not belong.
+
+The first step of ``text -> SplitSlice -> record ranges``. A recursive descent over compiled patterns that never goes
+back, so the time is linear in the text; every text ends in slices or in one SplitSyntaxError.
+
+The TFDS 4 slicing rule reads a slightly different language; ``_Dialect`` lists the differences.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from registry.errors import SplitSyntaxError, UsageError
+from registry.model import SlicingRule
+from registry.splits.slices import MAX_DIGITS, MAX_NAME_LENGTH, SplitSlice, Unit
+
+_NAME_HINT: Final = "A split name holds letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
+_COUNTED: Final = {"abs": "records", "%": "percent", "shard": "shards"}
+
+
+def parse_slices(text: str, *, slicing: SlicingRule = SlicingRule.DOCUMENTED) -> tuple[SplitSlice, ...]:
+    r"""The slices that ``text`` names, in order.
+
+    Grammar (spaces are allowed around ``+`` and nowhere else)::
+
+        expression := term ( space* "+" space* term )*
+        term       := name ( "[" selector "]" )?
+        name       := ( letter | digit | "_" | "-" )+             "all" is the union of every split
+        selector   := bound? ":" bound? | whole "shard"           the second form is one shard
+        bound      := whole | whole "shard" | percent "%"
+        whole      := "-"? digits
+        percent    := "-"? ( digits ( "." digits? )? | "." digits )
+        digits     := [0-9]+ ( "_" [0-9]+ )*
+
+    Every bound says its own unit, and both bounds of a slice have the same one: ``train[10:50%]`` and
+    ``train[1:3shard]`` are refused, because they read as a record and a percentage, or a record and a shard.
+
+    >>> [str(part) for part in parse_slices("train[1_000:] + test[-1shard] + all[:2.50%]")]
+    ['train[1000:]', 'test[-1shard:]', 'all[:2.5%]']
+
+    ``slicing`` TFDS_4 reads what TFDS 4 reads: letters and digits of any script, one unit for both bounds (that of the
+    first bound that has one), one newline at the end; and no slice without bounds (``train[:]``).
+
+    Raises:
+        SplitSyntaxError: the text is no expression; ``details`` holds the span and what was expected there.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"a split expression is a text or a ReadInstruction, not {type(text).__name__}")
+    return _Parser(text, _TFDS_4 if slicing is SlicingRule.TFDS_4 else _DOCUMENTED).expression()
+
+
+class _Dialect:
+    """What differs between the documented language and the one that TFDS 4 reads."""
+
+    def __init__(self, *, is_tfds: bool) -> None:
+        flags = re.NOFLAG if is_tfds else re.ASCII
+        self.is_tfds = is_tfds
+        self.name = re.compile(r"[\w-]+", flags)
+        self.space = re.compile(r"\s*", flags)
+        self.digits = re.compile(r"\d+(?:_\d+)*", flags)
+        self.unit = re.compile(r"%|shard")
+
+
+_DOCUMENTED: Final = _Dialect(is_tfds=False)
+_TFDS_4: Final = _Dialect(is_tfds=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A number as written: its value, its unit where it has one, and its place in the text."""
+
+    value: int | Fraction
+    has_point: bool
+    unit: Unit | None
+    start: int
+    stop: int
+
+
+class _Parser:
+    """One pass over one text; ``at`` is the place that is read next."""
+
+    def __init__(self, text: str, dialect: _Dialect) -> None:
+        self.text = text
+        self.dialect = dialect
+        self.at = 0
+        self.end = len(text) - 1 if dialect.is_tfds and text.endswith("\n") else len(text)
+
+    def expression(self) -> tuple[SplitSlice, ...]:
+        """``expression := term ( space* "+" space* term )*``."""
+        terms = [self.term()]
+        while self.at < self.end:
+            is_sliced = self.text[self.at - 1] == "]"
+            end_of_term, self.at = self.at, self._after_space()
+            if not self._take("+"):
+                self.at = end_of_term
+                wanted = "'+' or the end" if is_sliced else "'[', '+' or the end"
+                raise self._refuse(f"expected {wanted} of the expression here", hint=_NAME_HINT)
+            self.at = self._after_space()
+            terms.append(self.term())
+        return tuple(terms)
+
+    def term(self) -> SplitSlice:
+        """``term := name ( "[" selector "]" )?``."""
+        found = self.dialect.name.match(self.text, self.at, self.end)
+        if found is None:
+            raise self._refuse("expected a split name here", hint=_NAME_HINT)
+        if found.end() - found.start() > MAX_NAME_LENGTH:
+            raise self._refuse(
+                f"a split name has at most {MAX_NAME_LENGTH} characters", stop=found.end(), hint=_NAME_HINT
+            )
+        self.at = found.end()
+        if not self._take("["):
+            return SplitSlice(found[0])
+        selected = self.selector(found[0])
+        if not self._take("]"):
+            raise self._refuse("expected ']' here")
+        return selected
+
+    def selector(self, name: str) -> SplitSlice:
+        """``selector := bound? ":" bound? | whole "shard"``."""
+        opening = self.at
+        first = self.bound()
+        if not self._take(":"):
+            if first is None:
+                raise self._refuse("expected a number or ':' here")
+            if self._peek() == "]":
+                return self._single_shard(name, first)
+            raise self._refuse(f"expected {_wanted_after(first)}':' here")
+        second = self.bound()
+        if self._peek() == ":":
+            raise self._refuse("a slice has two bounds and no step")
+        if self._peek() != "]":
+            wanted = "a number or " if second is None else _wanted_after(second)
+            raise self._refuse(f"expected {wanted}']' here")
+        if first is None and second is None:
+            if self.dialect.is_tfds:
+                raise self._refuse("TFDS expects a number before or after ':'", start=opening, stop=self.at)
+            return SplitSlice(name)
+        unit = self._common_unit(first, second)
+        return SplitSlice(name, self._value(first, unit), self._value(second, unit), unit)
+
+    def bound(self) -> _Bound | None:
+        """``bound := whole | whole "shard" | percent "%"``; None where no number begins."""
+        start = self.at
+        is_negative = self._take("-")
+        whole = self._digits()
+        has_point = self._take(".")
+        fraction = self._digits() if has_point else ""
+        if not whole and not fraction:
+            if is_negative or has_point:
+                raise self._refuse("expected a digit here")
+            if self._peek() == "_":
+                raise self._refuse("an underscore stands between two digits")
+            return None
+        if self._peek() == "_":
+            raise self._refuse("an underscore stands between two digits")
+        if len(whole) + len(fraction) > MAX_DIGITS:
+            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start, stop=self.at)
+        number = int(whole + fraction) * (-1 if is_negative else 1)
+        unit = self._unit()
+        exact = Fraction(number, 10 ** len(fraction)) if fraction else number
+        return _Bound(exact, has_point, unit, start, self.at)
+
+    def _digits(self) -> str:
+        """``digits := [0-9]+ ( "_" [0-9]+ )*``, without the underscores; nothing where no digit is."""
+        found = self.dialect.digits.match(self.text, self.at, self.end)
+        if found is None:
+            return ""
+        self.at = found.end()
+        return found[0].replace("_", "")
+
+    def _unit(self) -> Unit | None:
+        found = self.dialect.unit.match(self.text, self.at, self.end)
+        if found is None:
+            return None
+        self.at = found.end()
+        return "%" if found[0] == "%" else "shard"
+
+    def _single_shard(self, name: str, only: _Bound) -> SplitSlice:
+        if only.unit != "shard":
+            raise self._refuse(
+                "one number alone selects a shard, e.g. 3shard; records and percent need ':'",
+                start=only.start,
+                stop=only.stop,
+            )
+        if only.has_point:
+            raise self._fraction(only)
+        shard = int(only.value)
+        # The last shard ends where the split ends: -1 + 1 would be its beginning.
+        return SplitSlice(name, shard, None if shard == -1 else shard + 1, "shard")
+
+    def _common_unit(self, first: _Bound | None, second: _Bound | None) -> Unit:
+        units = [bound.unit for bound in (first, second) if bound is not None]
+        if self.dialect.is_tfds:
+            return next((unit for unit in units if unit), "abs")
+        if first is not None and second is not None and first.unit != second.unit:
+            raise self._refuse(
+                f"mixed units: this bound counts {_COUNTED[second.unit or 'abs']}, "
+                f"the first one {_COUNTED[first.unit or 'abs']}",
+                start=second.start,
+                stop=second.stop,
+                hint="Give both bounds the same unit, e.g. train[10%:50%] or train[1shard:3shard].",
+            )
+        return units[0] or "abs"
+
+    def _value(self, bound: _Bound | None, unit: Unit) -> int | Fraction | None:
+        if bound is None:
+            return None
+        if unit != "%" and bound.has_point:
+            raise self._fraction(bound)
+        if unit == "%" and not -100 <= bound.value <= 100:
+            raise self._refuse(
+                "a percentage lies between -100% and 100%",
+                start=bound.start,
+                stop=bound.stop,
+                hint="Write records without '%', e.g. train[:500].",
+            )
+        return bound.value
+
+    def _fraction(self, bound: _Bound) -> SplitSyntaxError:
+        return self._refuse("only a percentage has a fraction", start=bound.start, stop=bound.stop)
+
+    def _after_space(self) -> int:
+        found = self.dialect.space.match(self.text, self.at, self.end)
+        return self.at if found is None else found.end()
+
+    def _peek(self) -> str:
+        return self.text[self.at] if self.at < self.end else ""
+
+    def _take(self, character: str) -> bool:
+        if self._peek() != character:
+            return False
+        self.at += 1
+        return True
+
+    def _refuse(
+        self, expected: str, *, start: int | None = None, stop: int | None = None, hint: str | None = None
+    ) -> SplitSyntaxError:
+        start = self.at if start is None else start
+        return SplitSyntaxError(
+            expected, expression=self.text, start=start, stop=start + 1 if stop is None else stop, hint=hint
+        )
+
+
+def _wanted_after(bound: _Bound) -> str:
+    """What else could have followed a bound: more of the number, or its unit."""
+    if bound.unit is not None:
+        return ""
+    return "a digit, '%' or " if bound.has_point else "a digit, '%', 'shard' or "

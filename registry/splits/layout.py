@@ -1,0 +1,131 @@
+"""Where do the records of a split lie? The resolver's view of splits: shard lengths and file names, one or many.
+
+A layout maps split names to ``model.Split`` or to plain shard lengths; ``all`` is one extent over several splits.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, Protocol, TypeAlias
+
+from registry.errors import SliceError, SplitNotFoundError, UsageError
+from registry.model import ShardedFileTemplate, ShardLengths, Split
+from registry.splits.slices import ALL
+
+_BARE_FILES: Final = ShardedFileTemplate(dataset="", template="{SPLIT}-{SHARD_X_OF_Y}")
+
+Layout: TypeAlias = Mapping[str, Split | Sequence[int]]
+"""Splits by name, in the order of ``all``: published splits, or the number of records in each shard."""
+
+
+class ShardedSplit(Protocol):
+    """What the resolver needs to know of a split; ``model.Split`` is one."""
+
+    @property
+    def name(self) -> str:
+        """The split's name."""
+
+    @property
+    def shard_lengths(self) -> ShardLengths:
+        """Number of records in each shard."""
+
+    @property
+    def files(self) -> ShardedFileTemplate:
+        """What its files are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class BareSplit:
+    """A split known by its shard lengths alone; its files are called ``train-00000-of-00002``.
+
+    Unlike those of a published split, its name may hold the letters of any script, as TFDS's may.
+    """
+
+    name: str
+    shard_lengths: ShardLengths
+    files: ShardedFileTemplate = _BARE_FILES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRange:
+    """Records ``start``..``stop`` (stop excluded) of one split, counted from 0 over its shards.
+
+    Raises:
+        SliceError: not 0 <= start <= stop.
+    """
+
+    split: str
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.stop:
+            raise SliceError(f"{self.split}: {self.start}..{self.stop} is no range of records")
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records."""
+        return self.stop - self.start
+
+
+class Extent:
+    """What a slice is cut from: the records and shards of one split, or of all splits one after the other."""
+
+    __slots__ = ("_first_examples", "_first_shards", "name", "num_examples", "num_shards", "splits")
+
+    def __init__(self, name: str, splits: Sequence[ShardedSplit]) -> None:
+        self.name = name
+        self.splits = splits
+        self._first_shards = list(accumulate((len(split.shard_lengths) for split in splits), initial=0))
+        self._first_examples = list(accumulate((split.shard_lengths.num_examples for split in splits), initial=0))
+        self.num_shards = self._first_shards[-1]
+        self.num_examples = self._first_examples[-1]
+
+    def shard_start(self, index: int) -> int:
+        """Position of the first record of shard ``index`` (0..num_shards; the last one is ``num_examples``)."""
+        if index == self.num_shards:
+            return self.num_examples
+        place = bisect_right(self._first_shards, index) - 1
+        return self._first_examples[place] + self.splits[place].shard_lengths.start(index - self._first_shards[place])
+
+    def shard_of(self, position: int) -> int:
+        """Index of the shard that holds record ``position`` (0 <= position < num_examples)."""
+        place = bisect_right(self._first_examples, position) - 1
+        shard = self.splits[place].shard_lengths.shard_of(position - self._first_examples[place])
+        return self._first_shards[place] + shard
+
+    def cut(self, start: int, stop: int) -> Iterator[tuple[RecordRange, ShardedSplit]]:
+        """Records ``start``..``stop`` as ranges of the splits that hold them: one, maybe empty, of a single split."""
+        if len(self.splits) == 1:
+            yield RecordRange(split=self.splits[0].name, start=start, stop=stop), self.splits[0]
+            return
+        for split, first, end in zip(self.splits, self._first_examples, self._first_examples[1:], strict=False):
+            if (begin := max(start, first)) < (last := min(stop, end)):
+                yield RecordRange(split=split.name, start=begin - first, stop=last - first), split
+
+
+def find_extent(name: str, layout: Layout) -> Extent:
+    """What ``name`` stands for in ``layout``: a split, or with ``all`` every split in order.
+
+    Raises:
+        SplitNotFoundError: no split of that name; the hint offers the nearest. Also ``all`` where there are no splits.
+        UsageError: a value of the layout is no split of that name.
+    """
+    if name == ALL and layout:
+        return Extent(name, [_sharded_split(each, layout[each]) for each in layout])
+    if name not in layout:
+        raise SplitNotFoundError.of(name, layout)
+    return Extent(name, [_sharded_split(name, layout[name])])
+
+
+def _sharded_split(name: str, value: Split | Sequence[int]) -> ShardedSplit:
+    if name == ALL:
+        raise UsageError("no split is called 'all': that name stands for the union of all splits")
+    if isinstance(value, Split):
+        if value.name != name:
+            raise UsageError(f"the layout calls the split {value.name!r} {name!r}")
+        return value
+    return BareSplit(name, value if isinstance(value, ShardLengths) else ShardLengths(value))

@@ -1,0 +1,180 @@
+"""What does one term of a split expression ask for? A split's name and at most two bounds, all of one unit.
+
+The middle of ``text -> SplitSlice -> record ranges``: the grammar makes these, the slicing rules resolve them.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Rational
+from typing import Any, Final, Literal, SupportsIndex, TypeAlias, cast
+
+from registry.errors import SliceError, UsageError
+
+Unit: TypeAlias = Literal["abs", "%", "shard"]
+Rounding: TypeAlias = Literal["closest", "pct1_dropremainder"]
+BoundLike: TypeAlias = SupportsIndex | float | Decimal | Fraction
+"""What a caller may give as a bound; floats, decimals and fractions as percentages."""
+
+ALL: Final = "all"
+"""The name that stands for every split of a version, in order."""
+
+MAX_DIGITS: Final = 400
+"""The most digits a bound is written with; enough for every float. Keeps hostile numbers from costing time."""
+
+MAX_NAME_LENGTH: Final = 200
+
+_UNITS: Final = ("abs", "%", "shard")
+_ROUNDINGS: Final = ("closest", "pct1_dropremainder")
+_SUFFIX: Final = {"abs": "", "%": "%", "shard": "shard"}
+_NAME = re.compile(r"[\w-]+")  # letters beyond ASCII too: TFDS has such splits, and its slicing rule parses them
+_LARGEST: Final = 10**MAX_DIGITS
+
+
+@dataclass(frozen=True, slots=True)
+class SplitSlice:
+    """``split_name[from_:to]``: records, percent or shards of one split, or of all splits together (``all``).
+
+    Bounds are exact: whole numbers, or for percent a ``Fraction`` with a finite decimal text; None is an open end;
+    negative ones count from the end. Without bounds it is the whole split, and unit and rounding fall back to their
+    defaults, as does the rounding of a unit that does not round: equal slices are equal values.
+
+    >>> SplitSlice("train", None, 12.5, "%").to
+    Fraction(25, 2)
+    >>> str(SplitSlice("train", None, 12.5, "%"))
+    'train[:12.5%]'
+
+    Raises:
+        SliceError: a percentage beyond -100..100, or a bound that its unit cannot have.
+        UsageError: an unknown unit or rounding, or a name that no split has.
+    """
+
+    split_name: str
+    from_: int | Fraction | None = None
+    to: int | Fraction | None = None
+    unit: Unit = "abs"
+    rounding: Rounding = "closest"
+
+    def __post_init__(self) -> None:
+        _check_name(self.split_name)
+        if self.unit not in _UNITS:
+            raise UsageError(f"unknown unit {self.unit!r}", hint="A unit is 'abs', '%' or 'shard'.")
+        check_rounding(self.rounding)
+        for name in ("from_", "to"):
+            if (bound := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _exact_bound(bound, self.unit))
+        if self.is_whole:
+            object.__setattr__(self, "unit", "abs")
+        if self.unit != "%":
+            object.__setattr__(self, "rounding", "closest")
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there are no bounds: the whole split."""
+        return self.from_ is None and self.to is None
+
+    def __str__(self) -> str:
+        if self.is_whole:
+            return self.split_name
+        return f"{self.split_name}[{print_bound(self.from_, self.unit)}:{print_bound(self.to, self.unit)}]"
+
+
+def print_bound(bound: int | Fraction | None, unit: Unit) -> str:
+    """The exact text of a bound, nothing for an open end.
+
+    >>> print_bound(Fraction(-1, 8), "%"), print_bound(3, "shard"), print_bound(None, "abs")
+    ('-0.125%', '3shard', '')
+    """
+    if bound is None:
+        return ""
+    return (str(bound) if isinstance(bound, int) else _decimal_text(bound)) + _SUFFIX[unit]
+
+
+def check_rounding(rounding: str) -> Rounding:
+    """``rounding`` if it is the name of one; UsageError otherwise."""
+    if rounding not in _ROUNDINGS:
+        raise UsageError(
+            f"unknown rounding {rounding!r}", hint="A rounding is 'closest' (the default) or 'pct1_dropremainder'."
+        )
+    return cast("Rounding", rounding)
+
+
+def _check_name(name: object) -> None:
+    """UsageError where ``name`` could not stand in an expression."""
+    if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"invalid split name {str(name)[:80]!r}",
+            hint="A split name holds letters, digits, '_' and '-'; ReadInstruction.from_spec() takes an expression.",
+            details={"split": str(name)[:80]},
+        )
+
+
+def _exact_bound(bound: Any, unit: Unit) -> int | Fraction:
+    if isinstance(bound, bool):
+        raise SliceError(f"a bound is a number, not {bound}")
+    if unit == "%":
+        percent = _exact_percent(bound)
+        if not -100 <= percent <= 100:
+            raise SliceError(
+                "a percentage lies between -100% and 100%",
+                hint="Write records without '%', e.g. train[:500].",
+            )
+        return percent
+    if unit == "abs" and isinstance(bound, float) and bound.is_integer():
+        bound = int(bound)  # 1e6 is how many people write a million records
+    try:
+        position = operator.index(bound)
+    except TypeError as error:
+        counted = "records" if unit == "abs" else "shards"
+        raise SliceError(
+            f"a bound in {counted} is a whole number, not a {type(bound).__name__}",
+            hint="Percentages may have fractions: unit='%'.",
+        ) from error
+    if abs(position) >= _LARGEST:
+        raise SliceError(f"a bound has at most {MAX_DIGITS} digits")
+    return position
+
+
+def _exact_percent(bound: Any) -> int | Fraction:
+    """The percentage as a number that is exactly what its decimal text says; whole ones as int."""
+    if isinstance(bound, Decimal) and bound.is_finite() and abs(bound.adjusted()) > MAX_DIGITS:
+        raise _no_decimal_text()  # before its exponent makes a huge number
+    try:
+        if isinstance(bound, Fraction):
+            percent = bound
+        elif isinstance(bound, float):
+            # 33.3 is thirty-three point three, not the binary fraction nearest to it.
+            percent = Fraction(float.__repr__(bound))
+        elif isinstance(bound, Decimal):
+            percent = Fraction(bound)
+        elif isinstance(bound, Rational):
+            percent = Fraction(int(bound.numerator), int(bound.denominator))
+        else:
+            percent = Fraction(operator.index(bound))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SliceError("a percentage is a finite int, float, Decimal or Fraction") from error
+    if percent.denominator == 1:
+        return percent.numerator
+    if percent.denominator >= _LARGEST or _LARGEST % percent.denominator:
+        raise _no_decimal_text()
+    return percent
+
+
+def _no_decimal_text() -> SliceError:
+    return SliceError(
+        f"a percentage has a decimal text of at most {MAX_DIGITS} digits, and this one has none",
+        hint="Give the digits you want, e.g. Decimal('33.333').",
+    )
+
+
+def _decimal_text(value: Fraction) -> str:
+    digits = 0
+    while 10**digits % value.denominator:
+        digits += 1
+    scaled = abs(value.numerator) * 10**digits // value.denominator
+    whole, fraction = divmod(scaled, 10**digits)
+    return f"{'-' if value < 0 else ''}{whole}.{fraction:0{digits}d}"

@@ -1,0 +1,110 @@
+"""Which records does a slice name, as TFDS 4 resolves it? The slicing rule ``tfds-4``, for datasets made by TFDS.
+
+One of the functions behind the seam ``SplitSlice, Extent -> (start, stop)``; ``documented`` is the other. Follows what
+TFDS 4.9.10 does, its floats and open ends and wrapping shards included, wherever the result can be read. Where TFDS
+makes an instruction that reads something else than the slice (a negative take, a fraction of a record), there is an
+error instead.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from registry.splits.documented import slice_error
+from registry.splits.layout import Extent
+from registry.splits.slices import ALL, SplitSlice
+
+
+def tfds4_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
+    """``(start, stop)`` of the records that TFDS 4.9.10 reads for ``part``, 0 <= start <= stop <= num_examples.
+
+    Raises:
+        SliceError: TFDS refuses the slice too (out of range, ``all[...]``, fewer than 100 records under
+            ``pct1_dropremainder``), or makes a negative take or a fraction of a record of it.
+    """
+    if part.is_whole:
+        return 0, extent.num_examples
+    if part.split_name == ALL:
+        raise slice_error(
+            f"{part}: TFDS has no slices of 'all'",
+            part,
+            extent,
+            hint="Resolve it under the slicing rule 'documented', or slice every split by its name.",
+        )
+    first, last = _requested(part, extent)
+    num_examples = extent.num_examples
+    if max(abs(first), abs(last)) > num_examples:
+        raise slice_error(
+            f"{part} is out of range: TFDS makes records {first}..{last} of it, "
+            f"and split {extent.name!r} has {num_examples} records",
+            part,
+            extent,
+            hint="Leave a bound out to read to the end.",
+        )
+    start = num_examples + first if first < 0 else first
+    stop = num_examples + last if last < 0 else last
+    return _readable(part, start, stop, extent)
+
+
+def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
+    """Both bounds in records, negative ones still counted from the end: ints, but for some floats of pct1."""
+    if part.unit == "shard":
+        return _first_of_shards(part.from_, extent), _end_of_shards(part.to, extent)
+    if part.unit == "abs":
+        return int(part.from_ or 0), extent.num_examples if part.to is None else int(part.to)
+    if part.rounding == "pct1_dropremainder" and extent.num_examples < 100:
+        raise slice_error(
+            f"{part}: pct1_dropremainder cannot divide split {extent.name!r} with {extent.num_examples} records "
+            "into 100 parts, it would be empty",
+            part,
+            extent,
+            hint="Use the rounding 'closest' for a split of fewer than 100 records.",
+        )
+    last: float = extent.num_examples if part.to is None else _rounded(part.to, part, extent)
+    return _rounded(part.from_ or 0, part, extent), last
+
+
+def _rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float:
+    """The percentage in records, by the same operations on floats in the same order as TFDS: halves to even."""
+    number = percent if isinstance(percent, int) else float(percent)
+    if part.rounding == "pct1_dropremainder":
+        return number * math.trunc(extent.num_examples / 100.0)
+    return round(number * extent.num_examples / 100.0)
+
+
+def _first_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
+    """Where a slice begins that begins with ``shard``; beyond either end, Python's slices clamp."""
+    index = int(shard or 0)
+    return extent.shard_start(max(0, extent.num_shards + index) if index < 0 else min(index, extent.num_shards))
+
+
+def _end_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
+    """Where a slice ends that ends before ``shard``; 0 is the end, and what is still negative wraps once more."""
+    index = extent.num_shards if shard is None else int(shard)
+    return _first_of_shards(index if index > 0 else extent.num_shards + index, extent)
+
+
+def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tuple[int, int]:
+    """The range as whole records, where TFDS makes a readable instruction of it, or none at all."""
+    if start >= stop:
+        # TFDS never compares the bounds: a shard that holds both gets a negative take, and otherwise no shard is read.
+        if stop < start < extent.num_examples and stop > 0:
+            last_shard, first_shard = extent.shard_of(math.ceil(stop) - 1), extent.shard_of(math.floor(start))
+            if last_shard == first_shard:
+                made = "reads the rest of the shard for" if start == stop + 1 else "makes a negative take of"
+                raise slice_error(
+                    f"{part} is reversed: TFDS {made} records {start}..{stop} in shard {first_shard}",
+                    part,
+                    extent,
+                    hint="The first bound is the smaller one.",
+                )
+        return 0, 0
+    if start != int(start) or stop != int(stop):
+        raise slice_error(
+            f"{part}: TFDS makes the fractions of records {start}..{stop} of it",
+            part,
+            extent,
+            hint="Use whole percent with pct1_dropremainder, or the rounding 'closest'.",
+        )
+    return int(start), int(stop)

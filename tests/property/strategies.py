@@ -1,0 +1,68 @@
+"""Hypothesis strategies that several property tests share. Append only: others build on what is here."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+from hypothesis import strategies as st
+
+from registry.model import ShardLengths, Version
+from registry.splits import ReadInstruction
+
+NAME_CHARACTERS = "abcXYZ019_-"
+
+
+def split_names() -> st.SearchStrategy[str]:
+    """Names that a published split may have."""
+    return st.text(NAME_CHARACTERS, min_size=1, max_size=12).filter(
+        lambda name: name != "all" and any(character.isalnum() for character in name)
+    )
+
+
+def shard_lengths(*, max_shards: int = 12, max_length: int = 60) -> st.SearchStrategy[ShardLengths]:
+    """Shard lengths with many empty shards among them, maybe no shard at all."""
+    length = st.one_of(st.just(0), st.integers(0, max_length))
+    return st.lists(length, max_size=max_shards).map(ShardLengths)
+
+
+def large_shard_lengths() -> st.SearchStrategy[ShardLengths]:
+    """Shard lengths of up to 10**12 records in all."""
+    return shard_lengths(max_shards=8, max_length=10**11)
+
+
+def layouts(*, max_splits: int = 3) -> st.SearchStrategy[dict[str, ShardLengths]]:
+    """At least one split, by name, with its shard lengths."""
+    return st.dictionaries(split_names(), shard_lengths(), min_size=1, max_size=max_splits)
+
+
+def percents(*, low: int = -100, high: int = 100) -> st.SearchStrategy[int | Fraction]:
+    """Percentages with up to six decimals, exact."""
+    return st.one_of(
+        st.integers(low, high),
+        st.integers(low * 10**6, high * 10**6).map(lambda millionths: Fraction(millionths, 10**6)),
+    )
+
+
+def read_instructions(names: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[ReadInstruction]:
+    """Sums of one to three slices of any unit, as the constructor takes them; most of them fit no particular layout."""
+    name = st.one_of(st.just("all"), names or split_names())
+
+    def optional(bounds: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+        return st.one_of(st.none(), bounds)
+
+    whole = optional(st.integers(-(10**20), 10**20))
+    percent = optional(
+        st.one_of(percents(), st.floats(-100, 100, allow_nan=False), st.decimals(-100, 100, places=5).map(Decimal))
+    )
+    one = st.one_of(
+        st.builds(ReadInstruction, name, whole, whole, st.sampled_from(["abs", "shard"])),
+        st.builds(ReadInstruction, name, percent, percent, st.just("%")),
+    )
+    return st.lists(one, min_size=1, max_size=3).map(lambda parts: sum(parts[1:], parts[0]))
+
+
+def versions() -> st.SearchStrategy[Version]:
+    """Version numbers, most of them with small parts, so that requests match some."""
+    part = st.one_of(st.integers(0, 3), st.integers(0, 2**31 - 1))
+    return st.builds(Version, part, part, part)

@@ -1,0 +1,85 @@
+"""Laws of split expressions as text: printing and parsing are inverse, and every text ends in a value or one error."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import read_instructions
+
+from registry.errors import SplitSyntaxError
+from registry.model import SlicingRule
+from registry.splits import ReadInstruction
+
+ANY_RULE = st.sampled_from(list(SlicingRule))
+
+PIECES = st.sampled_from(
+    [
+        "train",
+        "all",
+        "é",
+        "[",
+        "]",
+        ":",
+        "+",
+        " ",
+        "-",
+        "_",
+        ".",
+        "%",
+        "shard",
+        "sh",
+        "1",
+        "10",
+        "100",
+        "1_0",
+        "٣",
+        "\n",
+    ]
+)
+
+
+@given(read_instructions())
+def test_what_is_printed_parses_back(instruction: ReadInstruction) -> None:
+    parsed = ReadInstruction.from_spec(str(instruction))
+    assert parsed == instruction
+    assert hash(parsed) == hash(instruction)
+    assert str(parsed) == str(instruction)
+
+
+@given(read_instructions())
+def test_both_rules_read_what_is_printed_alike(instruction: ReadInstruction) -> None:
+    assert ReadInstruction.from_spec(str(instruction), slicing=SlicingRule.TFDS_4) == instruction
+
+
+@given(read_instructions(), read_instructions(), read_instructions())
+def test_sums_are_associative_and_print_as_unions(a: ReadInstruction, b: ReadInstruction, c: ReadInstruction) -> None:
+    assert (a + b) + c == a + (b + c)
+    assert ReadInstruction.from_spec(f"{a} + {b}") == a + str(b) == str(a) + b
+
+
+@given(st.one_of(st.text(), st.lists(PIECES, max_size=12).map("".join)), ANY_RULE)
+def test_any_text_ends_in_a_value_or_a_syntax_error(text: str, slicing: SlicingRule) -> None:
+    try:
+        instruction = ReadInstruction.from_spec(text, slicing=slicing)
+    except SplitSyntaxError as error:
+        start, stop = error.details["start"], error.details["stop"]
+        is_placed = 0 <= start <= len(text) and start < stop <= len(text) + 1
+    else:
+        is_placed = True
+        assert ReadInstruction.from_spec(str(instruction), slicing=slicing) == instruction
+    assert is_placed
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "1", "+", "[", "]", " ", "_", "٣", "train+", "train[:10%]+", "train[:1_0]]", "train ", "[-", "a[:1_"]
+)
+@pytest.mark.parametrize("beginning", ["", "train", "train[", "train[:"])
+def test_a_megabyte_ends_in_a_value_or_a_syntax_error(beginning: str, piece: str) -> None:
+    with pytest.raises(SplitSyntaxError) as caught:
+        ReadInstruction.from_spec(beginning + piece * (2**20 // len(piece)) + "!")
+    assert len(str(caught.value)) < 400
+
+
+def test_a_megabyte_of_terms_is_read() -> None:
+    assert len(ReadInstruction.from_spec("+".join(["train[:10%]"] * 90_000)).slices) == 90_000

@@ -1,0 +1,169 @@
+"""What each split expression means, and the whole message for every kind of malformed one."""
+
+from __future__ import annotations
+
+import pytest
+
+from registry.errors import SplitSyntaxError, UsageError
+from registry.model import SlicingRule
+from registry.splits import ReadInstruction
+
+SLICE_HINT = "Write a slice as name[from:to], e.g. train[:10%]."
+NAME_HINT = "A split name holds letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
+PERCENT_HINT = "Write records without '%', e.g. train[:500]."
+UNIT_HINT = "Give both bounds the same unit, e.g. train[10%:50%] or train[1shard:3shard]."
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("train", "train"),
+        ("all", "all"),
+        ("train-2_b", "train-2_b"),
+        ("007", "007"),
+        ("train[:]", "train"),
+        ("train[1_000:2_0_0]", "train[1000:200]"),
+        ("train[007:]", "train[7:]"),
+        ("train[-0:]", "train[0:]"),
+        ("train[:-5]", "train[:-5]"),
+        ("train[:10%]", "train[:10%]"),
+        ("train[.5%:1.%]", "train[0.5%:1%]"),
+        ("train[33.330%:-0.125%]", "train[33.33%:-0.125%]"),
+        ("train[1shard:-1shard]", "train[1shard:-1shard]"),
+        ("train[3shard]", "train[3shard:4shard]"),
+        ("train[-1shard]", "train[-1shard:]"),
+        ("train[-2shard]", "train[-2shard:-1shard]"),
+        ("all[:75%]", "all[:75%]"),
+        ("train + test\t+\nvalidation[:1]", "train+test+validation[:1]"),
+        ("all+train", "all+train"),
+    ],
+)
+def test_an_expression_is_read_and_printed(text: str, printed: str) -> None:
+    assert str(ReadInstruction.from_spec(text)) == printed
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "marks", "hint"),
+    [
+        ("", "expected a split name here", "^", NAME_HINT),
+        ("+", "expected a split name here", "^", NAME_HINT),
+        (" train", "expected a split name here", "^", NAME_HINT),
+        ("train+", "expected a split name here", "      ^", NAME_HINT),
+        ("train++test", "expected a split name here", "      ^", NAME_HINT),
+        ("été", "expected a split name here", "^", NAME_HINT),
+        ("train ", "expected '[', '+' or the end of the expression here", "     ^", NAME_HINT),
+        ("train test", "expected '[', '+' or the end of the expression here", "     ^", NAME_HINT),
+        ("tr@in", "expected '[', '+' or the end of the expression here", "  ^", NAME_HINT),
+        ("train]", "expected '[', '+' or the end of the expression here", "     ^", NAME_HINT),
+        ("train[:5%]test", "expected '+' or the end of the expression here", "          ^", NAME_HINT),
+        ("train[", "expected a number or ':' here", "      ^", SLICE_HINT),
+        ("train[]", "expected a number or ':' here", "      ^", SLICE_HINT),
+        ("train[ :5]", "expected a number or ':' here", "      ^", SLICE_HINT),
+        ("train[:", "expected a number or ']' here", "       ^", SLICE_HINT),
+        ("train[:+5]", "expected a number or ']' here", "       ^", SLICE_HINT),
+        ("train[10", "expected a digit, '%', 'shard' or ':' here", "        ^", SLICE_HINT),
+        ("train[:1O%]", "expected a digit, '%', 'shard' or ']' here", "        ^", SLICE_HINT),
+        ("train[:5 %]", "expected a digit, '%', 'shard' or ']' here", "        ^", SLICE_HINT),
+        ("train[:1e2]", "expected a digit, '%', 'shard' or ']' here", "        ^", SLICE_HINT),
+        ("train[:1.2.3%]", "expected a digit, '%' or ']' here", "          ^", SLICE_HINT),
+        ("train[:10%", "expected ']' here", "          ^", SLICE_HINT),
+        ("train[10%", "expected ':' here", "         ^", SLICE_HINT),
+        ("train[:10shards]", "expected ']' here", "              ^", SLICE_HINT),
+        ("train[1:2:3]", "a slice has two bounds and no step", "         ^", SLICE_HINT),
+        ("train[:-]", "expected a digit here", "        ^", SLICE_HINT),
+        ("train[:.%]", "expected a digit here", "        ^", SLICE_HINT),
+        ("train[--5:]", "expected a digit here", "       ^", SLICE_HINT),
+        ("train[:1__0]", "an underscore stands between two digits", "        ^", SLICE_HINT),
+        ("train[:_1]", "an underscore stands between two digits", "       ^", SLICE_HINT),
+        ("train[:1_]", "an underscore stands between two digits", "        ^", SLICE_HINT),
+        (
+            "train[75%]",
+            "one number alone selects a shard, e.g. 3shard; records and percent need ':'",
+            "      ^~~",
+            SLICE_HINT,
+        ),
+        (
+            "train[3]",
+            "one number alone selects a shard, e.g. 3shard; records and percent need ':'",
+            "      ^",
+            SLICE_HINT,
+        ),
+        ("train[1.5shard]", "only a percentage has a fraction", "      ^~~~~~~~", SLICE_HINT),
+        ("train[1.5:]", "only a percentage has a fraction", "      ^~~", SLICE_HINT),
+        ("train[:101%]", "a percentage lies between -100% and 100%", "       ^~~~", PERCENT_HINT),
+        ("train[-100.5%:]", "a percentage lies between -100% and 100%", "      ^~~~~~~", PERCENT_HINT),
+        (
+            "train[10:50%]",
+            "mixed units: this bound counts percent, the first one records",
+            "         ^~~",
+            UNIT_HINT,
+        ),
+        (
+            "train[10%:50]",
+            "mixed units: this bound counts records, the first one percent",
+            "          ^~",
+            UNIT_HINT,
+        ),
+        (
+            "train[1:3shard]",
+            "mixed units: this bound counts shards, the first one records",
+            "        ^~~~~~",
+            UNIT_HINT,
+        ),
+        ("train[0:١]", "expected a number or ']' here", "        ^", SLICE_HINT),
+    ],
+)
+def test_a_malformed_expression_is_refused_with_a_caret(text: str, problem: str, marks: str, hint: str) -> None:
+    with pytest.raises(SplitSyntaxError) as caught:
+        ReadInstruction.from_spec(text)
+    assert str(caught.value) == f"{problem}\n    {text}\n    {marks}"
+    assert caught.value.hint == hint
+    assert caught.value.details["expected"] == problem
+    assert caught.value.details["start"] == marks.index("^")
+
+
+def test_the_caret_of_a_long_expression_is_in_sight() -> None:
+    with pytest.raises(SplitSyntaxError) as caught:
+        ReadInstruction.from_spec("train[:10%]+" * 50 + "test[:1O%]")
+    window = "]+train[:10%]+train[:10%]+train[:10%]+train[:10%]+train[:10%]+test[:1O%]"
+    problem, shown, marks = str(caught.value).splitlines()
+    assert problem == "expected a digit, '%', 'shard' or ']' here"
+    assert shown == f"    …{window}"
+    assert marks.index("^") == shown.index("O")
+
+
+def test_too_many_digits_and_too_long_names_are_refused() -> None:
+    with pytest.raises(SplitSyntaxError, match=r"^a number has at most 400 digits\n"):
+        ReadInstruction.from_spec(f"train[:{'1' * 401}]")
+    with pytest.raises(SplitSyntaxError, match=r"^a split name has at most 200 characters\n"):
+        ReadInstruction.from_spec("a" * 201)
+    assert len(str(ReadInstruction.from_spec(f"train[:{'1' * 400}]"))) == 408
+
+
+def test_a_number_is_no_expression() -> None:
+    with pytest.raises(UsageError, match="a split expression is a text or a ReadInstruction, not int"):
+        ReadInstruction.from_spec(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("train[10:50%]", "train[10%:50%]"),
+        ("train[10%:50]", "train[10%:50%]"),
+        ("train[1:3shard]", "train[1shard:3shard]"),
+        ("train[50%:1shard]", "train[50%:1%]"),
+        ("train[1.5:50%]", "train[1.5%:50%]"),
+        ("train[١:٢]", "train[1:2]"),
+        ("été[:1]+train\n", "été[:1]+train"),
+    ],
+)
+def test_the_tfds_4_rule_reads_what_tfds_reads(text: str, printed: str) -> None:
+    assert str(ReadInstruction.from_spec(text, slicing=SlicingRule.TFDS_4)) == printed
+
+
+@pytest.mark.parametrize(
+    "text", ["train[:]", "train\n\n", "train[1.5:50]", "train[7.5%]", "train[:150:1%]", "train[:1]\n+test "]
+)
+def test_the_tfds_4_rule_refuses_what_tfds_refuses(text: str) -> None:
+    with pytest.raises(SplitSyntaxError):
+        ReadInstruction.from_spec(text, slicing=SlicingRule.TFDS_4)

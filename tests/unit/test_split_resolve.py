@@ -1,0 +1,277 @@
+"""What expressions resolve to: the examples of the TFDS documents, and every reason for a refusal."""
+
+from __future__ import annotations
+
+import sys
+from itertools import pairwise
+from subprocess import run
+from typing import Any
+
+import pytest
+
+from registry.errors import SliceError, SplitNotFoundError, UsageError
+from registry.model import ShardedFileTemplate, ShardLengths, Split
+from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange, even_splits, resolve, round_percent
+
+
+def find_range(expression: str | ReadInstruction, lengths: list[int], **options: Any) -> tuple[int, int]:
+    (found,) = resolve(expression, {"train": lengths}, **options).ranges
+    return found.start, found.stop
+
+
+@pytest.fixture(scope="module")
+def imagenet() -> Split:
+    """1,281,167 records in 1,024 shards, with the boundaries that TFDS's writer makes."""
+    bounds = [round(1_281_167 * index / 1024) for index in range(1025)]
+    lengths = ShardLengths(stop - start for start, stop in pairwise(bounds))
+    return Split(name="train", shard_lengths=lengths, files=ShardedFileTemplate(dataset="imagenet2012"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "lengths", "expected"),
+    [
+        ("train[:99%]", [101], (0, 100)),
+        ("train[49%:50%]", [101], (49, 51)),
+        ("train[-1%:]", [30], (30, 30)),
+        ("train[-1%:]", [101], (100, 101)),
+        ("train[:-1%]", [30], (0, 30)),
+        ("train[50%:]", [1], (1, 1)),
+        ("train[:0]", [5], (0, 0)),
+        ("train[:-0]", [5], (0, 0)),
+        ("train[:0]", [], (0, 0)),
+        ("train[:5]", [5], (0, 5)),
+        ("train[5:]", [5], (5, 5)),
+        ("train[-5:]", [5], (0, 5)),
+        ("train[0%:100%]", [0, 0], (0, 0)),
+        ("train[-100%:-50%]", [4], (0, 2)),
+        ("train[33.333%:66.667%]", [3], (1, 2)),
+        ("train[1shard]", [3, 4, 5], (3, 7)),
+        ("train[-1shard]", [3, 4, 5], (7, 12)),
+        ("train[:0shard]", [3, 4, 5], (0, 0)),
+        ("train[3shard:]", [3, 4, 5], (12, 12)),
+        ("train[1shard]", [3, 0, 5], (3, 3)),
+    ],
+)
+def test_a_slice_names_these_records(expression: str, lengths: list[int], expected: tuple[int, int]) -> None:
+    assert find_range(expression, lengths) == expected
+
+
+def test_ten_folds_of_the_splits_document_tile_the_split() -> None:
+    folds = [find_range(f"train[{place}%:{place + 10}%]", [60_000]) for place in range(0, 100, 10)]
+    assert folds == [(place, place + 6000) for place in range(0, 60_000, 6000)]
+
+
+def test_pct1_dropremainder_drops_the_remainder_at_an_open_end_too() -> None:
+    options: dict[str, Any] = {"rounding": "pct1_dropremainder"}
+    assert find_range("train[99%:]", [199], **options) == (99, 100)
+    assert find_range("train[-1%:]", [199], **options) == (99, 100)
+    assert find_range("train[:5%]", [250], **options) == (0, 10)
+    assert find_range(ReadInstruction("train", 50, 52, "%", "pct1_dropremainder"), [999]) == (450, 468)
+    assert find_range("train", [50], **options) == (0, 50)
+
+
+def test_rounding_by_call_replaces_that_of_the_instruction() -> None:
+    instruction = ReadInstruction("train", to=50, unit="%", rounding="pct1_dropremainder")
+    assert find_range(instruction, [199]) == (0, 50)
+    plan = resolve(instruction, {"train": [199]}, rounding="closest")
+    assert plan.ranges[0].stop == 100
+    assert plan.instruction == ReadInstruction("train", to=50, unit="%")
+
+
+def test_the_determinism_document_s_slices_of_imagenet(imagenet: Split) -> None:
+    assert resolve("train[67%:84%]", {"train": imagenet})[0].skip == 858382 - imagenet.shard_lengths.start(686)
+    assert resolve("train[67%:84%]", {"train": imagenet}).ranges[0].start == 858382
+    plan = resolve("train[44%:45%]", {"train": imagenet})
+    assert plan.ranges == (RecordRange(split="train", start=563713, stop=576525),)
+    assert [file.shard for file in plan] == list(range(450, 461))
+    assert (plan[0].filename, plan[0].skip) == ("imagenet2012-train.tfrecord-00450-of-01024", 700)
+    assert all(file.skip == 0 and file.take == file.examples_in_shard for file in plan[1:-1])
+    assert (plan[-1].skip, plan[-1].take) == (0, 1001)
+    assert plan.num_examples == sum(file.take for file in plan) == 12812
+
+
+def test_a_million_shards_cost_a_plan_nothing(imagenet: Split) -> None:
+    layout = {"train": ShardLengths([1_000_000] * 1_000_000)}
+    plan = resolve("train[10%:]", layout)
+    assert (len(plan), plan.num_examples) == (900_000, 900_000_000_000)
+    assert plan[-1].filename == "train-0999999-of-1000000"
+
+
+@pytest.mark.parametrize(
+    ("expression", "message", "hint"),
+    [
+        (
+            "train[:200]",
+            "train[:200] is out of range: 200 lies outside split 'train' with 101 records",
+            "Bounds lie between -101 and 101; leave a bound out to read to the end.",
+        ),
+        (
+            "train[-102:]",
+            "train[-102:] is out of range: -102 lies outside split 'train' with 101 records",
+            "Bounds lie between -101 and 101; leave a bound out to read to the end.",
+        ),
+        (
+            "train[5shard]",
+            "train[5shard:6shard] is out of range: 5shard lies outside split 'train' with 101 records in 2 shards",
+            "Bounds lie between -2shard and 2shard; leave a bound out to read to the end.",
+        ),
+        (
+            "all[999:]",
+            "all[999:] is out of range: 999 lies outside all splits with 111 records",
+            "Bounds lie between -111 and 111; leave a bound out to read to the end.",
+        ),
+        (
+            "train[90:-80]",
+            "train[90:-80] is reversed: it runs from 90 to 21 of split 'train' with 101 records",
+            "The first bound is the smaller one; write the parts of a union in the order you want to read them.",
+        ),
+        (
+            "train[50.1%:50%]",
+            "train[50.1%:50%] is reversed: it runs from 50.1% to 50% of split 'train' with 101 records",
+            "The first bound is the smaller one; write the parts of a union in the order you want to read them.",
+        ),
+    ],
+)
+def test_a_slice_that_the_layout_cannot_answer_is_refused(expression: str, message: str, hint: str) -> None:
+    with pytest.raises(SliceError) as caught:
+        resolve(expression, {"train": [50, 51], "test": [10]})
+    assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+def test_a_refusal_holds_the_place_as_values() -> None:
+    with pytest.raises(SliceError) as caught:
+        resolve("test+train[5:200]", {"train": [50, 51], "test": []})
+    assert caught.value.details == {
+        "slice": "train[5:200]",
+        "split": "train",
+        "from": "5",
+        "to": "200",
+        "unit": "abs",
+        "num_examples": 101,
+        "num_shards": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "lengths", "message"),
+    [
+        (
+            "train[:5%]",
+            [99],
+            "train[:5%]: pct1_dropremainder cannot divide split 'train' with 99 records into 100 parts, "
+            "it would be empty",
+        ),
+        ("train[:5.5%]", [200], "train[:5.5%]: pct1_dropremainder counts whole percent, and 5.5% is none"),
+    ],
+)
+def test_pct1_dropremainder_refuses_what_it_cannot_divide(expression: str, lengths: list[int], message: str) -> None:
+    with pytest.raises(SliceError) as caught:
+        resolve(expression, {"train": lengths}, rounding="pct1_dropremainder")
+    assert str(caught.value) == message
+
+
+def test_an_unknown_split_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SplitNotFoundError) as caught:
+        resolve("train+tset[:5]", {"train": [1], "test": [1]})
+    assert str(caught.value) == "no split 'tset'"
+    assert caught.value.hint == "Did you mean 'test'? There are: train, test."
+    with pytest.raises(SplitNotFoundError):
+        resolve("all", {})
+
+
+def test_options_that_there_are_not_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"^unknown slicing rule 'tfds-3'$"):
+        resolve("train", {"train": [1]}, slicing="tfds-3")
+    with pytest.raises(UsageError, match=r"^unknown rounding 'floor'$"):
+        resolve("train[:5%]", {"train": [1]}, rounding="floor")
+    with pytest.raises(UsageError, match=r"^no split is called 'all'"):
+        resolve("all", {"all": [1]})
+    with pytest.raises(UsageError, match=r"^the layout calls the split 'train' 'test'$"):
+        resolve("test", {"test": Split(name="train", shard_lengths=ShardLengths([1]))})
+
+
+def test_all_is_every_split_in_layout_order_and_slices_through_them() -> None:
+    layout = {"train": [3, 4], "empty": [], "test": [3]}
+    assert [(found.split, found.start, found.stop) for found in resolve("all", layout).ranges] == [
+        ("train", 0, 7),
+        ("test", 0, 3),
+    ]
+    assert [(file.filename, file.skip, file.take) for file in resolve("all[50%:-10%]", layout)] == [
+        ("train-00001-of-00002", 2, 2),
+        ("test-00000-of-00001", 0, 2),
+    ]
+
+
+def test_a_union_reads_its_parts_in_order_and_again() -> None:
+    plan = resolve("test + train[:2] + test", {"train": [3], "test": [1]})
+    assert [(file.split, file.take) for file in plan] == [("test", 1), ("train", 2), ("test", 1)]
+    assert plan.num_examples == 4
+
+
+def test_the_two_rules_differ_where_they_should() -> None:
+    assert find_range("train[49%:50%]", [101], slicing="tfds-4") == (49, 50)
+    assert find_range("train[-1%:]", [30], slicing="tfds-4") == (0, 30)
+    assert find_range("train[:0shard]", [3, 4], slicing="tfds-4") == (0, 7)
+    assert find_range("train[99%:]", [199], slicing="tfds-4", rounding="pct1_dropremainder") == (99, 199)
+    assert resolve("train", {"train": [1]}, slicing="tfds-4").slicing.value == "tfds-4"
+
+
+def test_plans_are_values() -> None:
+    layout = {"train": [3, 4]}
+    plan = resolve("train[50%:]", layout)
+    assert isinstance(plan, Plan)
+    assert plan == resolve("train[4:]", layout)
+    assert hash(plan) == hash(resolve("train[4:]", layout))
+    assert plan != resolve("train[3:]", layout)
+    assert plan != resolve("train[4:]", {"train": [7]})
+    assert plan != list(plan)
+    assert repr(plan) == "<Plan 'train[50%:]': 3 examples in 1 files, slicing rule 'documented'>"
+    assert plan.expression == "train[50%:]"
+    assert plan[0] == FileInstruction(
+        filename="train-00001-of-00002", skip=1, take=3, examples_in_shard=4, split="train", shard=1
+    )
+    assert plan[0] in plan
+
+
+@pytest.mark.parametrize(("skip", "take"), [(-1, 1), (0, 0), (0, -1), (3, 3), (6, 1)])
+def test_an_instruction_reads_something_within_its_file(skip: int, take: int) -> None:
+    with pytest.raises(SliceError, match=f"cannot skip {skip} and take {take} of 5 records"):
+        FileInstruction(filename="f", skip=skip, take=take, examples_in_shard=5, split="train", shard=0)
+
+
+def test_a_range_does_not_run_backwards() -> None:
+    with pytest.raises(SliceError, match="is no range of records"):
+        RecordRange(split="train", start=2, stop=1)
+
+
+def test_rounding_is_exact_where_floats_are_not() -> None:
+    # In floats, 0.29 * 50 * 100 and the like fall short of the half; and 2**53 + 1 is no float.
+    assert round_percent(50, 2**53 + 1, "closest") == 2**52 + 1
+    assert round_percent(100, 10**30 + 1, "closest") == 10**30 + 1
+
+
+def test_even_splits_are_the_documented_percent_strings() -> None:
+    assert even_splits("train", n=1) == ["train[0%:100%]"]
+    assert even_splits("train", n=3) == ["train[0%:33%]", "train[33%:67%]", "train[67%:100%]"]
+    assert even_splits("all", n=8)[1] == "all[13%:25%]"
+    assert even_splits("train + test", 2) == ["train[0%:50%]+test[0%:50%]", "train[50%:100%]+test[50%:100%]"]
+    assert even_splits("train", n=100)[37] == "train[37%:38%]"
+    assert even_splits("train", n=101)[:2] == ["train[0%:1%]", "train[1%:2%]"]
+    assert even_splits("train", n=1000)[999] == "train[99.9%:100%]"
+
+
+def test_even_splits_refuse_what_they_cannot_divide() -> None:
+    with pytest.raises(UsageError, match=r"^a split is divided into 1 part or more, not 0$"):
+        even_splits("train", n=0)
+    with pytest.raises(UsageError, match=r"^train\[:50%\] is sliced already"):
+        even_splits("train[:50%]", n=2)
+
+
+def test_the_resolver_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, registry.splits; "
+        "print(sorted({name.partition('.')[0] for name in sys.modules} "
+        "& {'numpy', 'sqlalchemy', 'fsspec', 'pydantic', 'google', 'click', 'rich'}))"
+    )
+    result = run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"
