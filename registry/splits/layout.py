@@ -15,7 +15,7 @@ from registry.errors import SliceError, SplitNotFoundError, UsageError
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.splits.slices import ALL
 
-_BARE_FILES: Final = ShardedFileTemplate(dataset="", template="{SPLIT}-{SHARD_X_OF_Y}")
+_BARE_FILES: Final = ShardedFileTemplate(dataset="dataset", template="{SPLIT}-{SHARD_X_OF_Y}")
 
 Layout: TypeAlias = Mapping[str, Split | Sequence[int]]
 """Splits by name, in the order of ``all``: published splits, or the number of records in each shard."""
