@@ -7,4 +7,69 @@
 Names are loaded when they are first used, so that ``import registry`` costs next to nothing.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from registry.api import Catalog, Dataset, connect, load
+    from registry.building import BuilderConfig, DatasetBuilder
+    from registry.errors import RegistryError
+    from registry.model import DatasetVersion, Reference, SlicingRule, Split, Version, VersionRequest, VersionStatus
+    from registry.reading import Reader
+    from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange, even_splits, resolve
+
 __version__ = "0.1.0"
+
+_HOMES: Final = {
+    "registry.api": ("Catalog", "Dataset", "connect", "load"),
+    "registry.building": ("BuilderConfig", "DatasetBuilder"),
+    "registry.errors": ("RegistryError",),
+    "registry.model": (
+        "DatasetVersion",
+        "Reference",
+        "SlicingRule",
+        "Split",
+        "Version",
+        "VersionRequest",
+        "VersionStatus",
+    ),
+    "registry.reading": ("Reader",),
+    "registry.splits": ("FileInstruction", "Plan", "ReadInstruction", "RecordRange", "even_splits", "resolve"),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "BuilderConfig",
+    "Catalog",
+    "Dataset",
+    "DatasetBuilder",
+    "DatasetVersion",
+    "FileInstruction",
+    "Plan",
+    "ReadInstruction",
+    "Reader",
+    "RecordRange",
+    "Reference",
+    "RegistryError",
+    "SlicingRule",
+    "Split",
+    "Version",
+    "VersionRequest",
+    "VersionStatus",
+    "connect",
+    "even_splits",
+    "load",
+    "resolve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'registry' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,1 +1,10 @@
+"""What is published? The SQL catalog, on SQLite and PostgreSQL; the only home of SQLAlchemy and Alembic.
 
+Bytes first, row last: the row is the commit. Rows never leave this folder, frozen values of ``registry.model`` do.
+"""
+
+from registry.catalog.location import sqlite_path
+from registry.catalog.sql_catalog import SqlCatalog, open_catalog
+from registry.catalog.summaries import DatasetSummary, VersionSummary
+
+__all__ = ["DatasetSummary", "SqlCatalog", "VersionSummary", "open_catalog", "sqlite_path"]

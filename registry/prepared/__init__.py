@@ -1,1 +1,12 @@
+"""What lies in a prepared version folder beside the shards? TFDS's files, written and read.
 
+<version>/ dataset_info.json   what the dataset is, its splits and shard lengths
+           features.json       the schema (registry.features)
+           *.labels.txt        the names of each ClassLabel, one a line
+"""
+
+from registry.prepared.dataset import PreparedDataset
+from registry.prepared.folder import read_labels, read_prepared, write_prepared
+from registry.prepared.info import info_from_json, info_to_json
+
+__all__ = ["PreparedDataset", "info_from_json", "info_to_json", "read_labels", "read_prepared", "write_prepared"]

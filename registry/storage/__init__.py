@@ -1,1 +1,12 @@
+"""Where do the bytes of a dataset live? Folders on this machine, or prefixes of an object store, behind one interface.
 
+Reading, writing a new file in one step, and staging a whole folder that becomes visible at once. Nothing above this
+folder touches a path: it is handed a ``Store``, rooted at one folder, and names that stay inside it.
+"""
+
+from registry.errors import FolderExistsError
+from registry.storage.location import open_store
+from registry.storage.staging import StagedFolder
+from registry.storage.store import Store
+
+__all__ = ["FolderExistsError", "StagedFolder", "Store", "open_store"]

@@ -1,0 +1,78 @@
+"""How does Alembic run our migrations? In one transaction, one migrator at a time, with SQLite's traps disarmed.
+
+`registry.catalog.schema` hands in a connection that is in no transaction (``config.attributes["connection"]``).
+
+SQLite: batch mode makes a new table, copies, drops the old one and renames. With foreign keys on, dropping it deletes
+the child rows, and its triggers go in any case. The switch works outside a transaction only, so: foreign keys off,
+BEGIN IMMEDIATE (which is also the lock), migrate, create lost triggers again, check every foreign key, COMMIT, foreign
+keys on.
+PostgreSQL: its DDL is transactional; an advisory lock of the transaction keeps a second migrator waiting.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import sqlalchemy as sa
+from alembic import context
+
+LOCK = (0x72656769, 1)  # "regi", and the number of the lock: 1 is for migrators
+
+
+def main() -> None:
+    connection = context.config.attributes.get("connection")
+    if connection is None:
+        raise RuntimeError("migrations are run by `registry db upgrade`, which hands in the connection")
+    context.configure(connection=connection, transactional_ddl=True)
+    if connection.dialect.name == "sqlite":
+        migrate_sqlite(connection)
+    else:
+        migrate_postgresql(connection)
+
+
+def migrate_postgresql(connection: sa.Connection) -> None:
+    with connection.begin():
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:a, :b)"), {"a": LOCK[0], "b": LOCK[1]})
+        context.run_migrations()
+
+
+def migrate_sqlite(connection: sa.Connection) -> None:
+    driver: Any = connection.connection.driver_connection
+    dropped_on_purpose: set[str] = set()
+
+    def note_dropped(_c: Any, _cursor: Any, statement: str, _p: Any, _x: Any, _many: bool) -> None:
+        if match := re.match(r'\s*DROP\s+TRIGGER\s+(?:IF\s+EXISTS\s+)?"?(\w+)', statement, re.IGNORECASE):
+            dropped_on_purpose.add(match[1])
+
+    driver.execute("PRAGMA foreign_keys=OFF")
+    sa.event.listen(connection, "before_cursor_execute", note_dropped)
+    try:
+        # The engine of the catalog emits BEGIN IMMEDIATE here (session.py, write transactions).
+        with connection.begin():
+            triggers = list_triggers(connection)
+            context.run_migrations()
+            restore_triggers(connection, triggers, dropped_on_purpose)
+            if broken := connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall():
+                raise RuntimeError(f"the migration would leave rows without their parent: {broken[:5]}")
+    finally:
+        sa.event.remove(connection, "before_cursor_execute", note_dropped)
+        driver.execute("PRAGMA foreign_keys=ON")
+
+
+def list_triggers(connection: sa.Connection) -> dict[str, tuple[str, str]]:
+    """(table, statement) of each trigger, by name."""
+    rows = connection.exec_driver_sql("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
+    return {name: (table, statement) for name, table, statement in rows}
+
+
+def restore_triggers(connection: sa.Connection, before: dict[str, tuple[str, str]], on_purpose: set[str]) -> None:
+    """Create the triggers that went with a copied table, not those that a migration dropped by name."""
+    present = list_triggers(connection)
+    tables = set(connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'").scalars())
+    for name, (table, statement) in before.items():
+        if name not in present and table in tables and name not in on_purpose:
+            connection.exec_driver_sql(statement)
+
+
+main()

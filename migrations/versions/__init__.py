@@ -1,0 +1,1 @@
+"""One file per revision, numbered in order."""

@@ -1,0 +1,247 @@
+"""How does a builder become a folder of shards? Generate, encode, sort, write; one split after the other.
+
+    builder -> keyed examples -> records -> sorted by key -> shards, in a staged folder that nobody sees
+
+The folder is in TFDS's layout and complete when ``build_dataset`` returns. Publishing takes it from there: it verifies
+the shards, moves the folder into place and writes the row. The same builder gives the same bytes on every run and
+machine, whatever the number of processes and the memory at hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from types import MappingProxyType
+from typing import Final, Literal, Protocol, Self, TypeAlias
+
+from registry.building.builder import DatasetBuilder, Examples
+from registry.building.engine import Engine
+from registry.building.generation import call_features, call_splits, key_examples
+from registry.building.runs import Entry
+from registry.building.sharding import plan_num_shards, plan_shards
+from registry.building.sorter import DEFAULT_BUDGET_BYTES, ExternalSorter
+from registry.errors import BuildError, UsageError
+from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split, version_folder
+from registry.prepared import PreparedDataset, write_prepared
+from registry.storage import StagedFolder, Store
+from registry.tfrecord import RecordWriter
+
+FILE_FORMAT: Final = "tfrecord"
+_KEY_BUDGET_SHARE: Final = 8  # of the memory budget, one part in so many for keys alone, where those do not sort
+_PROGRESS_SECONDS: Final = 0.05
+
+BuildPhase: TypeAlias = Literal["encoding", "writing"]
+
+
+class BuildProgress(Protocol):
+    """What is told how far a build is: each split is encoded, then written."""
+
+    def start(self, *, split: str, phase: BuildPhase, num_examples: int | None) -> None:
+        """A phase begins; ``num_examples`` is None while the author's code alone knows how many there will be."""
+        ...
+
+    def advance(self, num_examples: int) -> None:
+        """So many more examples are done in this phase."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedBuild:
+    """A built version that nobody sees yet. A context manager: left without ``staged.commit()`` it is discarded.
+
+    Attributes:
+        staged: the folder, complete; ``staged.final`` is where it belongs below the data folder.
+        prepared: what its ``dataset_info.json`` and ``features.json`` say.
+        shards: the shards of each split as they were written: sizes, counts and sha256.
+    """
+
+    staged: StagedFolder
+    prepared: PreparedDataset
+    shards: Mapping[str, tuple[Shard, ...]]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.staged.discard()
+
+
+def build_dataset(
+    builder: DatasetBuilder,
+    store: Store,
+    *,
+    processes: int | None = None,
+    num_shards: int | Mapping[str, int] | None = None,
+    progress: BuildProgress | None = None,
+    budget_bytes: int = DEFAULT_BUDGET_BYTES,
+) -> StagedBuild:
+    """Run ``builder`` and write all its shards into a staged folder below ``store``.
+
+    Args:
+        builder: one version of one config.
+        store: the data folder, or the URL of one. Where it is no folder of this machine, sorting takes TMPDIR.
+        processes: how many encode examples. 1 is this one alone; None starts as many as there are cores, once the
+            dataset proves to be big and slow to encode.
+        num_shards: shards of each split, or a dict of split -> number; None asks ``builder.NUM_SHARDS``, then TFDS's
+            rule of size and count.
+        progress: told what is being done.
+        budget_bytes: memory for sorting. A build takes about this much, and a few chunks of 1 MB for each process.
+
+    Raises:
+        BuildError: author code failed, a split has no examples (TFDS cannot write one either), or fewer than shards.
+        DuplicateKeyError: a key is used twice in a split.
+        FeatureError: an example does not fit the features; names split and key.
+        StorageError: the disk is full or not writable.
+    """
+    features = call_features(builder)
+    splits = call_splits(builder)
+    counts = _shard_counts(builder, splits, num_shards)
+    final = version_folder(builder.name, builder.config_name, builder.version)
+    store.clear_abandoned(final.rpartition("/")[0])
+    staged = store.stage(final)
+    try:
+        made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
+        with Engine(features, processes=processes) as engine:
+            for name, examples in splits.items():
+                job = _SplitJob(
+                    builder=builder,
+                    split=name,
+                    store=staged.store,
+                    engine=engine,
+                    num_shards=counts[name],
+                    progress=progress or _Silent(),
+                    budget_bytes=budget_bytes,
+                )
+                made[name] = job.run(examples)
+        prepared = PreparedDataset(
+            name=builder.name,
+            config=builder.config_name,
+            version=builder.version,
+            splits=tuple(split for split, _ in made.values()),
+            features=features,
+            metadata=builder.metadata,
+            file_format=FILE_FORMAT,
+            disable_shuffling=builder.DISABLE_SHUFFLING,
+        )
+        write_prepared(staged.store, prepared)
+    except BaseException:
+        staged.discard()
+        raise
+    shards = MappingProxyType({name: written for name, (_, written) in made.items()})
+    return StagedBuild(staged=staged, prepared=prepared, shards=shards)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SplitJob:
+    """All that is known before a split is run."""
+
+    builder: DatasetBuilder
+    split: str
+    store: Store
+    engine: Engine
+    num_shards: int | None
+    progress: BuildProgress
+    budget_bytes: int
+
+    def run(self, examples: Examples) -> tuple[Split, tuple[Shard, ...]]:
+        """Encode, sort and write the split."""
+        with self._sorter(self.budget_bytes) as sorter:
+            self.progress.start(split=self.split, phase="encoding", num_examples=None)
+            self._encode(examples, sorter)
+            lengths = self._plan(sorter)
+            self.progress.start(split=self.split, phase="writing", num_examples=sorter.num_examples)
+            split = Split(
+                name=self.split,
+                shard_lengths=lengths,
+                num_bytes=sorter.num_payload_bytes,
+                files=ShardedFileTemplate(dataset=self.builder.name, file_format=FILE_FORMAT),
+            )
+            return split, self._write(split, sorter.sorted_entries())
+
+    def _sorter(self, budget_bytes: int) -> ExternalSorter:
+        return ExternalSorter(split=self.split, folder=self.store.local_root, budget_bytes=budget_bytes)
+
+    def _encode(self, examples: Examples, sorter: ExternalSorter) -> None:
+        with self._sorter(self.budget_bytes // _KEY_BUDGET_SHARE) as unsorted_keys:
+            keyed = key_examples(
+                self.split, examples, shuffled=not self.builder.DISABLE_SHUFFLING, unsorted_keys=unsorted_keys
+            )
+            with closing(keyed):
+                for entry in self._watched(self.engine.encode(self.split, keyed)):
+                    sorter.add(entry)
+            for _ in unsorted_keys.sorted_entries():
+                pass  # a key that is used twice is found on the way
+
+    def _plan(self, sorter: ExternalSorter) -> ShardLengths:
+        if sorter.num_examples == 0:
+            raise BuildError(
+                f"split {self.split!r} of {self.builder.reference} has no examples",
+                hint="Often a path that matches no file. A split that is meant to be empty is left out of splits().",
+                details={"split": self.split},
+            )
+        try:
+            num_shards = self.num_shards or plan_num_shards(
+                num_examples=sorter.num_examples, num_payload_bytes=sorter.num_payload_bytes
+            )
+            return plan_shards(num_examples=sorter.num_examples, num_shards=num_shards)
+        except BuildError as error:
+            message = f"split {self.split!r} of {self.builder.reference}: {error.message}"
+            raise BuildError(message, hint=error.hint, details={**error.details, "split": self.split}) from error
+
+    def _write(self, split: Split, entries: Iterator[Entry]) -> tuple[Shard, ...]:
+        shards = []
+        entries = self._watched(entries)
+        for index, length in enumerate(split.shard_lengths):
+            with self.store.create(split.filename(index)) as file:
+                writer = RecordWriter(file)
+                for entry in islice(entries, length):
+                    writer.write(entry.record)
+            shards.append(
+                Shard(
+                    index=index,
+                    first_example=split.shard_lengths.start(index),
+                    num_examples=writer.num_records,
+                    num_bytes=writer.num_bytes,
+                    sha256=writer.sha256(),
+                )
+            )
+        next(entries, None)  # none is left: this ends the merge, and tells progress of the last ones
+        return tuple(shards)
+
+    def _watched(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """``entries``, and progress is told of them a few times a second: drawing takes longer than one example."""
+        num_examples, told = 0, time.monotonic()
+        for entry in entries:
+            yield entry
+            num_examples += 1
+            if time.monotonic() - told > _PROGRESS_SECONDS:
+                self.progress.advance(num_examples)
+                num_examples, told = 0, time.monotonic()
+        self.progress.advance(num_examples)
+
+
+class _Silent:
+    def start(self, *, split: str, phase: BuildPhase, num_examples: int | None) -> None:
+        """Nobody asked."""
+
+    def advance(self, num_examples: int) -> None:
+        """Nobody asked."""
+
+
+def _shard_counts(
+    builder: DatasetBuilder, splits: Mapping[str, Examples], num_shards: int | Mapping[str, int] | None
+) -> dict[str, int | None]:
+    """The number of shards that was asked for, by split; None is left to the plan."""
+    wanted = builder.NUM_SHARDS if num_shards is None else num_shards
+    if not isinstance(wanted, Mapping):
+        return dict.fromkeys(splits, wanted)
+    if unknown := sorted(set(wanted) - set(splits)):
+        raise UsageError(
+            f"a number of shards is given for {unknown[0]!r}, which is no split of {builder.reference}",
+            hint=f"The splits are: {', '.join(splits)}.",
+            details={"split": unknown[0]},
+        )
+    return {name: wanted.get(name) for name in splits}

@@ -1,0 +1,264 @@
+"""What does the author of a dataset write? A class with a version, features, and splits that yield keyed examples.
+
+The smallest one::
+
+    class Squares(DatasetBuilder):
+        VERSION = "1.0.0"
+
+        def features(self):
+            return FeaturesDict({"number": Scalar("int64"), "square": Scalar("int64")})
+
+        def splits(self):
+            return {"train": ((n, {"number": n, "square": n * n}) for n in range(100))}
+
+Class attributes are checked when the class is defined, so that a mistake shows at import, not after hours of building.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
+
+from registry.building.config import (
+    BuilderConfig,
+    bad_attribute,
+    read_notes,
+    read_text,
+    read_texts,
+    read_version,
+    read_versions,
+)
+from registry.errors import ConfigNotFoundError, ReferenceSyntaxError, UsageError, VersionNotFoundError
+from registry.model import DatasetMetadata, Reference, Version, VersionRequest, check_name
+
+if TYPE_CHECKING:
+    from registry.building.keys import Key
+    from registry.features import FeaturesDict
+
+Examples: TypeAlias = "Iterable[tuple[Key, Any]] | Callable[[], Iterable[tuple[Key, Any]]]"
+"""What ``splits()`` gives for one split: (key, example) pairs, or a function without arguments that yields them."""
+
+
+class DatasetBuilder(ABC):
+    """Base of every dataset. An instance builds one version of one config.
+
+    Class attributes, all but ``VERSION`` optional:
+
+    * ``name``: the dataset's name; the class name in snake_case unless given.
+    * ``VERSION``: the canonical version, e.g. "3.0.1". Not needed where every config has its own.
+    * ``SUPPORTED_VERSIONS``: further versions that this code can build; ask ``self.version`` while generating.
+    * ``RELEASE_NOTES``: version -> what changed.
+    * ``BUILDER_CONFIGS``: variants of the dataset; the default is ``DEFAULT_CONFIG``, or the first.
+    * ``DESCRIPTION``, ``HOMEPAGE``, ``LICENSE``, ``CITATION``: text for people.
+    * ``SUPERVISED_KEYS``: names of the input feature and of the label.
+    * ``NUM_SHARDS``: shards of each split, or a dict of split -> number; by size and count, as TFDS does, unless given.
+    * ``DISABLE_SHUFFLING``: True keeps records in the order of their keys, or of generation where keys are no numbers.
+
+    Args:
+        config: name of a config; None is the default one.
+        version: an exact version, a request like ``3.*.*``, which takes the highest that this code can build, or None
+            for the canonical one.
+
+    Attributes:
+        config: the BuilderConfig that is built, None where the dataset has none.
+        version: the Version that is built.
+
+    Raises:
+        UsageError: at the definition of the class: an attribute is not of its form.
+        ConfigNotFoundError: no config of that name.
+        VersionNotFoundError: this code cannot build that version; the hint lists those it can.
+    """
+
+    name: ClassVar[str]
+    VERSION: ClassVar[Version | str | None] = None
+    SUPPORTED_VERSIONS: ClassVar[Iterable[Version | str]] = ()
+    RELEASE_NOTES: ClassVar[Mapping[str, str]] = {}
+    BUILDER_CONFIGS: ClassVar[Iterable[BuilderConfig]] = ()
+    DEFAULT_CONFIG: ClassVar[str | None] = None
+    DESCRIPTION: ClassVar[str] = ""
+    HOMEPAGE: ClassVar[str] = ""
+    LICENSE: ClassVar[str] = ""
+    CITATION: ClassVar[str] = ""
+    SUPERVISED_KEYS: ClassVar[tuple[str, ...] | None] = None
+    NUM_SHARDS: ClassVar[int | Mapping[str, int] | None] = None
+    DISABLE_SHUFFLING: ClassVar[bool] = False
+
+    @abstractmethod
+    def features(self) -> FeaturesDict:
+        """The schema of one example."""
+
+    @abstractmethod
+    def splits(self) -> Mapping[str, Examples]:
+        """The examples of each split, by split name, in the order in which the splits are listed ever after.
+
+        A key is text, a whole number or bytes, unique in its split, and the same on every run: it alone decides where
+        the example lies.
+        """
+
+    def __init__(self, *, config: str | None = None, version: str | Version | VersionRequest | None = None) -> None:
+        self.config: Any = self._pick_config(config)  # Any: authors read the fields of their own subclass
+        self.version = self._pick_version(version)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in cls.__dict__:
+            cls.name = _snake_case(cls.__name__)
+        _check_class(cls)
+
+    @classmethod
+    def pick(cls, reference: Reference | str) -> Self:
+        """The builder of what ``reference`` names; its name part is not looked at, see ``registry.building.discovery``.
+
+        Raises:
+            UsageError: the reference names an alias: aliases name versions that are published.
+        """
+        wanted = Reference.parse(reference) if isinstance(reference, str) else reference
+        if wanted.alias is not None:
+            raise UsageError(
+                f"{wanted} names a published version, and not one to build",
+                hint=f"Name the version, {wanted.dataset}:x.y.z, or none for the canonical one.",
+                details={"reference": str(wanted)},
+            )
+        return cls(config=wanted.config, version=wanted.request)
+
+    @classmethod
+    def configs(cls) -> dict[str, BuilderConfig]:
+        """The configs by name, in the author's order."""
+        return {config.name: config for config in cls.BUILDER_CONFIGS}
+
+    @classmethod
+    def default_config(cls) -> str | None:
+        """Name of the config that is meant where none is named, None where there are none."""
+        return cls.DEFAULT_CONFIG if cls.DEFAULT_CONFIG is not None else next(iter(cls.configs()), None)
+
+    @classmethod
+    def versions(cls, config: str | None = None) -> list[Version]:
+        """What this code can build of ``config`` (None: the default one): the canonical version, then the others."""
+        chosen = cls._pick_config(config)
+        own = chosen.version if chosen is not None else None
+        canonical = own if own is not None else cls.VERSION
+        if canonical is None:
+            raise bad_attribute(f"{cls.__name__}.VERSION", None, "a builder needs a version", hint=_VERSION_HINT)
+        others = (chosen.supported_versions if chosen is not None else ()) or cls.SUPPORTED_VERSIONS
+        where = f"{cls.__name__}.SUPPORTED_VERSIONS"
+        versions = (read_version(canonical, f"{cls.__name__}.VERSION"), *read_versions(others, where))
+        return list(dict.fromkeys(versions))
+
+    @property
+    def reference(self) -> Reference:
+        """``name[/config]:version`` of what is built."""
+        return Reference.exactly(self.name, self.config_name, self.version)
+
+    @property
+    def canonical_version(self) -> Version:
+        """The version that is built where none is named: the config's own, else ``VERSION``."""
+        return self.versions(self.config_name)[0]
+
+    @property
+    def config_name(self) -> str | None:
+        """Name of the config that is built, None where the dataset has none."""
+        return None if self.config is None else cast("BuilderConfig", self.config).name
+
+    @property
+    def metadata(self) -> DatasetMetadata:
+        """What the author says about the dataset; a config's release notes stand in for the builder's."""
+        config: BuilderConfig | None = self.config
+        notes = (config.release_notes if config is not None else None) or self.RELEASE_NOTES
+        return DatasetMetadata(
+            description=self.DESCRIPTION,
+            homepage=self.HOMEPAGE,
+            citation=self.CITATION,
+            license=self.LICENSE,
+            supervised_keys=None if self.SUPERVISED_KEYS is None else tuple(self.SUPERVISED_KEYS),
+            config_description="" if config is None else config.description,
+            config_tags=() if config is None else config.tags,
+            release_notes=read_notes(notes, f"{type(self).__name__}.RELEASE_NOTES"),
+        )
+
+    @classmethod
+    def _pick_config(cls, name: str | None) -> BuilderConfig | None:
+        configs = cls.configs()
+        if name is None:
+            name = cls.default_config()
+            return None if name is None else configs[name]
+        if name not in configs:
+            hint = None if configs else f"{cls.name} has no configs: write {cls.name}[:version]."
+            raise ConfigNotFoundError.of(name, configs, where=f"the builder of {cls.name}", hint=hint)
+        return configs[name]
+
+    def _pick_version(self, wanted: str | Version | VersionRequest | None) -> Version:
+        versions = self.versions(self.config_name)
+        if wanted is None:
+            return versions[0]
+        if isinstance(wanted, str):
+            wanted = VersionRequest.parse(wanted)
+        request = VersionRequest.exactly(wanted) if isinstance(wanted, Version) else wanted
+        chosen = request.highest(versions)
+        if chosen is None:
+            dataset = self.name if self.config_name is None else f"{self.name}/{self.config_name}"
+            raise VersionNotFoundError(
+                f"the builder of {dataset} cannot build version {request}",
+                hint=f"This code builds {', '.join(map(str, versions))}.",
+                details={"name": str(request), "known": [str(version) for version in versions]},
+            )
+        return chosen
+
+
+_VERSION_HINT = 'Give the class a line such as VERSION = "1.0.0".'
+
+
+def _check_class(cls: type[DatasetBuilder]) -> None:
+    """Check every class attribute that authors set; raises UsageError naming class and attribute."""
+    owner = cls.__name__
+    try:
+        check_name(read_text(cls.name, f"{owner}.name"))
+    except ReferenceSyntaxError as error:
+        raise bad_attribute(f"{owner}.name", cls.name, error.message, hint=error.hint) from error
+    for attribute in ("DESCRIPTION", "HOMEPAGE", "LICENSE", "CITATION"):
+        read_text(getattr(cls, attribute), f"{owner}.{attribute}")
+    if cls.SUPERVISED_KEYS is not None:
+        read_texts(cls.SUPERVISED_KEYS, f"{owner}.SUPERVISED_KEYS")
+    if not isinstance(cls.DISABLE_SHUFFLING, bool):
+        raise bad_attribute(f"{owner}.DISABLE_SHUFFLING", cls.DISABLE_SHUFFLING, "it is True or False")
+    counts = cls.NUM_SHARDS.values() if isinstance(cls.NUM_SHARDS, Mapping) else [cls.NUM_SHARDS]
+    if not all(count is None or (type(count) is int and count > 0) for count in counts):
+        raise bad_attribute(
+            f"{owner}.NUM_SHARDS", cls.NUM_SHARDS, "it is a number above 0, or a dict of split -> number"
+        )
+    read_notes(cls.RELEASE_NOTES, f"{owner}.RELEASE_NOTES")
+    read_versions(cls.SUPPORTED_VERSIONS, f"{owner}.SUPPORTED_VERSIONS")
+    if cls.VERSION is not None:
+        read_version(cls.VERSION, f"{owner}.VERSION")
+    _check_configs(cls)
+
+
+def _check_configs(cls: type[DatasetBuilder]) -> None:
+    where = f"{cls.__name__}.BUILDER_CONFIGS"
+    if not isinstance(cls.BUILDER_CONFIGS, list | tuple):
+        raise bad_attribute(where, cls.BUILDER_CONFIGS, "it is a list of BuilderConfig")
+    names: set[str] = set()
+    for config in cls.BUILDER_CONFIGS:
+        if not isinstance(config, BuilderConfig):
+            raise bad_attribute(where, config, "it is a list of BuilderConfig")
+        if config.name in names:
+            raise bad_attribute(
+                where,
+                config.name,
+                "two configs have this name",
+                hint="One config can have several versions: list them in its supported_versions.",
+            )
+        names.add(config.name)
+    if cls.DEFAULT_CONFIG is not None and cls.DEFAULT_CONFIG not in names:
+        raise bad_attribute(
+            f"{cls.__name__}.DEFAULT_CONFIG",
+            cls.DEFAULT_CONFIG,
+            "no config has this name",
+            hint=f"There are: {', '.join(sorted(names))}." if names else "BUILDER_CONFIGS is empty.",
+        )
+
+
+def _snake_case(name: str) -> str:
+    """A class name as TFDS spells it: ``OpenImagesV4`` is ``open_images_v4``, ``MNISTPlain`` is ``mnist_plain``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z0-9])", "_", name).lower()

@@ -1,0 +1,121 @@
+"""Which builders are installed, and where is the code of one? Found by entry point, loaded one at a time.
+
+A package offers a dataset with a line in its pyproject.toml::
+
+    [project.entry-points."registry.builders"]
+    squares = "my_package.squares:Squares"
+
+Listing loads nothing, so a package that cannot be imported is in nobody's way until its builder is asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Final
+
+from registry.building.builder import DatasetBuilder
+from registry.errors import BuilderNotFoundError, BuildError
+
+ENTRY_POINT_GROUP: Final = "registry.builders"
+
+_CODE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<class>[A-Za-z_]\w*)", flags=re.ASCII)
+
+
+def list_builders() -> tuple[str, ...]:
+    """Names of the installed builders, sorted. Nothing is imported."""
+    return tuple(sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)}))
+
+
+def find_builder(name: str) -> type[DatasetBuilder]:
+    """The class of the installed builder ``name``.
+
+    Raises:
+        BuilderNotFoundError: no installed package offers it; the hint offers the nearest name.
+        BuildError: two packages offer it, or its package cannot be imported or offers something else.
+    """
+    points = {(point.value, _package_of(point)): point for point in entry_points(group=ENTRY_POINT_GROUP, name=name)}
+    if not points:
+        raise BuilderNotFoundError.of(name, list_builders(), where="the installed packages")
+    if len(points) > 1:
+        offers = sorted(f"{package} ({value})" for value, package in points)
+        raise BuildError(
+            f"the builder {name!r} is offered by {len(points)} packages: {', '.join(offers)}",
+            hint="Uninstall all but one, or name the code itself with load_builder('package.module:Class').",
+            details={"name": name, "offers": offers},
+        )
+    (point,) = points.values()
+    what = f"the builder {name!r} of {_package_of(point)} ({point.value})"
+    try:
+        found: Any = point.load()
+    except Exception as error:
+        raise _not_loaded(what, error) from error
+    builder = _check_builder(found, what)
+    if builder.name != name:
+        raise BuildError(
+            f"{what} calls itself {builder.name!r}",
+            hint=f"The entry point and the builder must have one name: set {builder.__name__}.name = {name!r}, "
+            "or rename the entry point.",
+            details={"name": name, "class_name": builder.name},
+        )
+    return builder
+
+
+def load_builder(code: str) -> type[DatasetBuilder]:
+    """The builder class that ``package.module:Class`` names: code that is importable, and need not be an entry point.
+
+    The module is imported as Python finds it, from what is installed or on PYTHONPATH. The current folder is not
+    searched, because a command should not run code that happens to lie where it is called.
+
+    Raises:
+        BuilderNotFoundError: the text is not of this form, or there is no such module or class.
+        BuildError: the module cannot be imported, or the class is no DatasetBuilder.
+    """
+    match = _CODE.fullmatch(code)
+    if match is None:
+        raise BuilderNotFoundError(
+            f"no builder {code[:120]!r}: builder code is named package.module:Class",
+            hint="Write e.g. my_package.squares:Squares.",
+            details={"name": code[:120]},
+        )
+    what = f"the builder {code}"
+    try:
+        module = import_module(match["module"])
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{match['module']}.".startswith(f"{error.name}."):
+            raise _not_loaded(what, error) from error  # found, and something that it imports is missing
+        raise BuilderNotFoundError(
+            f"no builder {code!r}: there is no module {error.name!r}",
+            hint="Install the package that holds it, or put its folder on PYTHONPATH.",
+            details={"name": code},
+        ) from error
+    except Exception as error:
+        raise _not_loaded(what, error) from error
+    if not hasattr(module, match["class"]):
+        builders = [name for name, value in vars(module).items() if _is_builder(value)]
+        raise BuilderNotFoundError.of(match["class"], builders, where=f"the module {match['module']}")
+    return _check_builder(getattr(module, match["class"]), what)
+
+
+def _is_builder(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, DatasetBuilder) and value is not DatasetBuilder
+
+
+def _check_builder(found: Any, what: str) -> type[DatasetBuilder]:
+    if not _is_builder(found):
+        raise BuildError(f"{what} is no subclass of registry.building.DatasetBuilder")
+    builder: type[DatasetBuilder] = found
+    return builder
+
+
+def _package_of(point: EntryPoint) -> str:
+    return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def _not_loaded(what: str, error: Exception) -> BuildError:
+    return BuildError(
+        f"{what} cannot be loaded: {type(error).__name__}: {error}",
+        hint="Mend or uninstall that package; other builders are not affected.",
+        details={"error": type(error).__name__},
+    )

@@ -1,0 +1,147 @@
+"""What does an author's code yield? Its splits and examples, checked at the border, each with its place.
+
+Whatever goes wrong in author code becomes a BuildError that names the split and the last key, with the author's own
+exception as its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from types import GeneratorType
+from typing import Any
+
+from registry.building.builder import DatasetBuilder, Examples
+from registry.building.engine import KeyedExample
+from registry.building.keys import hash_key, label_of, number_key, plain_key
+from registry.building.runs import Entry
+from registry.building.sorter import ExternalSorter
+from registry.errors import BuildError, RegistryError, UsageError
+from registry.features import FeaturesDict
+from registry.model import check_split_name
+
+
+def call_features(builder: DatasetBuilder) -> FeaturesDict:
+    """The features of ``builder``, which hold its supervised keys.
+
+    Raises:
+        BuildError: the method fails, or gives something else.
+    """
+    owner = type(builder).__name__
+    try:
+        features: Any = builder.features()
+    except Exception as error:
+        raise _author_error(f"{owner}.features()", error) from error
+    if not isinstance(features, FeaturesDict):
+        raise BuildError(
+            f"{owner}.features() gives {_kind(features)}",
+            hint='Return FeaturesDict({"name": feature, ...}) from registry.features.',
+        )
+    for key in builder.metadata.supervised_keys or ():
+        if key not in features:
+            raise BuildError(
+                f"{owner}.SUPERVISED_KEYS names {key!r}, which is no feature",
+                hint=f"The features are: {', '.join(features)}.",
+                details={"feature": key},
+            )
+    return features
+
+
+def call_splits(builder: DatasetBuilder) -> dict[str, Examples]:
+    """What ``builder`` yields for each split, in its order; nothing is generated yet.
+
+    Raises:
+        BuildError: the method fails, gives something else, or a split has a name that cannot be one.
+    """
+    owner = type(builder).__name__
+    try:
+        splits: Any = builder.splits()
+    except Exception as error:
+        raise _author_error(f"{owner}.splits()", error) from error
+    if not isinstance(splits, Mapping) or not splits:
+        raise BuildError(
+            f"{owner}.splits() gives {'no split' if isinstance(splits, Mapping) else _kind(splits)}",
+            hint='Return a dict of split name -> (key, example) pairs, e.g. {"train": self._examples("train")}.',
+        )
+    for name in splits:
+        try:
+            check_split_name(name if isinstance(name, str) else "")
+        except UsageError as error:
+            raise BuildError(f"{owner}.splits(): invalid split name {name!r:.80}", hint=error.hint) from error
+    return dict(splits)
+
+
+def key_examples(
+    split: str, examples: Examples, *, shuffled: bool, unsorted_keys: ExternalSorter
+) -> Generator[KeyedExample, None, None]:
+    """The examples of a split as the author yields them, each with the sort key that its key gives it.
+
+    Shuffled: the hash of the key. Not shuffled: the key itself where keys are numbers, else the position; then keys
+    order nothing, and go to ``unsorted_keys``, whose ``sorted_entries`` finds one that is used twice.
+
+    Raises:
+        BuildError: author code failed, yielded no pair, or a key that is none or does not go with the others.
+    """
+    numbered: bool | None = None
+    for position, item in enumerate(_run(split, examples)):
+        if not isinstance(item, tuple | list) or len(item) != 2:
+            raise BuildError(
+                f"split {split!r}, example {position}: expected a pair (key, example), got {_kind(item)}",
+                hint="Yield key, example: the key is unique in its split, e.g. a file name or a row number.",
+                details={"split": split, "position": position},
+            )
+        try:
+            key = plain_key(item[0])
+            label = label_of(key)
+            if shuffled:
+                sort_key = hash_key(split, key)
+            else:
+                is_number = isinstance(key, int)
+                numbered = is_number if numbered is None else numbered
+                if is_number is not numbered:
+                    raise BuildError(
+                        f"invalid key {label}: some keys are numbers and some are not, so they give no order",
+                        hint="Without shuffling, yield numbers for all examples, or for none.",
+                    )
+                sort_key = number_key(key if isinstance(key, int) else position)
+                if not is_number:
+                    unsorted_keys.add(Entry(hash_key(split, key), label, b""))
+        except BuildError as error:
+            raise BuildError(
+                f"split {split!r}, example {position}: {error.message}",
+                hint=error.hint,
+                details={**error.details, "split": split, "position": position},
+            ) from error
+        yield KeyedExample(sort_key, label, item[1])
+
+
+def _run(split: str, examples: Examples) -> Iterator[Any]:
+    """Run author code. What is raised where the items are used does not come by here: only what that code raises."""
+    position, last = 0, None
+    iterator: Iterator[Any] | None = None
+    try:
+        iterator = iter(examples() if callable(examples) else examples)
+        for item in iterator:
+            last = item
+            yield item
+            position += 1
+    except Exception as error:
+        after = f" after {position} examples" if position else ""
+        if position and isinstance(last, tuple) and last:
+            after += f", the last with key {label_of(last[0])}"
+        raise _author_error(
+            f"split {split!r}: the generator", error, after=after, details={"split": split, "position": position}
+        ) from error
+    finally:
+        if isinstance(iterator, GeneratorType):  # at an error elsewhere: an author's open files close now
+            iterator.close()
+
+
+def _author_error(
+    what: str, error: Exception, *, after: str = "", details: Mapping[str, Any] | None = None
+) -> BuildError:
+    hint = error.hint if isinstance(error, RegistryError) else None
+    return BuildError(f"{what} failed{after}: {type(error).__name__}: {error}", hint=hint, details=details)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"{'an' if type(value).__name__[0] in 'aeiou' else 'a'} {type(value).__name__}"

@@ -1,0 +1,60 @@
+"""Who did what, and when? The event log: append-only, every event sealed with the hash of the one before it.
+
+Changing, removing or inserting an event breaks every hash after it. Events are written in the transaction of what they
+tell of, as its last statement, so that the lock on the chain's end is held for as short as can be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from registry.catalog.rows import canonical_json
+from registry.catalog.tables import event
+
+FIRST_PREVIOUS: Final = "0" * 64
+"""What the first event of a catalog follows."""
+
+_LOCK: Final = (0x72656769, 2)  # "regi", and the number of the lock: 2 is for the event chain
+
+
+def append_event(
+    connection: sa.Connection,
+    *,
+    at: datetime,
+    actor: str,
+    action: str,
+    dataset: str,
+    version: str,
+    details: Mapping[str, Any],
+) -> None:
+    """Append an event to the chain; on PostgreSQL others who append wait until this transaction ends.
+
+    SQLite's write transactions exclude each other anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
+    last = connection.execute(sa.select(event.c.id, event.c.hash).order_by(event.c.id.desc()).limit(1)).first()
+    number, previous = (1, FIRST_PREVIOUS) if last is None else (last.id + 1, last.hash)
+    values = {
+        "id": number,
+        "at": at,
+        "actor": actor,
+        "action": action,
+        "dataset": dataset,
+        "version": version,
+        "details_json": canonical_json(dict(details)),
+        "previous_hash": previous,
+    }
+    connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
+
+
+def event_hash(values: Mapping[str, Any]) -> str:
+    """sha256 over the previous hash and the canonical JSON of the event's columns, 64 hex digits."""
+    told = {name: values[name] for name in ("id", "actor", "action", "dataset", "version", "details_json")}
+    told["at"] = values["at"].astimezone(UTC).isoformat(timespec="microseconds")
+    return hashlib.sha256((values["previous_hash"] + canonical_json(told)).encode("ascii")).hexdigest()

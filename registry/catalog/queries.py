@@ -1,0 +1,267 @@
+"""What is in the catalog? Look-ups over one connection, rows in, frozen values out.
+
+``find_version`` is two queries: the version, and its splits with the length of every shard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from registry.catalog.json_sql import json_agg, read_json
+from registry.catalog.not_found import explain_dataset, explain_missing, refuse_withdrawn
+from registry.catalog.rows import decode_metadata, read_canonical, read_version
+from registry.catalog.selection import (
+    CANONICAL_NUMBER,
+    NUMBER,
+    canonical_version,
+    meant_config,
+    named_config,
+    version_query,
+)
+from registry.catalog.summaries import DatasetSummary, VersionSummary
+from registry.catalog.tables import builder, builder_config, dataset_version, shard, split, version_ledger
+from registry.errors import CatalogError, SplitNotFoundError
+from registry.model import (
+    DatasetVersion,
+    Reference,
+    Shard,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    Version,
+    VersionState,
+)
+
+_BLOCK: Final = 20_000
+
+
+def find_version(connection: sa.Connection, reference: Reference) -> DatasetVersion:
+    """The version that ``reference`` names.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: see ``not_found``.
+    """
+    row = connection.execute(version_query(reference)).first()
+    if row is None:
+        raise explain_missing(connection, reference)
+    refuse_withdrawn(connection, reference, row)
+    return read_version(row, load_splits(connection, row.id))
+
+
+def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
+    """The splits of a version in order, with the lengths of their shards: one query, a row a split."""
+    in_order = (
+        sa.select(shard.c.num_examples)
+        .where(shard.c.split_id == split.c.id)
+        .order_by(shard.c.shard_index)
+        .correlate(split)
+        .subquery("in_order")
+    )
+    lengths = sa.select(json_agg(in_order.c.num_examples)).scalar_subquery().label("lengths")
+    query = sa.select(split, lengths).where(split.c.version_id == version_id).order_by(split.c.position)
+    return [_read_split(row) for row in connection.execute(query)]
+
+
+def load_shards(connection: sa.Connection, version: DatasetVersion, split_name: str) -> tuple[Shard, ...]:
+    """The shards of one split, in order.
+
+    Raises:
+        SplitNotFoundError: the version has no such split.
+    """
+    name = version.split(split_name).name
+    query = (
+        sa.select(shard.c.shard_index, shard.c.first_example, shard.c.num_examples, shard.c.num_bytes, shard.c.sha256)
+        .select_from(_published())
+        .join(split, split.c.version_id == dataset_version.c.id)
+        .join(shard, shard.c.split_id == split.c.id)
+        .where(_is_version(version.name, version.config, version.version), split.c.name == name)
+        .order_by(shard.c.shard_index)
+    )
+    shards = tuple(
+        Shard(index=index, first_example=first, num_examples=examples, num_bytes=size, sha256=digest)
+        for index, first, examples, size, digest in connection.execute(query, execution_options={"yield_per": _BLOCK})
+    )
+    if len(shards) != version.split(name).num_shards:
+        raise SplitNotFoundError(
+            f"the catalog does not hold the shards of {version.reference} {name}",
+            hint="The version comes from another catalog. Look it up in this one.",
+            details={"name": name},
+        )
+    return shards
+
+
+def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:
+    """Every dataset and config, by name: two queries, whatever their number."""
+    withdrawn = dataset_version.c.state.in_([VersionState.YANKED.value, VersionState.DROPPED.value])
+    best_first = (sa.case((withdrawn, 1), else_=0), *(part.desc() for part in NUMBER))
+    ranked = sa.select(
+        dataset_version.c.id,
+        dataset_version.c.config_id,
+        *NUMBER,
+        sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
+        sa.func.count().over(partition_by=dataset_version.c.config_id).label("num_versions"),
+    ).subquery("ranked")
+    shown = dataset_version.alias("shown")
+    query = (
+        sa.select(
+            builder.c.name.label("builder_name"),
+            builder_config.c.name.label("config_name"),
+            builder_config.c.is_default,
+            ranked.c.major,
+            ranked.c.minor,
+            ranked.c.patch,
+            ranked.c.num_versions,
+            *CANONICAL_NUMBER,
+            shown.c.id.label("shown_id"),
+            shown.c.metadata_json,
+        )
+        .select_from(builder)
+        .join(builder_config, builder_config.c.builder_id == builder.c.id)
+        .join(ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1))
+        .join(shown, shown.c.id == sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id))
+        .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+        .order_by(builder.c.name, builder_config.c.name)
+    )
+    rows = connection.execute(query).all()
+    of_shown = sa.select(sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id)).join_from(
+        builder_config, ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
+    )
+    splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
+    return tuple(
+        DatasetSummary(
+            name=row.builder_name,
+            config=row.config_name or None,
+            is_default=row.is_default,
+            canonical=read_canonical(row),
+            latest=Version(row.major, row.minor, row.patch),
+            num_versions=row.num_versions,
+            num_examples=sum(examples for _, examples, _ in splits.get(row.shown_id, ())),
+            splits=tuple(name for name, _, _ in splits.get(row.shown_id, ())),
+            description=decode_metadata(row.metadata_json, "{}").description,
+        )
+        for row in rows
+    )
+
+
+def list_versions(connection: sa.Connection, name: str, config: str | None) -> tuple[VersionSummary, ...]:
+    """Every published version of a dataset, the highest first; config None is the default one.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError
+    """
+    is_config = meant_config(config)
+    query = (
+        sa.select(
+            dataset_version.c.id,
+            *NUMBER,
+            dataset_version.c.state,
+            dataset_version.c.state_message,
+            dataset_version.c.release_notes_json,
+            dataset_version.c.content_digest,
+            dataset_version.c.published_at,
+            dataset_version.c.published_by,
+            builder_config.c.name.label("config_name"),
+            *CANONICAL_NUMBER,
+        )
+        .select_from(_published())
+        .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+        .where(builder.c.name == name, is_config)
+        .order_by(*(part.desc() for part in NUMBER))
+    )
+    rows = connection.execute(query).all()
+    if not rows:
+        raise explain_dataset(connection, Reference(name=name, config=config))
+    ids = sa.select(dataset_version.c.id).select_from(_published()).where(builder.c.name == name, is_config)
+    splits = _split_sizes(connection, split.c.version_id.in_(ids))
+    return tuple(_read_summary(name, row, splits.get(row.id, ())) for row in rows)
+
+
+def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:
+    """The content digest that was ever published under this number, or None where the number is free."""
+    return connection.execute(
+        sa.select(version_ledger.c.content_digest).where(
+            version_ledger.c.builder_name == name,
+            version_ledger.c.config_name == (config or ""),
+            version_ledger.c.major == version.major,
+            version_ledger.c.minor == version.minor,
+            version_ledger.c.patch == version.patch,
+        )
+    ).scalar()
+
+
+def find_version_id(connection: sa.Connection, name: str, config: str | None, version: Version) -> int | None:
+    """The row of a published version, in any state, or None."""
+    query = sa.select(dataset_version.c.id).select_from(_published()).where(_is_version(name, config, version))
+    return connection.execute(query).scalar()
+
+
+def _published() -> sa.Join:
+    return builder.join(builder_config, builder_config.c.builder_id == builder.c.id).join(
+        dataset_version, dataset_version.c.config_id == builder_config.c.id
+    )
+
+
+def _is_version(name: str, config: str | None, version: Version) -> sa.ColumnElement[bool]:
+    major, minor, patch = NUMBER
+    return sa.and_(
+        builder.c.name == name,
+        named_config(config),
+        major == version.major,
+        minor == version.minor,
+        patch == version.patch,
+    )
+
+
+def _read_split(row: sa.Row[*tuple[Any, ...]]) -> Split:
+    lengths = ShardLengths(read_json(row.lengths) or ())
+    if len(lengths) != row.num_shards or lengths.num_examples != row.num_examples:
+        raise CatalogError(
+            f"the catalog is damaged: split {row.name!r} has {len(lengths)} shards with {lengths.num_examples} "
+            f"examples, not {row.num_shards} with {row.num_examples}",
+            hint="Restore it from a copy; registry db check looks at the rest.",
+        )
+    files = ShardedFileTemplate(
+        dataset=row.filename_dataset, template=row.filename_template, file_format=row.filename_format
+    )
+    return Split(name=row.name, shard_lengths=lengths, num_bytes=row.num_bytes, files=files)
+
+
+def _split_sizes(
+    connection: sa.Connection, condition: sa.ColumnElement[bool]
+) -> dict[int, tuple[tuple[str, int, int], ...]]:
+    """(name, num_examples, num_bytes) of each split that meets ``condition``, in order, by the version's id."""
+    rows = connection.execute(
+        sa.select(split.c.version_id, split.c.name, split.c.num_examples, split.c.num_bytes)
+        .where(condition)
+        .order_by(split.c.version_id, split.c.position)
+    ).all()
+    return {
+        version_id: tuple((name, examples, size) for _, name, examples, size in group)
+        for version_id, group in groupby(rows, key=itemgetter(0))
+    }
+
+
+def _read_summary(name: str, row: sa.Row[*tuple[Any, ...]], splits: Iterable[tuple[str, int, int]]) -> VersionSummary:
+    version = Version(row.major, row.minor, row.patch)
+    splits = tuple(splits)
+    return VersionSummary(
+        name=name,
+        config=row.config_name or None,
+        version=version,
+        canonical=read_canonical(row),
+        state=VersionState(row.state),
+        state_message=row.state_message,
+        num_examples=sum(examples for _, examples, _ in splits),
+        num_bytes=sum(size for _, _, size in splits),
+        splits=tuple(split_name for split_name, _, _ in splits),
+        release_note=json.loads(row.release_notes_json).get(str(version), ""),
+        content_digest=row.content_digest,
+        published_at=row.published_at,
+        published_by=row.published_by,
+    )

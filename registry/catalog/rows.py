@@ -1,0 +1,126 @@
+"""How is a dataset version kept in columns? Frozen values to rows and back; JSON columns are canonical text.
+
+JSON is stored as text, the same bytes on both databases: ASCII, sorted keys, no spaces.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from registry.catalog.json_sql import read_json
+from registry.errors import UsageError
+from registry.model import DatasetMetadata, DatasetVersion, SlicingRule, Split, Version, VersionState
+
+_METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_description")
+
+
+def canonical_json(value: Any) -> str:
+    """``value`` as canonical JSON text.
+
+    Raises:
+        UsageError: it holds NaN, infinity, or something that is no JSON value.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the metadata cannot be stored as JSON: {error}") from error
+
+
+def encode_metadata(metadata: DatasetMetadata) -> str:
+    """What ``metadata`` holds, as JSON; release notes have a column of their own."""
+    return canonical_json(
+        {
+            **{name: getattr(metadata, name) for name in _METADATA_TEXTS},
+            "supervised_keys": None if metadata.supervised_keys is None else list(metadata.supervised_keys),
+            "config_tags": list(metadata.config_tags),
+            "extra": dict(metadata.extra),
+        }
+    )
+
+
+def decode_metadata(text: str, release_notes: str) -> DatasetMetadata:
+    """The metadata stored as ``text`` and ``release_notes``; fields that a newer registry added are passed over."""
+    stored = json.loads(text)
+    keys = stored.get("supervised_keys")
+    return DatasetMetadata(
+        **{name: stored.get(name, "") for name in _METADATA_TEXTS},
+        supervised_keys=None if keys is None else tuple(keys),
+        config_tags=tuple(stored.get("config_tags", ())),
+        release_notes=json.loads(release_notes),
+        extra=stored.get("extra", {}),
+    )
+
+
+def version_values(version: DatasetVersion) -> dict[str, Any]:
+    """Columns of ``dataset_version`` that come from ``version``; the config, time and actor are the writer's.
+
+    Raises:
+        UsageError: text that no database stores (a NUL, a lone surrogate), or a digest that is none.
+    """
+    check_digest(version.content_digest, "content digest")
+    return {
+        "major": version.version.major,
+        "minor": version.version.minor,
+        "patch": version.version.patch,
+        "state": version.state.value,
+        "state_message": check_text(version.state_message, "state message"),
+        "release_notes_json": canonical_json(dict(version.metadata.release_notes)),
+        "version_to_prepare": None if version.version_to_prepare is None else str(version.version_to_prepare),
+        "slicing": version.slicing.value,
+        "file_format": check_text(version.file_format, "file format"),
+        "disable_shuffling": version.disable_shuffling,
+        "features_json": check_text(version.features_json, "feature schema"),
+        "metadata_json": encode_metadata(version.metadata),
+        "location": check_text(version.location, "location"),
+        "content_digest": version.content_digest,
+    }
+
+
+def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> DatasetVersion:
+    """The dataset version of a row of ``selection.version_query``."""
+    return DatasetVersion(
+        name=row.builder_name,
+        config=row.config_name or None,
+        version=Version(row.major, row.minor, row.patch),
+        splits=tuple(splits),
+        features_json=row.features_json,
+        location=row.location,
+        content_digest=row.content_digest,
+        state=VersionState(row.state),
+        state_message=row.state_message,
+        canonical=read_canonical(row),
+        file_format=row.file_format,
+        slicing=SlicingRule(row.slicing),
+        disable_shuffling=row.disable_shuffling,
+        version_to_prepare=None if row.version_to_prepare is None else Version.parse(row.version_to_prepare),
+        # SQLite knows no booleans: 0 and 1. No overrides: an empty object, or NULL on PostgreSQL.
+        experiments={name: bool(enabled) for name, enabled in (read_json(row.experiments) or {}).items()},
+        metadata=decode_metadata(row.metadata_json, row.release_notes_json),
+        published_at=row.published_at,
+        published_by=row.published_by,
+    )
+
+
+def read_canonical(row: sa.Row[*tuple[Any, ...]]) -> Version | None:
+    """The canonical version that ``row`` carries in ``canonical_major``, ``canonical_minor``, ``canonical_patch``."""
+    if row.canonical_major is None:
+        return None
+    return Version(row.canonical_major, row.canonical_minor, row.canonical_patch)
+
+
+def check_text(text: str, what: str) -> str:
+    """``text`` if both databases can store it."""
+    if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
+        raise UsageError(f"the {what} holds a NUL or a lone surrogate, which no database stores")
+    return text
+
+
+def check_digest(digest: str, what: str) -> str:
+    """``digest`` if it is a sha256 in 64 lower-case hex digits."""
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise UsageError(f"the {what} {digest[:80]!r} is no sha256: 64 lower-case hex digits")
+    return digest

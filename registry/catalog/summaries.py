@@ -1,0 +1,61 @@
+"""What do lists show of a dataset and of a version? Frozen values, smaller than a ``DatasetVersion``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from registry.model import Version, VersionState, VersionStatus, version_status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSummary:
+    """A dataset and one of its configs, as a list shows it.
+
+    Attributes:
+        name, config: config None where the dataset has no configs.
+        is_default: whether a reference without a config means this one.
+        canonical: the version an unversioned look-up gives, or None.
+        latest: the highest version that is neither yanked nor dropped; where all are, the highest.
+        num_versions: how many are published, in any state.
+        num_examples, splits, description: those of the canonical version, or of the latest where there is none.
+    """
+
+    name: str
+    config: str | None
+    is_default: bool
+    canonical: Version | None
+    latest: Version
+    num_versions: int
+    num_examples: int
+    splits: tuple[str, ...]
+    description: str
+
+    @property
+    def dataset(self) -> str:
+        """``name`` or ``name/config``."""
+        return self.name if self.config is None else f"{self.name}/{self.config}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionSummary:
+    """A published version, as a list shows it; the splits' names in order, the release note of this very version."""
+
+    name: str
+    config: str | None
+    version: Version
+    canonical: Version | None
+    state: VersionState
+    state_message: str
+    num_examples: int
+    num_bytes: int
+    splits: tuple[str, ...]
+    release_note: str
+    content_digest: str
+    published_at: datetime
+    published_by: str
+
+    @property
+    def status(self) -> VersionStatus:
+        """How it stands to the canonical version."""
+        return version_status(self.version, self.state, self.canonical)

@@ -1,0 +1,268 @@
+"""Which tables does a catalog have? The SQLAlchemy description that queries are written against.
+
+The tables themselves are made by the migrations (``registry.migrations``), which import nothing from here;
+``registry db check`` compares the two. Core tables, no ORM: rows never leave this folder, frozen values do.
+
+    builder ─< builder_config ─< dataset_version ─< split ─< shard
+                     │                  │              └──< fingerprint
+                     ├─< alias          └─< version_experiment >─ experiment
+                     └─< alias_event
+    version_ledger, event: no foreign keys, they outlive what they speak of
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.types import TypeDecorator
+
+NAMING_CONVENTION: Final = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+metadata: Final = sa.MetaData(naming_convention=NAMING_CONVENTION)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """A moment in UTC, timezone-aware on both databases; SQLite, which has no time zones, stores the UTC clock."""
+
+    impl = sa.DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:
+        """The UTC form of an aware ``value``; a naive one is a programming error."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a time without a time zone cannot be stored")
+        value = value.astimezone(UTC)
+        return value.replace(tzinfo=None) if dialect.name == "sqlite" else value
+
+    def process_result_value(self, value: datetime | None, dialect: sa.Dialect) -> datetime | None:  # noqa: ARG002 (SQLAlchemy passes it by name)
+        """``value`` as an aware moment in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def _id() -> sa.Column[int]:
+    # Said aloud, because builder_config.id is part of a foreign key too, which would switch it off.
+    return sa.Column("id", sa.Integer, primary_key=True, autoincrement=True)
+
+
+def _text(name: str, **options: Any) -> sa.Column[str]:
+    return sa.Column(name, sa.Text, nullable=False, **options)
+
+
+def _count(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.BigInteger, nullable=False)
+
+
+builder: Final = sa.Table(
+    "builder",
+    metadata,
+    _id(),
+    _text("name"),
+    # A dataset has configs or it has none, for good: a reference without a config must never change its meaning.
+    sa.Column("has_configs", sa.Boolean, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.UniqueConstraint("name"),
+    sa.CheckConstraint("name <> ''", name="name"),
+)
+
+builder_config: Final = sa.Table(
+    "builder_config",
+    metadata,
+    _id(),
+    sa.Column("builder_id", sa.ForeignKey("builder.id"), nullable=False),
+    # '' is the one config of a dataset without configs: NULLs would not be unique.
+    _text("name"),
+    sa.Column("is_default", sa.Boolean, nullable=False),
+    sa.Column("canonical_version_id", sa.Integer),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.UniqueConstraint("builder_id", "name"),
+    # The canonical version is one of this very config.
+    sa.ForeignKeyConstraint(
+        ["id", "canonical_version_id"], ["dataset_version.config_id", "dataset_version.id"], use_alter=True
+    ),
+    sa.Index(
+        "ix_builder_config_default",
+        "builder_id",
+        unique=True,
+        sqlite_where=sa.text("is_default"),
+        postgresql_where=sa.text("is_default"),
+    ),
+)
+
+dataset_version: Final = sa.Table(
+    "dataset_version",
+    metadata,
+    _id(),
+    sa.Column("config_id", sa.ForeignKey("builder_config.id"), nullable=False),
+    sa.Column("major", sa.Integer, nullable=False),
+    sa.Column("minor", sa.Integer, nullable=False),
+    sa.Column("patch", sa.Integer, nullable=False),
+    # The only two columns that change after publication (immutability.py).
+    _text("state"),
+    _text("state_message"),
+    _text("release_notes_json"),
+    sa.Column("version_to_prepare", sa.Text),
+    _text("slicing"),
+    _text("file_format"),
+    sa.Column("disable_shuffling", sa.Boolean, nullable=False),
+    _text("features_json"),
+    _text("metadata_json"),
+    _text("location"),
+    _text("content_digest"),
+    sa.Column("published_at", UtcDateTime, nullable=False),
+    _text("published_by"),
+    sa.UniqueConstraint("config_id", "major", "minor", "patch"),
+    sa.UniqueConstraint("config_id", "id"),
+    sa.CheckConstraint("major >= 0 AND minor >= 0 AND patch >= 0", name="number"),
+    sa.CheckConstraint("state IN ('supported', 'deprecated', 'yanked', 'dropped')", name="state"),
+    sa.CheckConstraint("slicing IN ('documented', 'tfds-4')", name="slicing"),
+    sa.CheckConstraint("length(content_digest) = 64", name="content_digest"),
+)
+
+experiment: Final = sa.Table(
+    "experiment",
+    metadata,
+    _id(),
+    _text("name"),
+    _text("description"),
+    sa.Column("default_enabled", sa.Boolean, nullable=False),
+    sa.Column("created_at", UtcDateTime, nullable=False),
+    sa.Column("retired_at", UtcDateTime),
+    sa.UniqueConstraint("name"),
+    sa.CheckConstraint("name <> ''", name="name"),
+)
+
+version_experiment: Final = sa.Table(
+    "version_experiment",
+    metadata,
+    sa.Column("version_id", sa.ForeignKey("dataset_version.id"), primary_key=True),
+    sa.Column("experiment_id", sa.ForeignKey("experiment.id"), primary_key=True, index=True),
+    sa.Column("enabled", sa.Boolean, nullable=False),
+)
+
+split: Final = sa.Table(
+    "split",
+    metadata,
+    _id(),
+    sa.Column("version_id", sa.ForeignKey("dataset_version.id"), nullable=False),
+    sa.Column("position", sa.Integer, nullable=False),
+    _text("name"),
+    _count("num_examples"),
+    _count("num_bytes"),
+    sa.Column("num_shards", sa.Integer, nullable=False),
+    _text("filename_template"),
+    _text("filename_dataset"),
+    _text("filename_format"),
+    sa.UniqueConstraint("version_id", "name"),
+    sa.UniqueConstraint("version_id", "position"),
+    sa.CheckConstraint("name NOT IN ('', 'all')", name="name"),
+    sa.CheckConstraint(
+        "position >= 0 AND num_examples >= 0 AND num_bytes >= 0 AND num_shards >= 0", name="not_negative"
+    ),
+)
+
+shard: Final = sa.Table(
+    "shard",
+    metadata,
+    sa.Column("split_id", sa.ForeignKey("split.id"), primary_key=True, autoincrement=False),
+    sa.Column("shard_index", sa.Integer, primary_key=True, autoincrement=False),
+    _count("first_example"),
+    _count("num_examples"),
+    _count("num_bytes"),
+    _text("sha256"),
+    # A slice that touches ten of a million shards is one range query.
+    sa.Index(None, "split_id", "first_example"),
+    sa.CheckConstraint(
+        "shard_index >= 0 AND first_example >= 0 AND num_examples >= 0 AND num_bytes >= 0", name="not_negative"
+    ),
+    sa.CheckConstraint("length(sha256) = 64", name="sha256"),
+    sqlite_with_rowid=False,
+)
+
+fingerprint: Final = sa.Table(
+    "fingerprint",
+    metadata,
+    sa.Column("split_id", sa.ForeignKey("split.id"), primary_key=True, autoincrement=False),
+    # '' is the whole record; else the feature's path. A row covers a block of records, or all of them.
+    sa.Column("feature", sa.Text, primary_key=True),
+    sa.Column("algorithm", sa.Text, primary_key=True),
+    sa.Column("first_example", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("num_examples", sa.BigInteger, primary_key=True, autoincrement=False),
+    _text("digest"),
+    sa.CheckConstraint("first_example >= 0 AND num_examples >= 0", name="not_negative"),
+)
+
+alias: Final = sa.Table(
+    "alias",
+    metadata,
+    _id(),
+    sa.Column("config_id", sa.ForeignKey("builder_config.id"), nullable=False),
+    _text("name"),
+    sa.Column("version_id", sa.Integer, nullable=False),
+    sa.Column("set_at", UtcDateTime, nullable=False),
+    _text("set_by"),
+    sa.UniqueConstraint("config_id", "name"),
+    # An alias of a config names one of its own versions.
+    sa.ForeignKeyConstraint(["config_id", "version_id"], ["dataset_version.config_id", "dataset_version.id"]),
+    sa.CheckConstraint("name <> ''", name="name"),
+)
+
+alias_event: Final = sa.Table(
+    "alias_event",
+    metadata,
+    _id(),
+    sa.Column("config_id", sa.ForeignKey("builder_config.id"), nullable=False),
+    _text("name"),
+    # None before the alias existed, and after it was removed.
+    sa.Column("from_version_id", sa.ForeignKey("dataset_version.id")),
+    sa.Column("to_version_id", sa.ForeignKey("dataset_version.id")),
+    sa.Column("at", UtcDateTime, nullable=False),
+    _text("actor"),
+    _text("message"),
+    sa.Index(None, "config_id", "name", "id"),
+)
+
+version_ledger: Final = sa.Table(
+    "version_ledger",
+    metadata,
+    sa.Column("builder_name", sa.Text, primary_key=True),
+    sa.Column("config_name", sa.Text, primary_key=True),
+    sa.Column("major", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("minor", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("patch", sa.Integer, primary_key=True, autoincrement=False),
+    _text("content_digest"),
+    sa.Column("used_at", UtcDateTime, nullable=False),
+    _text("used_by"),
+    sa.CheckConstraint("length(content_digest) = 64", name="content_digest"),
+)
+
+event: Final = sa.Table(
+    "event",
+    metadata,
+    # 1, 2, 3 ... without gaps: given by the writer under a lock, not by the database.
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("at", UtcDateTime, nullable=False),
+    _text("actor"),
+    _text("action"),
+    _text("dataset"),
+    _text("version"),
+    _text("details_json"),
+    _text("previous_hash"),
+    _text("hash"),
+    # No two events follow the same one: the chain cannot fork, whoever writes.
+    sa.UniqueConstraint("previous_hash"),
+    sa.UniqueConstraint("hash"),
+    sa.Index(None, "dataset", "id"),
+    sa.CheckConstraint("length(hash) = 64 AND length(previous_hash) = 64", name="hash"),
+)

@@ -1,0 +1,279 @@
+"""How is a version published? One transaction that writes every row of it, or none.
+
+The unique number in the ledger decides races: whoever comes second waits for the first, is rolled back, and then looks
+at what was published. A number once used stays used, in the ledger, whatever becomes of the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from registry.catalog.events import append_event
+from registry.catalog.queries import find_digest, find_version_id
+from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
+from registry.catalog.session import reading, write
+from registry.catalog.tables import (
+    builder,
+    builder_config,
+    dataset_version,
+    experiment,
+    shard,
+    split,
+    version_experiment,
+    version_ledger,
+)
+from registry.errors import CatalogError, ConflictError, UsageError, VersionExistsError
+from registry.model import DatasetVersion, Shard, Split
+
+_BATCH: Final = 10_000
+_ATTEMPTS: Final = 3
+
+
+def publish_version(
+    engine: sa.Engine,
+    version: DatasetVersion,
+    shards: Mapping[str, tuple[Shard, ...]],
+    *,
+    promote: bool,
+    default_config: bool,
+    actor: str,
+) -> bool:
+    """Publish ``version`` with its ``shards``; see ``SqlCatalog.publish``."""
+    check_shards(version, shards)
+    check_text(actor, "actor")
+    values = version_values(version)
+    canonical_json(dict(version.experiments))
+
+    def action(connection: sa.Connection) -> bool:
+        if _is_published(connection, version):
+            return False
+        _insert(connection, version, values, shards, promote=promote, default_config=default_config, actor=actor)
+        return True
+
+    for _ in range(_ATTEMPTS):
+        try:
+            return write(engine, action)
+        except sa.exc.IntegrityError as error:
+            # Rolled back. A rival took the number, or another row that is unique, such as the default config's mark:
+            # then the number is still free and this call tries again.
+            refused = error
+            with reading(engine) as connection:
+                if _is_published(connection, version):
+                    return False
+    raise CatalogError(
+        f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
+        hint="Compare the catalog with its schema: registry db check.",
+    ) from refused
+
+
+def check_shards(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> None:
+    """Refuse shards that are not those of ``version``'s splits.
+
+    Raises:
+        UsageError: a split without shards or the other way round, wrong order, counts or sha256.
+    """
+    if set(shards) != {one.name for one in version.splits}:
+        raise UsageError(
+            f"{version.reference}: shards are given for {sorted(shards)}, "
+            f"its splits are {sorted(one.name for one in version.splits)}"
+        )
+    for one in version.splits:
+        given = shards[one.name]
+        if len(given) != one.num_shards:
+            raise UsageError(f"{version.reference} {one.name}: {len(given)} shards are given for {one.num_shards}")
+        for index, stored in enumerate(given):
+            expected = (index, one.shard_lengths.start(index), one.shard_lengths[index])
+            if (stored.index, stored.first_example, stored.num_examples) != expected:
+                raise UsageError(
+                    f"{version.reference} {one.name}: shard {index} does not fit the split's shard lengths",
+                    details={"given": [stored.index, stored.first_example, stored.num_examples], "split": expected},
+                )
+            if not 0 <= stored.num_bytes < 2**63:
+                raise UsageError(f"{version.reference} {one.name}: shard {index} has {stored.num_bytes} bytes")
+            check_digest(stored.sha256, f"sha256 of shard {index} of {one.name}")
+
+
+def _is_published(connection: sa.Connection, version: DatasetVersion) -> bool:
+    """Whether the same content stands under the number; False where the number is free."""
+    digest = find_digest(connection, version.name, version.config, version.version)
+    if digest is None:
+        return False
+    exists = find_version_id(connection, version.name, version.config, version.version) is not None
+    if exists and digest == version.content_digest:
+        return True
+    what = (
+        f"is published with other content (sha256 {digest[:12]}, not {version.content_digest[:12]})"
+        if exists
+        else "was published and deleted"
+    )
+    raise VersionExistsError(
+        f"{version.reference} {what}",
+        hint="A number is never used twice. Raise the version: PATCH for the same records, "
+        "MINOR for added features, MAJOR for anything else.",
+        details={"published": digest, "offered": version.content_digest},
+    )
+
+
+def _insert(
+    connection: sa.Connection,
+    version: DatasetVersion,
+    values: Mapping[str, Any],
+    shards: Mapping[str, tuple[Shard, ...]],
+    *,
+    promote: bool,
+    default_config: bool,
+    actor: str,
+) -> None:
+    now = datetime.now(UTC)
+    config_id, builder_id = _ensure_config(connection, version, now)
+    # First of all, because it is where a rival waits: before the work is done, not after it.
+    _reserve_number(connection, version, actor, now)
+    version_id = _insert_row(
+        connection, dataset_version, {**values, "config_id": config_id, "published_at": now, "published_by": actor}
+    )
+    for position, one in enumerate(version.splits):
+        split_id = _insert_row(connection, split, {"version_id": version_id, **_split_values(one, position)})
+        _insert_shards(connection, split_id, shards[one.name])
+    _insert_experiments(connection, version_id, version.experiments, now)
+    if default_config or version.config is None:
+        _make_default(connection, builder_id, config_id)
+    if promote:
+        connection.execute(
+            sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)
+        )
+    append_event(
+        connection,
+        at=now,
+        actor=actor,
+        action="publish",
+        dataset=version.reference.dataset,
+        version=str(version.version),
+        details={
+            "content_digest": version.content_digest,
+            "default_config": default_config,
+            "num_examples": version.num_examples,
+            "promote": promote,
+        },
+    )
+
+
+def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: datetime) -> tuple[int, int]:
+    """The ids of the config and of the builder; both are made where they do not exist."""
+    has_configs = version.config is not None
+    _insert_once(connection, builder, {"name": version.name, "has_configs": has_configs, "created_at": now})
+    found = connection.execute(sa.select(builder).where(builder.c.name == version.name)).one()
+    if found.has_configs != has_configs:
+        raise ConflictError(
+            f"{version.name} is published {'with' if found.has_configs else 'without'} configs, "
+            f"{version.reference} comes {'with' if has_configs else 'without'} one",
+            hint="A reference without a config would change its meaning. Publish it under another dataset name.",
+            details={"dataset": version.name},
+        )
+    config = {"builder_id": found.id, "name": version.config or "", "is_default": False, "created_at": now}
+    _insert_once(connection, builder_config, config)
+    config_id: int = connection.execute(
+        sa.select(builder_config.c.id).where(
+            builder_config.c.builder_id == found.id, builder_config.c.name == config["name"]
+        )
+    ).scalar_one()
+    return config_id, found.id
+
+
+def _reserve_number(connection: sa.Connection, version: DatasetVersion, actor: str, now: datetime) -> None:
+    connection.execute(
+        sa.insert(version_ledger).values(
+            builder_name=version.name,
+            config_name=version.config or "",
+            major=version.version.major,
+            minor=version.version.minor,
+            patch=version.version.patch,
+            content_digest=version.content_digest,
+            used_at=now,
+            used_by=actor,
+        )
+    )
+
+
+def _split_values(one: Split, position: int) -> dict[str, Any]:
+    return {
+        "position": position,
+        "name": one.name,
+        "num_examples": one.num_examples,
+        "num_bytes": one.num_bytes,
+        "num_shards": one.num_shards,
+        "filename_dataset": one.files.dataset,
+        "filename_template": check_text(one.files.template, "file template"),
+        "filename_format": check_text(one.files.file_format, "file format"),
+    }
+
+
+def _insert_shards(connection: sa.Connection, split_id: int, shards: tuple[Shard, ...]) -> None:
+    """Insert in batches on SQLite, by COPY on PostgreSQL: a million rows in bounded memory."""
+    rows = ((split_id, s.index, s.first_example, s.num_examples, s.num_bytes, s.sha256) for s in shards)
+    if connection.dialect.name == "postgresql":
+        _copy_shards(connection, rows)
+        return
+    # Compiled once and run with tuples: half the time of handing SQLAlchemy a dict a row.
+    statement = str(sa.insert(shard).compile(dialect=connection.dialect))
+    while batch := list(islice(rows, _BATCH)):
+        connection.exec_driver_sql(statement, batch)
+
+
+def _copy_shards(connection: sa.Connection, rows: Iterator[tuple[Any, ...]]) -> None:
+    import psycopg
+
+    driver: Any = connection.connection.driver_connection
+    copy = "COPY shard (split_id, shard_index, first_example, num_examples, num_bytes, sha256) FROM STDIN"
+    try:
+        with driver.cursor() as cursor, cursor.copy(copy) as target:
+            for row in rows:
+                target.write_row(row)
+    except psycopg.Error as error:  # SQLAlchemy is not asked here, so it cannot wrap it
+        raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
+
+
+def _insert_experiments(
+    connection: sa.Connection, version_id: int, experiments: Mapping[str, bool], now: datetime
+) -> None:
+    """Store the flags that the version overrides; a flag that nobody declared yet is off by default."""
+    for name, enabled in sorted(experiments.items()):  # sorted: rivals meet in one order and cannot deadlock
+        declared = {"name": check_text(name, "experiment"), "description": "", "default_enabled": False}
+        _insert_once(connection, experiment, {**declared, "created_at": now})
+        experiment_id = connection.execute(sa.select(experiment.c.id).where(experiment.c.name == name)).scalar_one()
+        connection.execute(
+            sa.insert(version_experiment).values(
+                version_id=version_id, experiment_id=experiment_id, enabled=bool(enabled)
+            )
+        )
+
+
+def _make_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:
+    """Move the mark of the default config: off first, because at no moment may two configs have it."""
+    others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
+    connection.execute(sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False))
+    connection.execute(
+        sa.update(builder_config)
+        .where(builder_config.c.id == config_id, sa.not_(builder_config.c.is_default))
+        .values(is_default=True)
+    )
+
+
+def _insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> int:
+    key = connection.execute(sa.insert(table).values(**values)).inserted_primary_key
+    if key is None:
+        raise AssertionError("a table with an integer key always gives one")
+    return int(key[0])
+
+
+def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
+    """Insert a row unless one of the same unique name is there, or is just being written by a rival: then wait."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing())
+    else:
+        connection.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing())

@@ -1,0 +1,59 @@
+"""Arguments that several commands take, and what the shell offers for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from registry.errors import RegistryError
+
+
+def _complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The datasets of the catalog that start with what was typed."""
+    from registry.api import connect
+
+    try:
+        with connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir")) as catalog:
+            names = [
+                f"{summary.name}/{summary.config}" if summary.config else summary.name for summary in catalog.datasets()
+            ]
+    except RegistryError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The splits of the dataset named before."""
+    from registry.api import connect
+
+    try:
+        with connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir")) as catalog:
+            names = [*catalog.dataset(ctx.params["reference"]).splits, "all"]
+    except (RegistryError, KeyError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def _complete_builder(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The builders that are installed."""
+    from registry.building import list_builders
+
+    return [CompletionItem(name) for name in list_builders() if name.startswith(incomplete)]
+
+
+def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """REF: ``name[/config][:request | @alias]``."""
+    return click.argument("reference", metavar="REF", shell_complete=_complete_reference)(function)
+
+
+def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """SPLIT: a split expression."""
+    return click.argument("split", metavar="SPLIT", shell_complete=_complete_split)(function)
+
+
+def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NAME: the builder to run, ``name[/config][:request]``."""
+    return click.argument("reference", metavar="NAME[/CONFIG][:VERSION]", shell_complete=_complete_builder)(function)

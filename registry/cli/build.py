@@ -1,0 +1,52 @@
+"""``registry build``: run a builder and publish what it makes."""
+
+from __future__ import annotations
+
+import click
+
+from registry.cli.arguments import builder_argument
+from registry.cli.options import Session, examples, session_command
+from registry.cli.progress import build_progress, record_progress
+from registry.cli.publish import print_publication
+
+
+@session_command(
+    "build",
+    epilog=examples("registry build digits", "registry build digits:1.0.0 --rebuild", "registry build my_data -j 8"),
+)
+@builder_argument
+@click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that encode examples; the bytes are the same for any N.  [default: by the size of the data]",
+)
+@click.option(
+    "--shards",
+    "num_shards",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Shards of each split.  [default: by size and count, as TFDS does]",
+)
+@click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare what comes out.")
+def command(session: Session, reference: str, processes: int | None, num_shards: int | None, rebuild: bool) -> None:
+    """Run the builder NAME: write shards, verify them, publish the version.
+
+    Builders are found in every installed package that offers the entry point registry.builders. A published version is
+    not built again; an interrupted build is taken up where its bytes are complete.
+    """
+    with (
+        session.connect() as catalog,
+        build_progress(session.out) as progress,
+        record_progress(session.out, "verifying", None) as advance,
+    ):
+        publication = catalog.build(
+            reference,
+            processes=processes,
+            num_shards=num_shards,
+            rebuild=rebuild,
+            progress=progress,
+            advance=advance,
+        )
+    print_publication(session, publication)

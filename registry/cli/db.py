@@ -1,0 +1,95 @@
+"""``registry db``: the catalog's schema, looked after by hand."""
+
+from __future__ import annotations
+
+import click
+
+from registry.cli.options import Session, examples, session_command
+from registry.errors import CatalogError
+
+
+@click.group("db")
+def command() -> None:
+    """Look after the catalog's database: its schema, and moving it from one release to the next."""
+
+
+@session_command("status", epilog=examples("registry db status", "registry db status --catalog postgresql://host/name"))
+def status(session: Session) -> None:
+    """Show the schema revision of the catalog and the one this registry needs."""
+    from registry.api import catalog_url
+    from registry.catalog import schema
+
+    found = schema.status(catalog_url(session.url))
+    data = {"url": found.url, "state": found.state, "revision": found.revision, "head": found.head}
+    session.out.result(
+        "db.status",
+        data,
+        lambda: session.out.fields(
+            [
+                ("catalog", found.url),
+                ("state", found.state),
+                ("revision", found.revision or "none"),
+                ("head", found.head),
+            ]
+        ),
+    )
+
+
+@session_command("upgrade", epilog=examples("registry db upgrade", "registry db upgrade 0001"))
+@click.argument("revision", default="head")
+def upgrade(session: Session, revision: str) -> None:
+    """Bring the catalog's schema up to REVISION; default: the newest. An empty database becomes a catalog."""
+    from registry.api import catalog_url, make_catalog_folder
+    from registry.catalog import schema
+
+    url = catalog_url(session.url)
+    make_catalog_folder(url)
+    before, after = schema.upgrade(url, revision)
+    _print_move(session, before, after)
+
+
+@session_command("downgrade", epilog=examples("registry db downgrade base --yes"))
+@click.argument("revision")
+@click.option("--yes", is_flag=True, help="Do it. Tables that REVISION does not know are dropped with their rows.")
+def downgrade(session: Session, revision: str, yes: bool) -> None:
+    """Take the catalog's schema back to REVISION (`base`: no tables at all)."""
+    from registry.api import catalog_url
+    from registry.catalog import schema
+    from registry.errors import UsageError
+
+    if not yes:
+        raise UsageError(f"downgrading to {revision} drops tables with their rows", hint="Make a copy, then add --yes.")
+    before, after = schema.downgrade(catalog_url(session.url), revision)
+    _print_move(session, before, after)
+
+
+@session_command("check", epilog=examples("registry db check"))
+def check(session: Session) -> None:
+    """Compare the database with the schema it should have: tables, columns, constraints, triggers, foreign keys."""
+    from registry.api import catalog_url
+    from registry.catalog import schema
+
+    differences = schema.check(catalog_url(session.url))
+    session.out.result("db.check", {"differences": differences}, lambda: _print_differences(session, differences))
+    if differences:
+        raise CatalogError(
+            f"the database differs from its schema in {len(differences)} places",
+            hint="Restore it from a copy, or upgrade it: registry db upgrade.",
+            details={"differences": differences},
+        )
+
+
+for subcommand in (status, upgrade, downgrade, check):
+    command.add_command(subcommand)
+
+
+def _print_move(session: Session, before: str | None, after: str | None) -> None:
+    text = f"already at {after}" if before == after else f"{before or 'empty'} -> {after or 'empty'}"
+    session.out.result("db.upgrade", {"before": before, "after": after}, lambda: session.out.line(text))
+
+
+def _print_differences(session: Session, differences: list[str]) -> None:
+    for difference in differences:
+        session.out.line(difference)
+    if not differences:
+        session.out.line("the database is as its schema says")

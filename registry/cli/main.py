@@ -1,0 +1,128 @@
+"""Where the command line starts: the list of commands, loaded when used, and the one place that catches errors."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from importlib import import_module
+from typing import Final
+
+import click
+
+import registry
+from registry.errors import RegistryError, UsageError
+
+COMMANDS: Final = {
+    "quickstart": "Build, publish, slice and read a first dataset.",
+    "build": "Run a builder: write shards, verify, publish.",
+    "publish": "Publish a folder of prepared shards.",
+    "list": "List the datasets of the catalog.",
+    "show": "Show one dataset version: splits, features, licence.",
+    "versions": "List the versions of a dataset.",
+    "resolve": "Show which records of which files a split expression names.",
+    "read": "Print examples as JSON lines.",
+    "verify": "Check every stored shard against the catalog.",
+    "db": "Look after the catalog's database.",
+    "completion": "Print the shell's completion script.",
+}
+"""Name and help line of each command; its module is ``registry.cli.<name>``. Help costs no import of theirs."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are run, not when they are listed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order in which a newcomer meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of that name; ``list`` lives in ``list_``."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"registry.cli.{'list_' if cmd_name == 'list' else cmd_name}")
+        command = module.command
+        assert isinstance(command, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command. A reader of stdout who leaves early, as `head` does, is no failure."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _give_up_stdout()
+            raise click.exceptions.Exit(0) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List names and help lines without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where there is none of that name."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            nearest = difflib.get_close_matches(name, COMMANDS, n=1)
+            raise UsageError(
+                f"no command {name!r}",
+                hint=f"Did you mean 'registry {nearest[0]}'?" if nearest else "See registry --help.",
+            )
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Start with: registry quickstart. Every command has --help with examples.",
+)
+@click.version_option(registry.__version__, prog_name="registry")
+def cli() -> None:
+    """Publish dataset versions once; find, slice, read and pin them."""
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; the exit code. Every error ends here, as one message with a hint and no traceback."""
+    try:
+        result = cli.main(arguments, prog_name="registry", standalone_mode=False)
+        sys.stdout.flush()
+    except RegistryError as error:
+        return _fail(arguments, error.code, error.message, error.hint, error.details, error.exit_code)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "registry"
+        return _fail(arguments, "usage", error.format_message(), f"See {path} --help.", {}, 2)
+    except click.ClickException as error:
+        return _fail(arguments, "failure", error.format_message(), None, {}, 1)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail(arguments, "interrupted", "interrupted", None, {}, 130)
+    except BrokenPipeError:
+        _give_up_stdout()
+        return 0
+    except Exception as error:  # the one place: nobody sees a traceback who did not ask
+        if os.environ.get("REGISTRY_DEBUG"):
+            raise
+        kind = type(error).__name__
+        hint = "This is a fault of the registry. Set REGISTRY_DEBUG=1 to see where, and report it."
+        return _fail(arguments, "internal", f"{kind}: {error}", hint, {}, 1)
+    return result if isinstance(result, int) else 0
+
+
+def _give_up_stdout() -> None:
+    """Send what is left to nowhere: Python would complain once more when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(
+    arguments: list[str], code: str, message: str, hint: str | None, details: dict[str, object], exit_code: int
+) -> int:
+    from registry.cli.output import print_error
+
+    text = " ".join(arguments)
+    print_error(code, message, hint, details, as_json="--format json" in text or "--format=json" in text)
+    return exit_code

@@ -1,0 +1,100 @@
+"""Everything that is printed: data on stdout, talk on stderr; tables for people, one JSON value for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class Output:
+    """What one command prints. ``as_json`` holds notes back as ``warnings`` of the one JSON value."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+        self._warnings: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Talk: to stderr for people, into ``warnings`` for programs."""
+        if self.as_json:
+            self._warnings.append(text)
+        else:
+            print(printable(text), file=sys.stderr)
+
+    def result(self, schema: str, data: Any, human: Callable[[], None]) -> None:
+        """Print ``data`` as JSON under ``registry.<schema>/1``, or let ``human`` print it for people."""
+        if self.as_json:
+            print(json.dumps({"schema": f"registry.{schema}/1", "data": data, "warnings": self._warnings}, indent=2))
+        else:
+            human()
+
+    def line(self, text: str = "") -> None:
+        """One line on stdout."""
+        print(printable(text))
+
+    def json_line(self, value: Any) -> None:
+        """One JSON value on a line of its own."""
+        print(json.dumps(value, ensure_ascii=False))
+
+    def fields(self, rows: Sequence[tuple[str, str]]) -> None:
+        """Names and values, one pair a line, values aligned; empty values are left out."""
+        width = max((len(name) for name, value in rows if value), default=0)
+        for name, value in rows:
+            if value:
+                first, *rest = printable(value).splitlines()
+                print(f"{name:<{width}}  {first}")
+                for more in rest:
+                    print(f"{'':<{width}}  {more}")
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | int]], *, empty: str = "") -> None:
+        """A table with a head line; numbers to the right. Never wrapped: a pipe gets every character."""
+        if not rows:
+            if empty:
+                self.note(empty)
+            return
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+        for number, column in enumerate(columns):
+            numeric = all(isinstance(row[number], int) for row in rows)
+            table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
+        for row in rows:
+            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row))
+        console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 10_000)
+        with console.capture() as capture:
+            console.print(table)
+        print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def print_error(code: str, message: str, hint: str | None, details: dict[str, Any], *, as_json: bool) -> None:
+    """One error on stderr: a message and a hint for people, one JSON value for programs."""
+    if as_json:
+        error = {"code": code, "message": message, "hint": hint, "details": details}
+        print(json.dumps({"error": error}, indent=2, default=str), file=sys.stderr)
+        return
+    print(f"error: {printable(message)}", file=sys.stderr)
+    if hint:
+        print(f"hint: {printable(hint)}", file=sys.stderr)
+
+
+def printable(text: str) -> str:
+    """``text`` without characters that steer a terminal: names and descriptions come from others."""
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
+
+
+def size(num_bytes: int) -> str:
+    """A size for people.
+
+    >>> size(512), size(57523), size(3 * 2**30)
+    ('512 B', '56.2 KiB', '3.0 GiB')
+    """
+    if num_bytes < 1024:
+        return f"{num_bytes} B"
+    amount = float(num_bytes)
+    for unit in ("KiB", "MiB", "GiB"):
+        amount /= 1024
+        if amount < 1024:
+            return f"{amount:.1f} {unit}"
+    return f"{amount / 1024:.1f} TiB"

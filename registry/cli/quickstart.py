@@ -1,0 +1,94 @@
+"""``registry quickstart``: the main job on real data, in one command."""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import click
+
+from registry.cli.options import Session, examples, session_command
+from registry.cli.progress import build_progress
+from registry.cli.resolve import summary
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_SHOWN = 5
+_SLICE = "train[:10%]"
+
+
+@session_command("quickstart", epilog=examples("registry quickstart", "registry quickstart --catalog try/catalog.db"))
+@click.option("--split", default=_SLICE, show_default=True, help="The slice to read.")
+def command(session: Session, split: str) -> None:
+    """Build the shipped digits dataset, publish it, resolve a slice and read it.
+
+    Uses your catalog, so that what it published is there for the next command. Running it again is harmless.
+    """
+    out = session.out
+    with session.connect() as catalog:
+        with build_progress(out) as progress:
+            publication = catalog.build("digits", progress=progress)
+        dataset = catalog.dataset("digits")
+        plan = dataset.resolve(split)
+        shown = list(islice(dataset.read(split), _SHOWN))
+        url, folder = catalog.url, dataset.folder
+    data = {
+        "catalog": url,
+        "folder": folder,
+        "dataset": str(dataset.reference),
+        "newly": publication.newly,
+        "split": plan.expression,
+        "num_examples": plan.num_examples,
+        "files": [{"filename": file.filename, "skip": file.skip, "take": file.take} for file in plan],
+        "labels": [int(example["label"]) for example in shown],
+    }
+
+    def human() -> None:
+        version = publication.version
+        done = "built and published" if publication.newly else "found, published before:"
+        out.line(f"{done} {version.reference}, {version.num_examples:,} real examples")
+        out.line(f"  catalog {url}")
+        out.line(f"  shards  {folder}")
+        out.line()
+        out.line(summary(str(dataset.reference), plan))
+        out.table(
+            ("FILE", "SKIP", "TAKE", "OF"),
+            [(file.filename, file.skip, file.take, file.examples_in_shard) for file in plan],
+        )
+        out.line()
+        for line in side_by_side([draw(example["image"]) for example in shown]):
+            out.line(line)
+        out.line("".join(f"{'label ' + str(example['label']):<20}" for example in shown).rstrip())
+        out.line()
+        out.line("Try next:")
+        out.line("  registry read digits 'train[-1:]'")
+        out.line("  registry resolve digits 'train[80%:]'")
+        out.line("""  python -c "import registry; print(len(registry.load('digits', split='train[:80%]')))\"""")
+
+    out.result("quickstart", data, human)
+
+
+def draw(image: NDArray[np.uint8], *, white: int = 0, black: int = 16) -> list[str]:
+    """An image of shape (height, width, 1) as text, two characters a pixel, darker where the value is higher."""
+    shades = " ░▒▓█" if _can_print("░▒▓█") else " .:*#"
+    span = black - white
+    return [
+        "".join(shades[min(len(shades) - 1, (int(pixel) - white) * len(shades) // (span + 1))] * 2 for pixel in row)
+        for row in image[:, :, 0]
+    ]
+
+
+def side_by_side(pictures: list[list[str]], gap: int = 4) -> list[str]:
+    """Pictures of equal height beside each other."""
+    return [(" " * gap).join(rows).rstrip() for rows in zip(*pictures, strict=True)]
+
+
+def _can_print(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""``registry show``: one dataset version, as a person wants to know it."""
+
+from __future__ import annotations
+
+import json
+
+from registry.cli.arguments import reference_argument
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size
+
+
+@session_command("show", epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --format json"))
+@reference_argument
+def command(session: Session, reference: str) -> None:
+    """Show one dataset version: splits, features, licence, citation."""
+    with session.connect() as catalog:
+        dataset = catalog.dataset(reference)
+        folder = dataset.folder
+        features = [f"{name}: {feature}" for name, feature in dataset.features.features.items()]
+    details, metadata = dataset.details, dataset.metadata
+    data = {
+        "dataset": details.reference.dataset,
+        "version": str(details.version),
+        "status": details.status.value,
+        "message": details.state_message,
+        "slicing": details.slicing.value,
+        "file_format": details.file_format,
+        "splits": [
+            {
+                "name": split.name,
+                "num_examples": split.num_examples,
+                "num_shards": split.num_shards,
+                "num_bytes": split.num_bytes,
+            }
+            for split in details.splits
+        ],
+        "features": json.loads(details.features_json),
+        "supervised_keys": metadata.supervised_keys,
+        "description": metadata.description,
+        "homepage": metadata.homepage,
+        "license": metadata.license,
+        "citation": metadata.citation,
+        "release_notes": dict(metadata.release_notes),
+        "folder": folder,
+        "content_digest": f"sha256:{details.content_digest}",
+        "published_at": details.published_at.isoformat() if details.published_at else None,
+        "published_by": details.published_by,
+    }
+
+    def human() -> None:
+        published = f"{details.published_at:%Y-%m-%d %H:%M} UTC" if details.published_at else ""
+        session.out.fields(
+            [
+                ("dataset", str(details.reference)),
+                ("status", ": ".join(filter(None, (details.status.value, details.state_message)))),
+                ("description", metadata.description),
+                ("homepage", metadata.homepage),
+                ("license", metadata.license),
+                ("features", "\n".join(features)),
+                ("slicing", details.slicing.value),
+                ("folder", folder),
+                ("content", f"sha256:{details.content_digest}"),
+                ("published", f"{published} by {details.published_by}"),
+                ("citation", metadata.citation),
+            ]
+        )
+        session.out.line()
+        session.out.table(
+            ("SPLIT", "EXAMPLES", "SHARDS", "BYTES"),
+            [(split.name, split.num_examples, split.num_shards, size(split.num_bytes)) for split in details.splits],
+        )
+
+    session.out.result("show", data, human)

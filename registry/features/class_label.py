@@ -1,0 +1,100 @@
+"""How is a class stored? As its number; its name is in a file beside the records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import suggest
+from registry.features.feature import FlatValue, Shape, feature_fault, is_text
+from registry.features.tensor import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassLabel(Tensor):
+    """One of ``num_classes`` classes. Takes the number or the name; -1 is "no label". Decodes to an int64 scalar.
+
+    Give ``names`` (any iterable of text; kept as a tuple) or ``num_classes`` (0 where it is not known yet). Names are
+    written one a line, so they are not blank, hold no line break and no space around them.
+
+    >>> label = ClassLabel(names=["cat", "dog"])
+    >>> label.str2int("dog"), label.int2str(0), label.num_classes
+    (1, 'cat', 2)
+
+    Raises:
+        FeatureError: both or neither given, a name twice, a label that there is not.
+    """
+
+    num_classes: int | None = None
+    names: Any = None
+    shape: Shape = field(default=(), init=False)
+    dtype: Any = field(default=np.int64, init=False)
+    encoding: str = field(default="none", init=False)
+    minimum: float | None = field(default=None, init=False)
+    maximum: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = None if self.names is None else tuple(self.names)
+        number = self.num_classes if names is None else len(names)
+        if number is None or type(number) is not int or number < 0 or self.num_classes not in (None, number):
+            raise feature_fault(
+                "", "a ClassLabel takes names=, or num_classes= (0 or more)", "e.g. ClassLabel(names=['cat', 'dog'])."
+            )
+        if names is not None:
+            for name in names:
+                if not is_text(name) or name != name.strip() or "\n" in name or "\r" in name:
+                    raise feature_fault("", f"{name!r} is no label name: labels are written one a line")
+            if len(set(names)) != len(names):
+                raise feature_fault(
+                    "", f"a label name is used twice: {sorted(n for n in names if names.count(n) > 1)[0]!r}"
+                )
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "num_classes", number)
+        object.__setattr__(self, "_numbers", {name: place for place, name in enumerate(names or ())})
+
+    def str2int(self, name: str) -> int:
+        """The number of the class ``name``; FeatureError offers the nearest. Without names, the number it spells."""
+        return self._number(name, "")
+
+    def int2str(self, number: int) -> str:
+        """The name of class ``number`` (0 or more); without names, the number as text."""
+        if not 0 <= number < (self.num_classes or 0):
+            raise feature_fault("", f"there is no class {number}: there are {self.num_classes}")
+        return str(number) if self.names is None else str(self.names[number])
+
+    def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
+        """One int64."""
+        if not isinstance(value, (str, bytes, int, np.integer)) and np.ndim(value):
+            raise feature_fault(path, f"shape {np.shape(value)} does not fit the declared shape ()")
+        return self.flatten_many([value], path)
+
+    def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
+        """One int64 for each label."""
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in "iu":
+            values = [self._number(value, path) if isinstance(value, (str, bytes)) else value for value in values]
+        flat = super().flatten_many(values, path)
+        numbers = np.asarray(flat[0])
+        outside = (numbers < -1) | (numbers >= (self.num_classes or 0))
+        if outside.any():
+            raise feature_fault(
+                path,
+                f"there is no class {numbers[outside][0]}: there are {self.num_classes}",
+                "Classes are numbered from 0; -1 means no label.",
+            )
+        return flat
+
+    def _number(self, name: str | bytes, path: str) -> int:
+        text = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+        numbers: dict[str, int] = self.__dict__["_numbers"]
+        if text in numbers:
+            return numbers[text]
+        spelled = self.names is None and text.isascii() and text.isdigit() and len(text) <= 18
+        if spelled and int(text) < (self.num_classes or 0):
+            return int(text)
+        known = self.names or [str(number) for number in range(min(self.num_classes or 0, 1000))]
+        raise feature_fault(path, f"there is no label {text[:80]!r}", suggest(text[:80], known))

@@ -1,0 +1,259 @@
+"""How does an example become a record, and a record an example? The plan of one schema, made once and run for each.
+
+    example -> flat values by key (pure) -> tf.train.Example bytes (registry.wire)
+    bytes -> flat values by key -> example
+
+Keys follow TFDS: nested names joined by ``/``; inside one Sequence the flat list; inside several
+``k/ragged_flat_values`` and ``k/ragged_row_lengths_0..``, the lengths of the levels below the outermost one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from registry.errors import suggest
+from registry.features.containers import Column, FeaturesDict, Sequence, columns_of
+from registry.features.feature import Feature, FlatValue, Leaf, Part, corrupt_fault, empty_flat, feature_fault
+from registry.features.ragged import Ragged
+from registry.wire import decode_example, encode_example
+
+_INT64: Final = np.dtype(np.int64)
+_FLOAT32: Final = np.dtype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """Encodes and decodes the examples of one schema.
+
+    ``tree`` is the nested dict of an example with the place in ``columns`` for each leaf.
+    """
+
+    features: FeaturesDict
+    columns: tuple[_ColumnReader, ...]
+    tree: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, features: FeaturesDict) -> Codec:
+        """The codec of ``features``."""
+        columns = columns_of(features)
+        tree: dict[str, Any] = _empty_tree(features)
+        for place, column in enumerate(columns):
+            folder = tree
+            for name in column.names[:-1]:
+                folder = folder[name]
+            folder[column.names[-1]] = place
+        return cls(features, tuple(map(_ColumnReader.of, columns)), tree)
+
+    def encode(self, example: Mapping[str, Any]) -> bytes:
+        """The record of ``example``."""
+        return encode_example(self.flatten(example))
+
+    def decode(self, record: bytes) -> dict[str, Any]:
+        """The example in ``record``."""
+        return self.restore(decode_example(record))
+
+    def flatten(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
+        """The flat values of ``example``, by key."""
+        flat: dict[str, FlatValue] = {}
+        _flatten(self.features, [example], (), "", flat)
+        return flat
+
+    def restore(self, flat: Mapping[str, FlatValue]) -> dict[str, Any]:
+        """The example of these flat values; keys that no feature asks for are ignored, as TFDS does."""
+        return _fill(self.tree, [column.read(flat) for column in self.columns])
+
+
+@dataclass(frozen=True, slots=True)
+class _ColumnReader:
+    """Reads one leaf: the keys of its parts are spelled out once."""
+
+    path: str
+    leaf: Leaf
+    lengths: tuple[int | None, ...]
+    parts: tuple[tuple[Part, tuple[str, ...]], ...]
+    may_be_missing: bool
+
+    @classmethod
+    def of(cls, column: Column) -> _ColumnReader:
+        parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
+        # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
+        # writers left empty lists out at times.
+        may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
+        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing)
+
+    def read(self, flat: Mapping[str, FlatValue]) -> Any:
+        if not self.lengths:
+            return self.leaf.restore(
+                tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts]), None, self.path
+            )
+        if len(self.lengths) == 1:
+            values = tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts])
+            return self.leaf.restore(values, self._count(values[0]), self.path)
+        return self._read_ragged(flat)
+
+    def _values(self, flat: Mapping[str, FlatValue], key: str, kind: str) -> FlatValue:
+        values = flat.get(key)
+        if values is None:
+            if self.may_be_missing:
+                return empty_flat(kind)  # type: ignore[arg-type]  # a WireKind
+            raise corrupt_fault(self.path, f"the record has no key {key!r}")
+        if isinstance(values, list):
+            found = "bytes"
+        else:
+            found = "int64" if values.dtype == _INT64 else "float" if values.dtype == _FLOAT32 else str(values.dtype)
+        if found != kind:
+            if not len(values):  # an empty list does not say of what
+                return empty_flat(kind)  # type: ignore[arg-type]  # a WireKind
+            raise corrupt_fault(self.path, f"the record holds {found} values, where {kind} belongs")
+        return values
+
+    def _count(self, values: FlatValue) -> int:
+        """Number of elements of a Sequence that stores ``values`` in its first part."""
+        size, length = self.parts[0][0].size, self.lengths[0]
+        count = len(values) // size if size else length
+        if count is None or (size and len(values) % size):
+            raise corrupt_fault(self.path, f"holds {len(values)} values, not a multiple of {size}")
+        if length not in (None, count):
+            raise corrupt_fault(self.path, f"holds {count} elements, where {length} belong")
+        return count
+
+    def _read_ragged(self, flat: Mapping[str, FlatValue]) -> Ragged:
+        values: list[FlatValue] = []
+        lengths: list[Any] = []
+        for part, keys in self.parts:
+            values.append(self._values(flat, keys[0], part.kind))
+            levels = [self._values(flat, key, "int64") for key in keys[1:]]
+            if lengths and not all(map(np.array_equal, lengths, levels)):
+                raise corrupt_fault(self.path, "its values and their shapes have different row lengths")
+            lengths = levels
+        size = self.parts[0][0].size or 1
+        if len(values[0]) % size:
+            raise corrupt_fault(self.path, f"holds {len(values[0])} values, not a multiple of {size}")
+        restored = self.leaf.restore(tuple(values), len(values[0]) // size, self.path)
+        for level, (length, found) in enumerate(zip(self.lengths, [[len(lengths[0])], *lengths], strict=True)):
+            if length is not None and any(number != length for number in found):
+                raise corrupt_fault(self.path, f"a row of level {level} has not the declared length {length}")
+        try:
+            return Ragged(restored, lengths)
+        except ValueError as error:
+            raise corrupt_fault(self.path, str(error)) from error
+
+
+def _flatten(
+    feature: Feature, batch: Any, levels: tuple[list[int], ...], path: str, flat: dict[str, FlatValue]
+) -> None:
+    """Adds the flat values of ``batch``: every value of ``feature`` in one example, in order.
+
+    ``levels`` are the row lengths of the Sequences around it, outermost first; without any, the batch is one value.
+    """
+    if isinstance(feature, FeaturesDict):
+        for value in batch:
+            _check_names(feature, value, path)
+        for name in feature:
+            _flatten(feature[name], [value[name] for value in batch], levels, f"{path}/{name}" if path else name, flat)
+    elif isinstance(feature, Sequence):
+        lengths, elements = _elements(feature, batch, path)
+        _flatten(feature.feature, elements, (*levels, lengths), path, flat)
+    elif isinstance(feature, Leaf):
+        values = feature.flatten_many(batch, path) if levels else feature.flatten(batch[0], path)
+        for part, value in zip(feature.parts, values, strict=True):
+            key = path + part.suffix
+            if len(levels) < 2:
+                flat[key] = value
+                continue
+            flat[f"{key}/ragged_flat_values"] = value
+            for level, row_lengths in enumerate(levels[1:]):
+                flat[f"{key}/ragged_row_lengths_{level}"] = np.array(row_lengths, np.int64)
+
+
+def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]:
+    """How many elements each Sequence of ``batch`` has, and all of them one after the other."""
+    lengths: list[int] = []
+    elements: list[Any] = []
+    for value in batch:
+        if isinstance(value, Mapping):
+            found: Any = _transpose(feature, value, path)
+        elif _is_sequence(value):
+            found = value
+        else:
+            raise feature_fault(path, f"{type(value).__name__} is no sequence", "Give a list, a tuple or an array.")
+        if feature.length not in (None, len(found)):
+            raise feature_fault(path, f"{len(found)} elements, where the declared length is {feature.length}")
+        lengths.append(len(found))
+        if len(batch) == 1 and isinstance(found, np.ndarray) and isinstance(feature.feature, Leaf):
+            return lengths, found  # stays one array: no Python object for each of its values
+        elements.extend(found)
+    return lengths, elements
+
+
+def _transpose(feature: Sequence, value: Mapping[str, Any], path: str) -> list[Any]:
+    """A list of dicts from a dict of lists, at any depth of dicts."""
+    inner = feature.feature
+    while isinstance(inner, Sequence):
+        inner = inner.feature
+    if not isinstance(inner, FeaturesDict):
+        raise feature_fault(path, "a dict is no sequence", "Give a list, a tuple or an array.")
+    lengths = _nested_lengths(inner, value, path)
+    if len(set(lengths.values())) > 1:
+        raise feature_fault(path, f"its features differ in length: {lengths}")
+    return [_pick(value, index) for index in range(next(iter(lengths.values())))]
+
+
+def _nested_lengths(features: FeaturesDict, value: Mapping[str, Any], path: str) -> dict[str, int]:
+    _check_names(features, value, path)
+    lengths: dict[str, int] = {}
+    for name, values in value.items():
+        here = f"{path}/{name}"
+        if isinstance(values, Mapping):
+            inner: Feature = features[name]
+            while isinstance(inner, Sequence):
+                inner = inner.feature
+            if not isinstance(inner, FeaturesDict):
+                raise feature_fault(here, "a dict is no sequence", "Give a list, a tuple or an array.")
+            lengths.update(_nested_lengths(inner, values, here))
+        elif _is_sequence(values):
+            lengths[here] = len(values)
+        else:
+            raise feature_fault(here, f"{type(values).__name__} is no sequence", "Give a list, a tuple or an array.")
+    return lengths
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple, Ragged)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _pick(value: Any, index: int) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _pick(inner, index) for name, inner in value.items()}
+    return value[index]
+
+
+def _check_names(features: FeaturesDict, value: Any, path: str) -> None:
+    if not isinstance(value, Mapping):
+        raise feature_fault(path, f"{type(value).__name__} is no dict of features")
+    if value.keys() == features.keys():
+        return
+    prefix = f"{path}/" if path else ""
+    for name in value:
+        if name not in features:
+            raise feature_fault(f"{prefix}{name}", "there is no such feature", suggest(str(name), features))
+    missing = [name for name in features if name not in value]
+    raise feature_fault(prefix + missing[0], "the example does not hold this feature")
+
+
+def _empty_tree(features: FeaturesDict) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, feature in features.items():
+        inner = feature
+        while isinstance(inner, Sequence):
+            inner = inner.feature
+        tree[name] = _empty_tree(inner) if isinstance(inner, FeaturesDict) else None
+    return tree
+
+
+def _fill(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:
+    return {name: values[at] if type(at) is int else _fill(at, values) for name, at in tree.items()}

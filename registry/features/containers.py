@@ -1,0 +1,261 @@
+"""How are features put together? FeaturesDict gives them names, Sequence repeats one of them.
+
+Containers store nothing themselves: nested names are joined by ``/``, a Sequence adds a level to every leaf below it.
+Turning examples into records and back is ``codec``'s work, made once for each FeaturesDict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as AnySequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from registry.errors import FeatureError
+from registry.features.class_label import ClassLabel
+from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
+from registry.features.tensor import Scalar
+
+if TYPE_CHECKING:
+    from registry.features.codec import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One leaf of a schema.
+
+    ``path`` is ``names`` joined by ``/``; ``lengths`` has the length of each Sequence around it, outermost first (None:
+    any length).
+    """
+
+    path: str
+    names: tuple[str, ...]
+    leaf: Leaf
+    lengths: tuple[int | None, ...]
+
+    def keys(self, part: Part) -> list[str]:
+        """The keys of ``part`` in a tf.train.Example: the values, then one for each level of row lengths."""
+        key = self.path + part.suffix
+        if len(self.lengths) < 2:
+            return [key]
+        levels = [f"{key}/ragged_row_lengths_{level}" for level in range(len(self.lengths) - 1)]
+        return [f"{key}/ragged_flat_values", *levels]
+
+
+@dataclass(frozen=True)
+class FeaturesDict(Feature, Mapping[str, Feature]):
+    """The schema of an example: features by name. Nested dicts become FeaturesDict, dtypes become scalar tensors.
+
+    >>> features = FeaturesDict({"id": "int64", "box": {"height": "uint8"}})
+    >>> features.shape, features["box"]["height"].dtype
+    ({'id': (), 'box': {'height': ()}}, dtype('uint8'))
+
+    Raises:
+        FeatureError: a name that cannot be stored, or two features that would be stored under the same key.
+    """
+
+    features: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", {name: as_feature(feature) for name, feature in self.features.items()})
+        for name in self.features:
+            if not is_text(name) or "\0" in name:
+                raise feature_fault("", f"{name!r} is no feature name", "A name is text, not empty, without NUL.")
+        keys = [key for column in columns_of(self) for part in column.leaf.parts for key in column.keys(part)]
+        if len(set(keys)) != len(keys):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise feature_fault(twice, "two features are stored under this key")
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """Shape of each feature, by name."""
+        return {name: feature.shape for name, feature in self.features.items()}
+
+    @property
+    def dtype(self) -> dict[str, Any]:
+        """Dtype of each feature, by name."""
+        return {name: feature.dtype for name, feature in self.features.items()}
+
+    def encode_example(self, example: Mapping[str, Any]) -> bytes:
+        """The record of ``example``: a serialized tf.train.Example, the same bytes on every run and machine.
+
+        Raises:
+            FeatureError: a name is missing or unknown, or a value does not fit; ``details['feature']`` is its path.
+            MissingExtraError: an array is to be stored as JPEG, and Pillow is not installed.
+        """
+        return self._codec.encode(example)
+
+    def decode_example(self, record: bytes) -> dict[str, Any]:
+        """The example in ``record``: arrays, NumPy scalars, ``bytes``, ``Ragged``, and dicts of them.
+
+        Raises:
+            CorruptExampleError: no tf.train.Example, or one that does not hold these features.
+            MissingExtraError: an image needs Pillow, and it is not installed.
+        """
+        return self._codec.decode(record)
+
+    def flatten_example(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
+        """The flat values of ``example`` by their keys: all of ``encode_example`` but the bytes."""
+        return self._codec.flatten(example)
+
+    def restore_example(self, flat: Mapping[str, FlatValue]) -> dict[str, Any]:
+        """The example of these flat values; the inverse of ``flatten_example``."""
+        return self._codec.restore(flat)
+
+    def to_json(self) -> str:
+        """The text of TFDS's features.json for this schema."""
+        from registry.features.schema import features_to_json
+
+        return features_to_json(self)
+
+    def labels(self) -> dict[str, list[str]]:
+        """The label names of every named ClassLabel, by the stem of its file: ``<stem>.labels.txt``.
+
+        As in TFDS: nested names joined by ``-``, ``/`` in a name as ``.``; a Sequence adds nothing.
+        """
+        found: dict[str, list[str]] = {}
+        for stem, label in self.class_labels().items():
+            if label.names is not None:
+                found[stem] = list(label.names)
+        return found
+
+    def class_labels(self) -> dict[str, ClassLabel]:
+        """Every ClassLabel by the stem of its label file, whether its names are known or not."""
+        found: dict[str, ClassLabel] = {}
+        for column in columns_of(self):
+            if isinstance(column.leaf, ClassLabel):
+                stem = _label_stem(column.names)
+                if stem in found and found[stem].names != column.leaf.names:
+                    raise feature_fault(column.path, f"its label file {stem}.labels.txt is another feature's, too")
+                found[stem] = column.leaf
+        return found
+
+    def with_labels(self, labels: Mapping[str, AnySequence[str]]) -> FeaturesDict:
+        """This schema with the names of its labels, by the stem of their files; a stem that nobody asks for is ignored.
+
+        Raises:
+            FeatureError: not as many names as classes, or other names than the schema has.
+        """
+        named = _with_labels(self, labels, ())
+        if not isinstance(named, FeaturesDict):
+            raise TypeError(named)
+        return named
+
+    @cached_property
+    def _codec(self) -> Codec:
+        from registry.features.codec import Codec
+
+        return Codec.of(self)
+
+    def __getitem__(self, name: str) -> Feature:
+        feature: Feature = self.features[name]
+        return feature
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.features)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.features))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_codec"}
+
+
+@dataclass(frozen=True)
+class Sequence(Feature):
+    """Any number of values of one feature; exactly ``length`` where it is given.
+
+    Takes a list, tuple or array, and decodes to an array with one dimension more; sequences in sequences decode to
+    ``Ragged``. A Sequence of a dict takes a list of dicts or a dict of lists, and decodes to a dict of sequences.
+
+    >>> Sequence("int32").shape, Sequence({"name": str}, length=3).shape
+    ((None,), {'name': (3,)})
+
+    Raises:
+        FeatureError: the number of its elements could not be told from what is stored.
+    """
+
+    feature: Any
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feature", as_feature(self.feature))
+        if self.length is not None and (type(self.length) is not int or not 0 <= self.length < 2**31):
+            raise feature_fault("", f"{self.length!r} is no length of a Sequence")
+        columns = columns_of(self)
+        if not columns:
+            raise feature_fault("", "a Sequence of an empty FeaturesDict stores nothing")
+        for column in columns:
+            size = column.leaf.parts[0].size
+            if not size and (len(column.lengths) > 1 or self.length is None):
+                raise feature_fault(
+                    column.path,
+                    f"a Sequence cannot hold tensors of shape {column.leaf.shape}: their number would be lost",
+                    "Use encoding='bytes', a Sequence of a Sequence, or give the Sequence a length.",
+                )
+
+    @property
+    def shape(self) -> Any:
+        """The feature's shape with the length before it; a dict for a Sequence of a dict."""
+        return _prefix(self.feature.shape, self.length)
+
+    @property
+    def dtype(self) -> Any:
+        """The feature's dtype; a dict for a Sequence of a dict."""
+        return self.feature.dtype
+
+
+def as_feature(value: Any) -> Feature:
+    """``value`` as a feature: itself, a dict of features, or the scalar of a dtype."""
+    if isinstance(value, Feature):
+        return value
+    if isinstance(value, Mapping):
+        return FeaturesDict(value)
+    try:
+        return Scalar(value)
+    except FeatureError as error:
+        raise feature_fault(
+            "", f"{value!r} is no feature", "Use a feature, a dict of features, or a dtype such as 'int64'."
+        ) from error
+
+
+def columns_of(feature: Feature, names: tuple[str, ...] = (), lengths: tuple[int | None, ...] = ()) -> list[Column]:
+    """Every leaf below ``feature``, in the order of its names."""
+    if isinstance(feature, Leaf):
+        return [Column("/".join(names), names, feature, lengths)]
+    if isinstance(feature, Sequence):
+        return columns_of(feature.feature, names, (*lengths, feature.length))
+    if isinstance(feature, FeaturesDict):
+        return [column for name in feature for column in columns_of(feature[name], (*names, name), lengths)]
+    raise feature_fault("/".join(names), f"{type(feature).__name__} is neither a leaf nor a container")
+
+
+def _prefix(shape: Any, length: int | None) -> Any:
+    if isinstance(shape, dict):
+        return {name: _prefix(inner, length) for name, inner in shape.items()}
+    return (length, *shape)
+
+
+def _label_stem(names: tuple[str, ...]) -> str:
+    return "-".join(name.replace("/", ".") for name in names)
+
+
+def _with_labels(feature: Feature, labels: Mapping[str, AnySequence[str]], names: tuple[str, ...]) -> Feature:
+    if isinstance(feature, FeaturesDict):
+        named = {name: _with_labels(inner, labels, (*names, name)) for name, inner in feature.items()}
+        return replace(feature, features=named)
+    if isinstance(feature, Sequence):
+        return replace(feature, feature=_with_labels(feature.feature, labels, names))
+    found = labels.get(_label_stem(names)) if isinstance(feature, ClassLabel) else None
+    if found is None or not isinstance(feature, ClassLabel):
+        return feature
+    path = "/".join(names)
+    if feature.names is not None and feature.names != tuple(found):
+        raise feature_fault(path, "it has other label names already")
+    if feature.num_classes not in (0, len(found)):
+        raise feature_fault(path, f"{len(found)} label names for {feature.num_classes} classes")
+    return replace(feature, num_classes=None, names=tuple(found))

@@ -1,0 +1,142 @@
+"""What is a feature? The base of every feature, and the flat values that it is stored as.
+
+A feature is the type of one entry of an example. It is stored as *flat values*, what a tf.train.Example can hold: a 1-d
+int64 array, a 1-d float32 array or a list of bytes. A leaf (``Tensor``, ``Text``, ``Image``) turns a value into flat
+values and back; the containers (``FeaturesDict``, ``Sequence``) say where the leaves are. ``codec`` walks the tree; the
+bytes of a record are made in ``registry.wire``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import CorruptExampleError, FeatureError
+
+FlatValue: TypeAlias = npt.NDArray[Any] | list[bytes]
+"""1-d int64 array, 1-d float32 array, or list of bytes."""
+
+WireKind: TypeAlias = Literal["int64", "float", "bytes"]
+
+Shape: TypeAlias = tuple[int | None, ...]
+"""Number of values in each dimension; None where it differs from example to example."""
+
+TEXT: Final = np.dtype(object)
+"""The dtype of text and bytes: NumPy has no other one that holds bytes of any length and content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """The type of one entry of an example: immutable, compared by value.
+
+    Every feature has ``shape`` (a tuple, None for an unknown dimension) and ``dtype`` (of NumPy; ``object`` for text
+    and bytes); for a dict of features both are dicts. ``description`` and ``value_range`` are for people.
+    """
+
+    description: str = ""
+    value_range: str = ""
+
+    if TYPE_CHECKING:  # fields in some features, properties in others; a property here would become a field's default
+
+        @property
+        def shape(self) -> Any:
+            """Number of values in each dimension."""
+
+        @property
+        def dtype(self) -> Any:
+            """Dtype of the decoded values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One flat value of a leaf.
+
+    ``suffix`` follows the feature's path in its key; one value takes ``size`` entries (None: it differs).
+    """
+
+    suffix: str
+    kind: WireKind
+    size: int | None
+
+
+class Leaf(Feature, ABC):
+    """A feature that stores values itself. Pure: a value to one flat value for each of ``parts``, and back."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[Part, ...]:
+        """What is stored, in the order of ``flatten``."""
+
+    @abstractmethod
+    def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
+        """The flat values of one value. Raises FeatureError, with ``path``, where the value does not fit."""
+
+    @abstractmethod
+    def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
+        """The value of ``flat``; with ``count``, an array of that many values, along a new first dimension.
+
+        ``flat`` has the kinds of ``parts``; sizes are checked here. Raises CorruptExampleError, with ``path``.
+        """
+
+    def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
+        """The flat values of many values, one after the other."""
+        columns = [self.flatten(value, path) for value in values]
+        return tuple(
+            _concatenate([column[place] for column in columns], part.kind) for place, part in enumerate(self.parts)
+        )
+
+
+def empty_flat(kind: WireKind) -> FlatValue:
+    """A flat value of no entries."""
+    return [] if kind == "bytes" else np.empty(0, np.int64 if kind == "int64" else np.float32)
+
+
+def stack_values(values: list[npt.NDArray[Any]], shape: Shape, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """One array of all values, along a new first dimension; a 1-d object array of arrays where their shapes differ."""
+    if not values:
+        return np.empty((0, *(size or 0 for size in shape)), dtype)
+    if all(value.shape == values[0].shape for value in values):
+        return np.stack(values)
+    ragged = np.empty(len(values), object)
+    ragged[:] = values
+    return ragged
+
+
+def fits_shape(actual: tuple[int, ...], declared: Shape) -> bool:
+    """Whether an array of shape ``actual`` may stand where ``declared`` is asked for."""
+    return len(actual) == len(declared) and all(
+        size is None or size == found for size, found in zip(declared, actual, strict=True)
+    )
+
+
+def is_text(value: Any) -> bool:
+    """Whether ``value`` is a text that is not empty and that UTF-8 can write: without half surrogate pairs."""
+    try:
+        return isinstance(value, str) and bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def feature_fault(path: str, problem: str, hint: str | None = None) -> FeatureError:
+    """The error of a value that does not fit the feature at ``path``, or of a feature that contradicts itself."""
+    return FeatureError(f"feature {path!r}: {problem}" if path else problem, hint=hint, details={"feature": path})
+
+
+def corrupt_fault(path: str, problem: str) -> CorruptExampleError:
+    """The error of a record that does not hold the feature at ``path``."""
+    return CorruptExampleError(
+        f"feature {path!r}: {problem}",
+        hint="The record does not hold what features.json promises. `registry verify --deep` walks every record.",
+        details={"feature": path, "problem": problem},
+    )
+
+
+def _concatenate(values: list[FlatValue], kind: WireKind) -> FlatValue:
+    if kind == "bytes":
+        return [item for value in values for item in value]
+    return np.concatenate(values) if values else empty_flat(kind)

@@ -1,0 +1,147 @@
+"""How is an image stored? As the bytes of a PNG or JPEG file, in one entry."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.features.feature import (
+    FlatValue,
+    Leaf,
+    Part,
+    Shape,
+    corrupt_fault,
+    feature_fault,
+    fits_shape,
+    stack_values,
+)
+from registry.features.pictures import PictureError, decode_picture, encode_jpeg, read_picture
+from registry.features.png import encode_png
+from registry.features.tensor import as_dtype, check_shape, exact_array
+
+MAX_PIXELS: Final = 2**26
+"""Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""
+
+_MAX_FILE: Final = 2**30
+_DTYPES: Final = {None: ("uint8", "uint16", "float32"), "png": ("uint8", "uint16", "float32"), "jpeg": ("uint8",)}
+_CHANNELS: Final = {None: (None, 1, 2, 3, 4), "png": (None, 1, 2, 3, 4), "jpeg": (None, 1, 3)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image(Leaf):
+    """An image, shape (height, width, channels). Decodes to an array of that shape.
+
+    Takes an array; the bytes of a PNG or JPEG file; a path (``str`` or ``Path``) or an open binary file of one. Files
+    are kept byte for byte. An array is written in ``encoding_format``: as PNG with the same bytes on every machine, as
+    JPEG (quality 95) by Pillow. It is cast where that changes no value, so whole floats in 0..255 do as well.
+
+    Attributes:
+        shape: height, width and channels (1 to 4); None where they differ, or for the file's own channels.
+        dtype: uint8; uint16 (PNG); float32 (PNG, one channel, its bits kept in four channels of 8 bits, as TFDS does).
+        encoding_format: ``png`` (also where it is None) or ``jpeg``: what arrays become. Files may be of either format.
+        use_colormap: show a one-channel image in colours; kept for viewers.
+
+    Raises:
+        FeatureError: a contradiction in these, or a value that does not fit.
+    """
+
+    shape: Shape = (None, None, 3)
+    dtype: Any = np.uint8
+    encoding_format: str | None = None
+    use_colormap: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+        object.__setattr__(self, "shape", check_shape(self.shape))
+        if self.encoding_format not in _DTYPES:
+            raise feature_fault("", f"unknown image format {self.encoding_format!r}", "Use 'png' or 'jpeg'.")
+        if self.dtype.name not in _DTYPES[self.encoding_format]:
+            raise feature_fault("", f"an image stored as {self.encoding_format or 'png'} cannot be {self.dtype}")
+        if len(self.shape) != 3 or self.shape[2] not in _CHANNELS[self.encoding_format]:
+            raise feature_fault(
+                "", f"{self.shape} is no shape of an image", "It is (height, width, channels), e.g. (None, None, 3)."
+            )
+        if self._is_float and self.shape[2] != 1:
+            raise feature_fault("", f"an image of float32 has one channel, not {self.shape[2]}")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The file's bytes."""
+        return (Part("", "bytes", 1),)
+
+    def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
+        """The bytes of a PNG or JPEG file."""
+        if isinstance(value, np.ndarray):
+            return ([self._encode(value, path)],)
+        if isinstance(value, bytes):
+            data = value
+        elif isinstance(value, (str, os.PathLike)):
+            data = _read_file(Path(value), path)
+        elif hasattr(value, "read"):
+            data = value.read(_MAX_FILE)
+        else:
+            raise feature_fault(
+                path,
+                f"{type(value).__name__} is no image",
+                "Give an array, a path, or the bytes of a PNG or JPEG file.",
+            )
+        try:
+            picture = read_picture(data)
+        except (PictureError, TypeError) as error:
+            raise feature_fault(path, f"{error}", "Give an array, or the bytes of a PNG or JPEG file.") from error
+        if not fits_shape((picture.height, picture.width), self.shape[:2]):
+            raise feature_fault(
+                path, f"an image of {picture.height} x {picture.width} does not fit the declared shape {self.shape}"
+            )
+        return ([data],)
+
+    def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
+        """An array (height, width, channels); with ``count`` an array of images."""
+        files = flat[0]
+        if len(files) != (1 if count is None else count):
+            raise corrupt_fault(path, f"holds {len(files)} images, where {1 if count is None else count} belong")
+        if count is None:
+            return self._decode(files[0], path)
+        return stack_values([self._decode(file, path) for file in files], self.shape, self.dtype)
+
+    @property
+    def _is_float(self) -> bool:
+        return bool(self.dtype.kind == "f")
+
+    def _encode(self, value: npt.NDArray[Any], path: str) -> bytes:
+        array = exact_array(value, self.dtype, path)
+        if not fits_shape(array.shape, self.shape) or not array.size or array.shape[2] > 4:
+            raise feature_fault(path, f"shape {array.shape} does not fit the declared shape {self.shape}")
+        if self._is_float:
+            array = np.ascontiguousarray(array, "<f4").view(np.uint8)
+        return encode_jpeg(array) if self.encoding_format == "jpeg" else encode_png(array)
+
+    def _decode(self, data: Any, path: str) -> npt.NDArray[Any]:
+        try:
+            picture = read_picture(data)
+            size = f"{picture.height} x {picture.width}"
+            if not fits_shape((picture.height, picture.width), self.shape[:2]):
+                raise PictureError(f"an image of {size}, where the declared shape is {self.shape}")
+            if None in self.shape[:2] and picture.height * picture.width > MAX_PIXELS:
+                raise PictureError(f"an image of {size}: more than {MAX_PIXELS} pixels")
+            channels = 4 if self._is_float else self.shape[2]
+            pixels = decode_picture(picture, channels=channels, wide=self.dtype == np.uint16)
+        except PictureError as error:
+            raise corrupt_fault(path, f"holds {error}") from error
+        return np.ascontiguousarray(pixels).view("<f4").astype(self.dtype) if self._is_float else pixels
+
+
+def _read_file(file: Path, path: str) -> bytes:
+    try:
+        size = file.stat().st_size
+        data = file.read_bytes() if size <= _MAX_FILE else b""
+    except (OSError, ValueError) as error:
+        raise feature_fault(path, f"{file} cannot be read: {error}") from error
+    if size > _MAX_FILE:
+        raise feature_fault(path, f"{file} has {size} bytes, more than {_MAX_FILE}")
+    return data

@@ -1,0 +1,149 @@
+"""Where in a JSON file is the fault? A value with its key path, read as proto3 JSON is read.
+
+``features.json`` and ``dataset_info.json`` are proto3 JSON: camelCase names (snake_case is read, too), a default value
+left out or null, 64-bit integers as text or as numbers. Every fault is a PreparedFormatError that names file and key.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from registry.errors import PreparedFormatError, suggest
+
+MAX_DEPTH: Final = 100
+"""Deepest nesting that is read; a schema of 30 Sequences in each other has 90 levels."""
+
+_INTEGER = re.compile(r"-?[0-9]{1,20}")
+
+
+@dataclass(frozen=True, slots=True)
+class JsonNode:
+    """A JSON value, where it was found (``splits[0].numBytes``), the file, and its key as it is written there."""
+
+    value: Any
+    path: str
+    source: str
+    key: str = ""
+
+    def fields(self) -> dict[str, JsonNode]:
+        """The members of a message by their camelCase names, those that are null left out."""
+        found: dict[str, JsonNode] = {}
+        for node in self.entries().values():
+            name = re.sub(r"_([a-z0-9])", lambda match: match[1].upper(), node.key)
+            if name in found:
+                node.fail(f"it is given twice, as {found[name].key!r} and {node.key!r}")
+            if node.value is not None:
+                found[name] = node
+        return found
+
+    def entries(self) -> dict[str, JsonNode]:
+        """The members of an object by their keys."""
+        if not isinstance(self.value, dict):
+            self.fail(f"an object belongs here, not {_kind(self.value)}")
+        prefix = f"{self.path}." if self.path else ""
+        return {key: JsonNode(value, f"{prefix}{key}", self.source, key) for key, value in self.value.items()}
+
+    def elements(self) -> list[JsonNode]:
+        """The elements of a list."""
+        if not isinstance(self.value, list):
+            self.fail(f"a list belongs here, not {_kind(self.value)}")
+        return [JsonNode(value, f"{self.path}[{place}]", self.source) for place, value in enumerate(self.value)]
+
+    def text(self) -> str:
+        """A text."""
+        if not isinstance(self.value, str):
+            self.fail(f"a text belongs here, not {_kind(self.value)}")
+        return self.value
+
+    def boolean(self) -> bool:
+        """A truth value."""
+        if not isinstance(self.value, bool):
+            self.fail(f"true or false belongs here, not {_kind(self.value)}")
+        return self.value
+
+    def number(self) -> float:
+        """A number, int or float as it is written."""
+        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)):
+            self.fail(f"a number belongs here, not {_kind(self.value)}")
+        return self.value
+
+    def integer(self) -> int:
+        """A 64-bit integer, written as a number or as text."""
+        value = self.value
+        if isinstance(value, str) and _INTEGER.fullmatch(value):
+            value = int(value)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.fail(f"an integer belongs here, not {_kind(value)}")
+        if not -(2**63) <= value < 2**63:
+            self.fail(f"{value} has more than 64 bits")
+        return value
+
+    def only(self, *known: str) -> dict[str, JsonNode]:
+        """``fields()``, refused where one of them is not ``known``."""
+        found = self.fields()
+        for name, node in found.items():
+            if name not in known:
+                node.fail("there is no such field here", hint=suggest(name, known))
+        return found
+
+    def fail(self, problem: str, *, hint: str | None = None, cause: Exception | None = None) -> NoReturn:
+        """Raises the PreparedFormatError of this place."""
+        where = f"{self.source}: {self.path}" if self.path else self.source
+        raise PreparedFormatError(
+            f"{where}: {problem}", hint=hint, details={"file": self.source, "key": self.path, "problem": problem}
+        ) from cause
+
+
+def parse_json(text: str, source: str) -> JsonNode:
+    """The JSON document ``text`` of the file ``source``. Refuses double keys, NaN, lone surrogates and deep nesting."""
+    root = JsonNode(None, "", source)
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [name for name, _ in pairs]
+            root.fail(f"the key {next(name for name in names if names.count(name) > 1)!r} is given twice")
+        return found
+
+    def refuse(constant: str) -> NoReturn:
+        root.fail(f"{constant} is no JSON number")
+
+    try:
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        root.fail(f"no JSON: {error.msg} in line {error.lineno}, column {error.colno}", cause=error)
+    except RecursionError as error:
+        root.fail(f"it is nested more than {MAX_DEPTH} levels deep", cause=error)
+    except ValueError as error:
+        if isinstance(error, PreparedFormatError):
+            raise
+        root.fail(f"no JSON: {error}", cause=error)
+    for node, depth in _walk(JsonNode(value, "", source)):
+        if depth > MAX_DEPTH:
+            node.fail(f"it is nested more than {MAX_DEPTH} levels deep")
+        for text_here in (node.key, node.value):
+            if isinstance(text_here, str) and not text_here.isascii() and re.search("[\ud800-\udfff]", text_here):
+                node.fail("it holds half of a surrogate pair, which is no text")
+    return JsonNode(value, "", source)
+
+
+def _walk(root: JsonNode) -> Iterator[tuple[JsonNode, int]]:
+    waiting = [(root, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        yield node, depth
+        if isinstance(node.value, dict):
+            waiting += [(inner, depth + 1) for inner in node.entries().values()]
+        elif isinstance(node.value, list) and not all(type(value) is str and value.isascii() for value in node.value):
+            waiting += [(inner, depth + 1) for inner in node.elements()]
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,104 @@
+"""Which files make a prepared folder? Reads and writes them in a Store; the shards are not touched."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from registry.errors import FeatureError, NotStoredError, PreparedFormatError, ReferenceSyntaxError
+from registry.features import FeaturesDict, features_from_json
+from registry.features.schema import FILENAME as FEATURES_FILENAME
+from registry.model import Version
+from registry.prepared.dataset import PreparedDataset
+from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.prepared.info import info_from_json, info_to_json
+from registry.storage import Store
+
+MAX_BYTES: Final = 2**26
+"""Largest of these files that is read: 64 MiB, the shard lengths of four million shards."""
+
+
+def write_prepared(store: Store, prepared: PreparedDataset) -> list[str]:
+    """Writes the label files, ``features.json`` and ``dataset_info.json``; their names, in this order.
+
+    The same dataset gives the same bytes.
+
+    Raises:
+        StorageError: a file cannot be written, or is there already.
+    """
+    texts = {_label_file(stem): "\n".join(names) + "\n" for stem, names in sorted(prepared.features.labels().items())}
+    texts |= {FEATURES_FILENAME: prepared.features.to_json(), INFO_FILENAME: info_to_json(prepared)}
+    for name, text in texts.items():
+        with store.create(name) as file:
+            file.write(text.encode())
+    return list(texts)
+
+
+def read_prepared(store: Store) -> PreparedDataset:
+    """The prepared dataset in the folder ``store``.
+
+    Raises:
+        PreparedFormatError: the folder is none, or one of its files is malformed; ``details`` has ``file`` and ``key``.
+        StorageError: a file cannot be read, or is longer than ``MAX_BYTES``.
+    """
+    info, schema = _read_text(store, INFO_FILENAME), _read_text(store, FEATURES_FILENAME)
+    missing = [name for name, text in ((INFO_FILENAME, info), (FEATURES_FILENAME, schema)) if text is None]
+    if info is None or schema is None:
+        raise PreparedFormatError(
+            f"{store.url} holds no prepared dataset: it has no {' and no '.join(missing)}",
+            hint=_where_to_look(store),
+            details={"folder": store.url, "missing": missing},
+        )
+    return info_from_json(info, read_labels(store, features_from_json(schema)))
+
+
+def read_labels(store: Store, features: FeaturesDict) -> FeaturesDict:
+    """``features`` with the names of its labels, from the label files that are in the folder.
+
+    Raises:
+        PreparedFormatError: a file does not fit its ClassLabel: another number of names, or a name twice.
+    """
+    for stem in features.class_labels():
+        name = _label_file(stem)
+        text = _read_text(store, name)
+        if text is None:
+            continue
+        labels = [line.strip() for line in text.split("\n") if line.strip()]
+        try:
+            features = features.with_labels({stem: labels})
+        except FeatureError as error:
+            raise PreparedFormatError(
+                f"{name}: {error.message}", hint=error.hint, details={"file": name, "key": "", "problem": error.message}
+            ) from error
+    return features
+
+
+def _label_file(stem: str) -> str:
+    return f"{stem}.labels.txt"
+
+
+def _read_text(store: Store, name: str) -> str | None:
+    """The text of a file, or None where there is none."""
+    try:
+        return store.read_bytes(name, limit=MAX_BYTES).decode()
+    except NotStoredError:
+        return None
+    except UnicodeDecodeError as error:
+        raise PreparedFormatError(
+            f"{name}: no UTF-8 text: {error.reason} at byte {error.start}",
+            details={"file": name, "key": "", "problem": error.reason},
+        ) from error
+
+
+def _where_to_look(store: Store) -> str:
+    versions = []
+    for name in store.folders():
+        try:
+            versions.append(Version.parse(name))
+        except ReferenceSyntaxError:
+            continue
+    looked_for = f"Looked for {INFO_FILENAME} and {FEATURES_FILENAME}."
+    if versions:
+        return (
+            f"{looked_for} There are version folders in it: give one of them, e.g. {store.locate(str(max(versions)))}."
+        )
+    return f"{looked_for} Give a version's own folder: <data dir>/<name>[/<config>]/<version>."

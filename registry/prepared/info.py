@@ -1,0 +1,201 @@
+"""How is a version described on disk? As TFDS's dataset_info.json, both ways.
+
+proto3 JSON: camelCase names, defaults left out, 64-bit integers as text, keys sorted. snake_case names are read, too.
+What this software does not know is kept in ``metadata.extra`` and written back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from registry.errors import UsageError
+from registry.features import FeaturesDict
+from registry.features.json_node import JsonNode, parse_json
+from registry.model import DEFAULT_TEMPLATE, DatasetMetadata, ShardedFileTemplate, ShardLengths, Split, Version
+from registry.model.reference import check_config, check_name
+from registry.prepared.dataset import PreparedDataset
+
+T = TypeVar("T")
+
+FILENAME: Final = "dataset_info.json"
+
+FILE_FORMATS: Final = ("tfrecord", "array_record", "parquet", "riegeli")
+"""The formats that TFDS writes shards in; which of them can be read is the reader's matter."""
+
+_KNOWN: Final = (
+    *("name", "version", "configName", "configDescription", "configTags", "description", "citation", "location"),
+    *("redistributionInfo", "releaseNotes", "supervisedKeys", "splits", "fileFormat", "disableShuffling"),
+)
+
+
+def info_to_json(prepared: PreparedDataset) -> str:
+    """The text of dataset_info.json, indented by 2 and without a newline at its end, as TFDS writes it."""
+    metadata, extra = prepared.metadata, prepared.metadata.extra
+    keys = metadata.supervised_keys
+    fields = {
+        "citation": metadata.citation,
+        "configDescription": metadata.config_description,
+        "configName": prepared.config,
+        "configTags": list(metadata.config_tags),
+        "description": metadata.description,
+        "disableShuffling": prepared.disable_shuffling,
+        "fileFormat": prepared.file_format,
+        "location": _merge(extra.get("location"), urls=[metadata.homepage] if metadata.homepage else []),
+        "name": prepared.name,
+        "redistributionInfo": _merge(extra.get("redistributionInfo"), license=metadata.license),
+        "releaseNotes": dict(metadata.release_notes),
+        "splits": [_write_split(split, extra.get("splits", {}).get(split.name)) for split in prepared.splits],
+        "supervisedKeys": extra.get("supervisedKeys") if keys is None else _write_supervised_keys(keys),
+        "version": str(prepared.version),
+    }
+    known = {name: value for name, value in fields.items() if value}
+    unknown = {name: value for name, value in extra.items() if name not in fields}
+    return json.dumps(known | unknown, indent=2, sort_keys=True, allow_nan=False)
+
+
+def info_from_json(text: str, features: FeaturesDict) -> PreparedDataset:
+    """The version that the text of a dataset_info.json describes; its schema comes from features.json.
+
+    Raises:
+        PreparedFormatError: no JSON, or not of this form; ``details['key']`` is the path.
+    """
+    root = parse_json(text, FILENAME)
+    fields = root.fields()
+    for name in ("name", "version"):
+        if name not in fields:
+            root.fail(f"it has no {name!r}, so it describes no dataset")
+    name = _checked(fields["name"], check_name)
+    config = _text(fields, "configName")
+    file_format = _text(fields, "fileFormat") or "tfrecord"
+    if file_format not in FILE_FORMATS:
+        fields["fileFormat"].fail(
+            f"unknown file format {file_format[:80]!r}", hint=f"Known: {', '.join(FILE_FORMATS)}."
+        )
+    extra = {node.key: node.value for known, node in fields.items() if known not in _KNOWN}
+    urls = _take(fields, "location", "urls", extra)
+    license_text = _take(fields, "redistributionInfo", "license", extra)
+    homepages = [url.text() for url in urls.elements()] if urls else []
+    if len(homepages) > 1:
+        extra["location"] = extra.get("location", {}) | {"urls": homepages}
+    release_notes = fields["releaseNotes"].entries() if "releaseNotes" in fields else {}
+    try:
+        return PreparedDataset(
+            name=name,
+            config=_checked(fields["configName"], check_config) if config else None,
+            version=_checked(fields["version"], Version.parse),
+            splits=_read_splits(fields, name, file_format, extra),
+            features=features,
+            metadata=DatasetMetadata(
+                description=_text(fields, "description"),
+                homepage=homepages[0] if homepages else "",
+                citation=_text(fields, "citation"),
+                license=license_text.text() if license_text else "",
+                supervised_keys=_read_supervised_keys(fields.get("supervisedKeys"), extra),
+                config_description=_text(fields, "configDescription"),
+                config_tags=tuple(tag.text() for tag in fields["configTags"].elements())
+                if "configTags" in fields
+                else (),
+                release_notes={version: note.text() for version, note in release_notes.items()},
+                extra=extra,
+            ),
+            file_format=file_format,
+            disable_shuffling="disableShuffling" in fields and fields["disableShuffling"].boolean(),
+        )
+    except UsageError as error:
+        root.fail(error.message, hint=error.hint, cause=error)
+
+
+def _write_split(split: Split, extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    return _merge(
+        extra,
+        name=split.name,
+        shardLengths=[str(length) for length in split.shard_lengths],
+        numBytes=str(split.num_bytes) if split.num_bytes else "",
+        filepathTemplate=split.files.template,
+    )
+
+
+def _read_splits(fields: dict[str, JsonNode], name: str, file_format: str, extra: dict[str, Any]) -> tuple[Split, ...]:
+    splits: list[Split] = []
+    rests: dict[str, Any] = {}
+    for node in fields["splits"].elements() if "splits" in fields else ():
+        split, rest = _read_split(node, name, file_format)
+        if any(split.name == other.name for other in splits):
+            node.fail(f"the split name {split.name!r} is used twice")
+        splits.append(split)
+        if rest:
+            rests[split.name] = rest
+    if rests:
+        extra["splits"] = rests
+    return tuple(splits)
+
+
+def _read_split(node: JsonNode, dataset: str, file_format: str) -> tuple[Split, dict[str, Any]]:
+    fields = node.fields()
+    if "name" not in fields:
+        node.fail("a split has a name")
+    if "numShards" in fields and "shardLengths" not in fields and fields["numShards"].integer():
+        node.fail(
+            "it has shards, but not their lengths",
+            hint="It was written by TFDS 1 or older. Load it once with a TFDS of that time, which adds the lengths.",
+        )
+    lengths = [length.integer() for length in fields["shardLengths"].elements()] if "shardLengths" in fields else []
+    template = _text(fields, "filepathTemplate") or DEFAULT_TEMPLATE
+    try:
+        split = Split(
+            name=fields["name"].text(),
+            shard_lengths=ShardLengths(lengths),
+            num_bytes=fields["numBytes"].integer() if "numBytes" in fields else 0,
+            files=ShardedFileTemplate(dataset=dataset, template=template, file_format=file_format),
+        )
+    except UsageError as error:
+        node.fail(error.message, hint=error.hint, cause=error)
+    known = ("name", "shardLengths", "numBytes", "filepathTemplate")
+    return split, {inner.key: inner.value for name, inner in fields.items() if name not in known}
+
+
+def _write_supervised_keys(keys: tuple[str, ...]) -> dict[str, Any]:
+    return {"tuple": {"items": [{"featureKey": key} for key in keys]}}
+
+
+def _read_supervised_keys(node: JsonNode | None, extra: dict[str, Any]) -> tuple[str, ...] | None:
+    """The keys where they are a plain tuple, or input and output of the old form; others are kept in ``extra``."""
+    if node is None:
+        return None
+    fields = node.fields()
+    if fields.keys() == {"input", "output"}:
+        return fields["input"].text(), fields["output"].text()
+    items = fields["tuple"].fields().get("items") if fields.keys() == {"tuple"} else None
+    found = [item.fields() for item in items.elements()] if items else []
+    if found and all(item.keys() == {"featureKey"} for item in found):
+        return tuple(item["featureKey"].text() for item in found)
+    if node.value:
+        extra["supervisedKeys"] = node.value
+    return None
+
+
+def _take(fields: dict[str, JsonNode], message: str, name: str, extra: dict[str, Any]) -> JsonNode | None:
+    """The one field of a message that has a place of its own; the others go to ``extra``."""
+    inner = fields[message].fields() if message in fields else {}
+    if rest := {node.key: node.value for known, node in inner.items() if known != name}:
+        extra[message] = rest
+    return inner.get(name)
+
+
+def _merge(extra: Mapping[str, Any] | None, **fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value} | dict(extra or {})
+
+
+def _text(fields: dict[str, JsonNode], name: str) -> str:
+    return fields[name].text() if name in fields else ""
+
+
+def _checked(node: JsonNode, check: Callable[[str], T]) -> T:
+    """What ``check`` makes of the text; where it refuses, the fault of this place."""
+    text = node.text()
+    try:
+        return check(text)
+    except UsageError as error:
+        node.fail(error.message, hint=error.hint, cause=error)

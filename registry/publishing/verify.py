@@ -1,0 +1,180 @@
+"""Are the stored shards what was promised? Size, number of records and sha256 of each file; every example on demand.
+
+Files are walked side by side in threads: hashing and checksums release the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from registry.errors import CorruptExampleError, ShardMismatchError, StorageError, VerificationError
+from registry.features import FeaturesDict
+from registry.model import Shard, Split
+from registry.storage import Store
+from registry.tfrecord import FileFacts, read_records, walk_file
+
+Advance = Callable[[int], None]
+"""Called with the number of records walked since the last call."""
+
+_IN_FLIGHT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFault:
+    """What is wrong with one shard file; ``code`` is that of the error it would raise."""
+
+    split: str
+    filename: str
+    code: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyReport:
+    """What a verification walked and found. ``shards`` are the sound ones by split; ``faults`` the others."""
+
+    num_shards: int
+    shards: Mapping[str, tuple[Shard, ...]]
+    faults: tuple[ShardFault, ...]
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records in sound shards."""
+        return sum(shard.num_examples for shards in self.shards.values() for shard in shards)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the sound shard files."""
+        return sum(shard.num_bytes for shards in self.shards.values() for shard in shards)
+
+    def raise_for_faults(self, what: str) -> None:
+        """Raise ShardMismatchError that lists the bad shards of ``what``; do nothing where there are none."""
+        if self.faults:
+            shown = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
+            more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
+            raise ShardMismatchError(
+                f"{what}: {len(self.faults)} of {self.num_shards} shards are not as promised\n{shown}{more}",
+                hint="Fetch or build these files again. Nothing was changed.",
+                details={"faults": [{"filename": fault.filename, "code": fault.code} for fault in self.faults[:100]]},
+            )
+
+
+def measure_shards(
+    store: Store,
+    splits: Sequence[Split],
+    *,
+    features: FeaturesDict | None = None,
+    advance: Advance | None = None,
+) -> VerifyReport:
+    """Walk every shard file of ``splits`` under ``store``: framing, checksums, and the number of records promised.
+
+    With ``features`` every record is decoded too. Faults are collected, not raised: one bad shard never hides the next.
+    """
+    sound: dict[str, list[Shard]] = {split.name: [] for split in splits}
+    faults: list[ShardFault] = []
+    work = ((split, index) for split in splits for index in range(split.num_shards))
+
+    def measure(split: Split, index: int) -> FileFacts:
+        filename = split.filename(index)
+        found = walk_file(store, filename)
+        if found.num_records != split.shard_lengths[index]:
+            raise ShardMismatchError(
+                f"{filename}: it holds {found.num_records} records, {split.shard_lengths[index]} were promised"
+            )
+        if features is not None:
+            _decode_every_record(store, filename, features)
+        return found
+
+    for split, index, outcome in _side_by_side(work, measure):
+        try:
+            found = outcome.result()
+        except (VerificationError, StorageError) as error:
+            filename = split.filename(index)
+            faults.append(ShardFault(split=split.name, filename=filename, code=error.code, problem=error.message))
+        else:
+            sound[split.name].append(
+                Shard(
+                    index=index,
+                    first_example=split.shard_lengths.start(index),
+                    num_examples=found.num_records,
+                    num_bytes=found.num_bytes,
+                    sha256=found.sha256,
+                )
+            )
+        if advance is not None:
+            advance(split.shard_lengths[index])
+    return VerifyReport(
+        num_shards=sum(split.num_shards for split in splits),
+        shards={name: tuple(shards) for name, shards in sound.items()},
+        faults=tuple(faults),
+    )
+
+
+def verify_shards(
+    store: Store,
+    splits: Sequence[Split],
+    promised: Mapping[str, Sequence[Shard]],
+    *,
+    features: FeaturesDict | None = None,
+    advance: Advance | None = None,
+) -> VerifyReport:
+    """``measure_shards``, and each file's size and sha256 compared with ``promised``."""
+    measured = measure_shards(store, splits, features=features, advance=advance)
+    sound: dict[str, tuple[Shard, ...]] = {}
+    faults = list(measured.faults)
+    for split in splits:
+        kept = []
+        for shard in measured.shards[split.name]:
+            if problem := _difference(shard, promised[split.name][shard.index]):
+                filename = split.filename(shard.index)
+                faults.append(
+                    ShardFault(
+                        split=split.name,
+                        filename=filename,
+                        code=ShardMismatchError.code,
+                        problem=f"{filename}: {problem}",
+                    )
+                )
+            else:
+                kept.append(shard)
+        sound[split.name] = tuple(kept)
+    return VerifyReport(num_shards=measured.num_shards, shards=sound, faults=tuple(faults))
+
+
+def _difference(found: Shard, promised: Shard) -> str | None:
+    if found.num_bytes != promised.num_bytes:
+        return f"it is {found.num_bytes} bytes long, {promised.num_bytes} were promised"
+    if found.sha256 != promised.sha256:
+        return f"its sha256 is {found.sha256}, promised was {promised.sha256}"
+    return None
+
+
+def _decode_every_record(store: Store, filename: str, features: FeaturesDict) -> None:
+    for index, record in enumerate(read_records(store, filename)):
+        try:
+            features.decode_example(record)
+        except CorruptExampleError as error:
+            raise CorruptExampleError(
+                f"{filename}: record {index}: {error.message}", hint=error.hint, details=error.details
+            ) from error
+
+
+def _side_by_side(
+    work: Iterator[tuple[Split, int]], measure: Callable[[Split, int], FileFacts]
+) -> Iterator[tuple[Split, int, Future[FileFacts]]]:
+    """Each piece of work with its finished future, in the order of ``work``; at most 64 are in flight."""
+    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="verify")
+    waiting: deque[tuple[Split, int, Future[FileFacts]]] = deque()
+    try:
+        for split, index in work:
+            waiting.append((split, index, pool.submit(measure, split, index)))
+            if len(waiting) == _IN_FLIGHT:
+                yield waiting.popleft()
+        while waiting:
+            yield waiting.popleft()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

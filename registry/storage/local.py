@@ -1,0 +1,246 @@
+"""How are bytes kept on this machine's disks? Plain calls of the operating system, with nothing left to chance.
+
+A new file is written under a temporary name in the same folder, synced, linked to its name, and the folder is synced:
+after a power cut there is the whole file or none. A staged folder is synced file by file and renamed once.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from registry.errors import FolderExistsError, StorageError
+from registry.storage.faults import RawFile, StoredFile, already_stored, storage_errors
+from registry.storage.names import (
+    OWNER_FILE,
+    check_folder_name,
+    check_relative_name,
+    is_content,
+    new_unfinished_name,
+)
+from registry.storage.store import Names, Store
+
+_BUFFER_BYTES: Final = 256 * 1024
+_NO_HARD_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+class LocalStore(Store):
+    """The files below a folder of this machine. The folder need not exist until something is written.
+
+    Symbolic links are followed only to places inside the root.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.path.realpath(root)
+        self.local_root = Path(self._root)
+        self.url = self.local_root.as_uri()
+
+    def locate(self, name: str) -> str:
+        """The absolute path of ``name``."""
+        return os.path.join(self._root, name)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a stored file for reading, buffered."""
+        path = self._inside(check_relative_name(name))
+        with storage_errors("read", path):
+            _check_regular(path)
+            file = open_raw(path, "rb")
+        return io.BufferedReader(StoredFile(file, path=path), _BUFFER_BYTES)
+
+    def size(self, name: str) -> int:
+        """Size of a stored file, in bytes."""
+        path = self._inside(check_relative_name(name))
+        with storage_errors("read", path):
+            return _check_regular(path).st_size
+
+    def exists(self, name: str) -> bool:
+        """Whether ``name`` is a stored file or folder."""
+        return os.path.exists(self._inside(check_relative_name(name)))
+
+    def list(self, folder: str = "") -> Names:
+        """Every file below ``folder``; linked folders are not entered."""
+        top = self._inside(check_folder_name(folder))
+        found = []
+        with storage_errors("list", top):
+            for path, _, files in os.walk(top, onerror=_raise_unless_missing):
+                inside = os.path.relpath(path, top).replace(os.sep, "/")
+                found += [file if inside == "." else f"{inside}/{file}" for file in files]
+        # what is above `folder` does not matter: the content of a staged folder is content to its own store
+        return sorted(f"{folder}/{name}" if folder else name for name in found if is_content(name))
+
+    def folders(self, parent: str = "") -> Names:
+        """The folders directly in ``parent``; links are none."""
+        top = self._inside(check_folder_name(parent))
+        with storage_errors("list", top):
+            try:
+                with os.scandir(top) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            except FileNotFoundError:
+                return []
+
+    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
+        """Write a new file in one step."""
+        return self._create(check_relative_name(name), overwrite=overwrite)
+
+    @contextmanager
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+        folder_name, _, last_part = name.rpartition("/")
+        folder = self._inside(folder_name)
+        path = os.path.join(folder, last_part)
+        if not overwrite and os.path.lexists(path):
+            raise already_stored(path)
+        with storage_errors("write", path):
+            make_folders(folder)
+            temporary = os.path.join(folder, new_unfinished_name(last_part))
+            raw = open_raw(temporary, "xb")
+        try:
+            file = io.BufferedWriter(StoredFile(raw, path=path, writing=True), _BUFFER_BYTES)
+            try:
+                yield file
+                file.flush()
+                with storage_errors("write", path):
+                    os.fsync(raw.fileno())
+            finally:
+                _close(file, raw)
+            with storage_errors("write", path):
+                _give_name(temporary, path, overwrite=overwrite)
+                sync_folder(folder)
+        finally:
+            with suppress(OSError):  # gone where it was renamed; and the first error is the one to tell
+                os.unlink(temporary)
+
+    def child(self, name: str) -> LocalStore:
+        """The store rooted at the folder ``name``."""
+        return LocalStore(self._inside(check_relative_name(name)))
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a file, or a folder and all that is in it; of a link, the link."""
+        folder_name, _, last_part = check_relative_name(name).rpartition("/")
+        path = os.path.join(self._inside(folder_name), last_part)
+        with storage_errors("remove", path), suppress(FileNotFoundError):
+            if stat.S_ISDIR(os.lstat(path).st_mode):
+                shutil.rmtree(path)
+            else:
+                os.unlink(path)
+            sync_folder(os.path.dirname(path))
+
+    def publish_folder(self, staged: str, final: str) -> None:
+        """Sync every file and folder of ``staged``, then rename it; an empty folder of that name gives way."""
+        source, target = self._inside(check_relative_name(staged)), self._inside(check_relative_name(final))
+        with storage_errors("write", target):
+            sync_tree(source)
+            try:
+                os.rename(source, target)
+            except OSError as error:
+                # ENOTDIR: a file is in the way. The rename itself decides races: of two publishers one gets here.
+                if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                    raise FolderExistsError(
+                        f"cannot publish {target}: it exists already",
+                        hint="Another process published there, or a run died right after it did. See what it holds.",
+                        details={"path": target, "errno": errno.EEXIST, "doing": "publish"},
+                    ) from error
+                raise
+            # Only now: a process killed before this line leaves a folder that can be cleared, one killed after it
+            # leaves a complete version with a file that is never listed.
+            with suppress(FileNotFoundError):
+                os.unlink(os.path.join(target, OWNER_FILE))
+            sync_folder(target)
+            sync_folder(os.path.dirname(target))
+
+    def _inside(self, name: str) -> str:
+        """The real path of ``name``; StorageError where a link leads out of the root."""
+        path = os.path.realpath(os.path.join(self._root, name)) if name else self._root
+        if os.path.commonpath([self._root, path]) != self._root:
+            raise StorageError(
+                f"{self.locate(name)} leads out of {self._root}",
+                hint="A symbolic link points outside the folder. Put the files themselves there.",
+                details={"path": self.locate(name), "root": self._root},
+            )
+        return path
+
+
+def open_raw(path: str, mode: str) -> RawFile:
+    """Open ``path`` without buffers: ``rb`` to read, ``xb`` to write a file that does not exist yet."""
+    return io.FileIO(path, mode)
+
+
+def make_folders(path: str) -> None:
+    """Make ``path`` and the folders above it that are missing, each of them synced into the folder that holds it."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        with suppress(FileExistsError):  # another process made it just now; a file of that name fails below
+            os.mkdir(folder)
+        sync_folder(os.path.dirname(folder))
+
+
+def sync_folder(path: str) -> None:
+    """Have the operating system write a folder's entries to disk. Windows has no such call, and needs none."""
+    if os.name != "nt":
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sync_tree(path: str) -> None:
+    """Have every file and folder from ``path`` down written to disk, files before the folders that hold them."""
+    for folder, _, files in os.walk(path, topdown=False, onerror=_raise):
+        for file in files:
+            _sync(os.path.join(folder, file), os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+        sync_folder(folder)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _close(file: BinaryIO, raw: RawFile) -> None:
+    """Close both, whatever state a failed write left them in; the first error, raised already, is the one to tell."""
+    try:
+        file.close()
+    except OSError:
+        raw.close()
+
+
+def _give_name(temporary: str, path: str, *, overwrite: bool) -> None:
+    """Rename, or link where the name must be free: a link, unlike a rename, never replaces."""
+    if overwrite:
+        os.replace(temporary, path)
+        return
+    try:
+        os.link(temporary, path)
+    except FileExistsError as error:
+        raise already_stored(path) from error
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        if os.path.lexists(path):  # the best that such a file system allows; the catalog decides races
+            raise already_stored(path) from error
+        os.rename(temporary, path)
+
+
+def _check_regular(path: str) -> os.stat_result:
+    facts = os.stat(path)
+    if not stat.S_ISREG(facts.st_mode):  # a folder cannot be read; a named pipe would wait for ever
+        raise IsADirectoryError(errno.EISDIR, "Not a file", path)
+    return facts
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error

@@ -1,0 +1,64 @@
+"""Which names may a store be asked for, and which mark something unfinished? Pure text, checked before any path."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import Final
+
+from registry.errors import StorageError
+
+OWNER_FILE: Final = ".owner.json"
+"""Who is writing a staged folder; see ``staging``. Never listed as content."""
+
+_UNFINISHED = re.compile(r"incomplete\.[0-9A-Za-z]+_.*", flags=re.DOTALL)
+
+
+def check_relative_name(name: str) -> str:
+    """``name`` if it names something below a store's root: parts joined by ``/``, none of them empty, ``.`` or ``..``.
+
+    A backslash is refused too: it separates folders on one system and is a letter on the next.
+
+    >>> check_relative_name("1.0.0/features.json")
+    '1.0.0/features.json'
+
+    Raises:
+        StorageError: the name is empty, absolute, or could leave the root.
+    """
+    parts = name.split("/")
+    if "\0" in name or "\\" in name or any(part in ("", ".", "..") for part in parts):
+        raise StorageError(
+            f"{name[:200]!r} does not name a file inside its store",
+            hint="Names are relative to the store: parts joined by '/', without '..', '.' or a leading '/'.",
+            details={"path": name[:200]},
+        )
+    return name
+
+
+def check_folder_name(name: str) -> str:
+    """Like ``check_relative_name``, and ``""`` names the root."""
+    return name and check_relative_name(name)
+
+
+def new_unfinished_name(last_part: str) -> str:
+    """A fresh name ``incomplete.<8 hex>_<last part>``, the form that TFDS ignores too.
+
+    The last part is shortened where the whole would be longer than file systems allow (255 bytes).
+    """
+    shortened = last_part.encode("utf-8", "surrogateescape")[:230].decode("utf-8", "ignore")
+    return f"incomplete.{secrets.token_hex(4)}_{shortened}"
+
+
+def is_unfinished(part: str) -> bool:
+    """Whether one part of a name marks a file or folder that is still being written, or was left by a dead process.
+
+    >>> is_unfinished("incomplete.0a1b2c3d_1.0.0"), is_unfinished("1.0.0")
+    (True, False)
+    """
+    return _UNFINISHED.fullmatch(part) is not None
+
+
+def is_content(name: str) -> bool:
+    """Whether a relative file name belongs to what is stored: no part is unfinished, and it is no owner file."""
+    parts = name.split("/")
+    return parts[-1] != OWNER_FILE and not any(map(is_unfinished, parts))

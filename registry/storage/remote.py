@@ -1,0 +1,219 @@
+"""How are bytes kept in an object store? Through fsspec: S3, Google Cloud Storage, Azure, or a process's own memory.
+
+An object store has no folders, no rename and no lock: names with a common prefix stand for a folder, a move is a copy
+and a removal. So a new object is written whole under a temporary name and copied to its own, and what is staged is
+copied object by object. Readers are not misled, because they go by the catalog, whose row comes last.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from registry.errors import FolderExistsError, MissingExtraError, StorageError
+from registry.storage.faults import StoredFile, already_stored, storage_errors
+from registry.storage.names import (
+    OWNER_FILE,
+    check_folder_name,
+    check_relative_name,
+    is_content,
+    new_unfinished_name,
+)
+from registry.storage.store import Names, Store
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_READ_BYTES: Final = 4 * 2**20
+"""One request to the store; large, because each costs tens of milliseconds."""
+
+_WRITE_BYTES: Final = 2**20
+_USER_INFO = re.compile(r"//[^/@]*@")
+
+
+class RemoteStore(Store):
+    """The objects below one prefix of a file system that fsspec knows."""
+
+    local_root = None
+
+    def __init__(self, file_system: AbstractFileSystem, root: str, *, url: str) -> None:
+        self._files: Any = file_system
+        self._root = root.rstrip("/")
+        self.url = url.rstrip("/") if not url.endswith("://") else url
+
+    def locate(self, name: str) -> str:
+        """The URL of ``name``, without a user's name and password."""
+        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
+        return _USER_INFO.sub("//***@", url, count=1)
+
+    def open(self, name: str) -> BinaryIO:
+        """Open an object for reading, in requests of 4 MiB; no connection is held between them."""
+        path, shown = self._path(check_relative_name(name)), self.locate(name)
+        raw = _RangeReader(self._files, path, size=self.size(name))
+        return io.BufferedReader(StoredFile(raw, path=shown), _READ_BYTES)
+
+    def size(self, name: str) -> int:
+        """Size of an object, in bytes."""
+        with storage_errors("read", self.locate(name)):
+            facts = self._files.info(self._path(check_relative_name(name)))
+            if facts["type"] != "file":
+                raise IsADirectoryError(errno.EISDIR, "Not a file")
+            return int(facts["size"])
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name, or one below it."""
+        with storage_errors("read", self.locate(name)):
+            self._files.invalidate_cache()
+            return bool(self._files.exists(self._path(check_relative_name(name))))
+
+    def list(self, folder: str = "") -> Names:
+        """Every object below ``folder``."""
+        folder = check_folder_name(folder)
+        inside = len(folder) + 1 if folder else 0
+        return [name for name in self._all_names(folder) if is_content(name[inside:])]
+
+    def folders(self, parent: str = "") -> Names:
+        """The first parts of the names below ``parent`` that have more than one."""
+        parent = check_folder_name(parent)
+        inside = len(parent) + 1 if parent else 0
+        return sorted({name[inside:].split("/")[0] for name in self._all_names(parent) if "/" in name[inside:]})
+
+    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
+        """Write a new object in one step."""
+        return self._create(check_relative_name(name), overwrite=overwrite)
+
+    @contextmanager
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+        folder, slash, last_part = name.rpartition("/")
+        temporary = self._path(folder + slash + new_unfinished_name(last_part))
+        shown = self.locate(name)
+        self._check_free(name, overwrite=overwrite)
+        with storage_errors("write", shown):
+            raw = self._files.open(temporary, "wb")
+        try:
+            with io.BufferedWriter(StoredFile(raw, path=shown, writing=True), _WRITE_BYTES) as file:
+                yield file
+            self._check_free(name, overwrite=overwrite)
+            with storage_errors("write", shown):
+                self._files.cp_file(temporary, self._path(name))
+        finally:
+            # Also after an error: what stays behind is never listed, and the first error is the one to tell.
+            with suppress(OSError):
+                self._files.rm_file(temporary)
+
+    def child(self, name: str) -> RemoteStore:
+        """The store rooted at the prefix ``name``."""
+        path = self._path(check_relative_name(name))
+        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
+        return RemoteStore(self._files, path, url=url)
+
+    def remove_tree(self, name: str) -> None:
+        """Remove an object and every one below it."""
+        with storage_errors("remove", self.locate(check_relative_name(name))):
+            for found in [*self._all_names(name), name]:
+                with suppress(FileNotFoundError):
+                    self._files.rm_file(self._path(found))
+
+    def publish_folder(self, staged: str, final: str) -> None:
+        """Copy every object of ``staged``, then remove those. What a dead process copied so far stands in the way.
+
+        Whoever finds objects under ``final`` and no row in the catalog may ``remove_tree`` them and try again.
+        """
+        if self.exists(final):
+            raise FolderExistsError(
+                f"cannot publish {self.locate(final)}: it exists already",
+                hint="Another process published there, or a run died while it did. See what it holds.",
+                details={"path": self.locate(final), "errno": errno.EEXIST, "doing": "publish"},
+            )
+        with storage_errors("write", self.locate(final)):
+            for name in self._all_names(check_relative_name(staged)):
+                if name != f"{staged}/{OWNER_FILE}":
+                    self._files.cp_file(self._path(name), self._path(final + name[len(staged) :]))
+        self.remove_tree(staged)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _all_names(self, folder: str) -> Names:
+        """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
+        with storage_errors("list", self.locate(folder)):
+            self._files.invalidate_cache()
+            prefix, inside = self._path(folder) + "/", len(self._root) + 1
+            return sorted(path[inside:] for path in self._files.find(self._path(folder)) if path.startswith(prefix))
+
+    def _check_free(self, name: str, *, overwrite: bool) -> None:
+        if not overwrite and self.exists(name):
+            raise already_stored(self.locate(name))
+
+
+class _RangeReader:
+    """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
+
+    def __init__(self, file_system: Any, path: str, *, size: int) -> None:
+        self._files = file_system
+        self._path = path
+        self._size = size
+        self._place = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        stop = min(self._place + len(buffer), self._size)
+        if self._place >= stop:
+            return 0
+        content = self._files.cat_file(self._path, start=self._place, end=stop)
+        buffer[: len(content)] = content
+        self._place += len(content)
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "the place is before the start of the file")
+        self._place = start + offset
+        return self._place
+
+    def tell(self) -> int:
+        return self._place
+
+    def write(self, _: memoryview) -> int:
+        raise io.UnsupportedOperation("write")
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation("fileno")
+
+    def close(self) -> None:
+        """Nothing is open between two requests."""
+
+
+def open_remote(url: str) -> RemoteStore:
+    """The store at a URL of any protocol that fsspec knows.
+
+    Raises:
+        MissingExtraError: the protocol's package is not installed.
+        StorageError: the protocol is unknown, or the URL chains several.
+    """
+    from fsspec.core import url_to_fs
+
+    shown = _USER_INFO.sub("//***@", url, count=1)[:200]
+    if "::" in url:
+        raise StorageError(
+            f"cannot open {shown}: it chains several protocols",
+            hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
+            details={"path": shown},
+        )
+    try:
+        file_system, root = url_to_fs(url)
+    except ImportError as error:
+        if url.startswith(("s3://", "s3a://")):
+            raise MissingExtraError(package="s3fs", extra="s3", needed_for=f"reading {shown}") from error
+        raise StorageError(f"cannot open {shown}: {error}", hint=str(error), details={"path": shown}) from error
+    except ValueError as error:
+        raise StorageError(
+            f"cannot open {shown}: {error}",
+            hint="Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets.",
+            details={"path": shown},
+        ) from error
+    return RemoteStore(file_system, root, url=url)

@@ -1,0 +1,120 @@
+"""What can be asked of a place that holds bytes? The interface that local folders and object stores share."""
+
+from __future__ import annotations
+
+import abc
+import shutil
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from registry.errors import StorageError
+from registry.storage.staging import StagedFolder, clear_abandoned, stage_folder
+
+DEFAULT_READ_LIMIT: Final = 64 * 2**20
+
+Names: TypeAlias = list[str]  # in the classes here, `list` is a method
+
+
+class Store(abc.ABC):
+    """The files below one folder. Names are relative to it, joined by ``/``; none can lead out of it.
+
+    Made by ``open_store``. A store holds no connection and no open file, so it may be shared and kept.
+
+    Every method raises StorageError: ``NotStoredError`` where a file is missing, ``AlreadyStoredError`` where one is in
+    the way, and otherwise with the operating system's ``errno``.
+    """
+
+    url: str
+    """The root as a URL that ``open_store`` takes back, e.g. ``file:///data/mnist`` or ``s3://bucket/mnist``."""
+
+    local_root: Path | None
+    """The root as an absolute path where it is on this machine, else None."""
+
+    @abc.abstractmethod
+    def locate(self, name: str) -> str:
+        """The whole path or URL of ``name``, for messages and for people."""
+
+    @abc.abstractmethod
+    def open(self, name: str) -> BinaryIO:
+        """Open a stored file for reading; buffered, seekable, with ``fileno`` where ``local_root`` is set."""
+
+    @abc.abstractmethod
+    def size(self, name: str) -> int:
+        """Size of a stored file, in bytes."""
+
+    @abc.abstractmethod
+    def exists(self, name: str) -> bool:
+        """Whether ``name`` is a stored file or folder."""
+
+    @abc.abstractmethod
+    def list(self, folder: str = "") -> Names:
+        """Every file below ``folder``, folders within folders included: names relative to the store, sorted.
+
+        Left out: files and folders that are unfinished (``incomplete.*``) and owner files. No such folder: no names.
+        """
+
+    @abc.abstractmethod
+    def folders(self, parent: str = "") -> Names:
+        """The folders directly in ``parent``, their last parts only, sorted, unfinished ones included."""
+
+    @abc.abstractmethod
+    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
+        """Write a new file in one step: a context manager that gives a binary file to write to.
+
+        The bytes go to a unique temporary name; when the block ends they are on disk, then renamed to ``name``. When
+        it ends with an exception, or the process dies, nothing of that name is visible and what was there before is
+        as it was. Folders on the way are made.
+
+        Raises:
+            AlreadyStoredError: the name is taken and ``overwrite`` is False; also where another process takes it
+                while this one writes.
+        """
+
+    @abc.abstractmethod
+    def child(self, name: str) -> Store:
+        """The store rooted at the folder ``name``, which need not exist yet."""
+
+    @abc.abstractmethod
+    def remove_tree(self, name: str) -> None:
+        """Remove a file, or a folder and all that is in it. Nothing there: nothing to do."""
+
+    @abc.abstractmethod
+    def publish_folder(self, staged: str, final: str) -> None:
+        """Make the staged folder visible as ``final``; called by ``StagedFolder.commit``.
+
+        Raises:
+            FolderExistsError: something is stored at ``final``.
+        """
+
+    def read_bytes(self, name: str, *, limit: int = DEFAULT_READ_LIMIT) -> bytes:
+        """The whole content of a small file.
+
+        Raises:
+            StorageError: it is longer than ``limit`` bytes; no more than that is held in memory.
+        """
+        with self.open(name) as file:
+            content = file.read(limit + 1)
+        if len(content) > limit:
+            raise StorageError(
+                f"cannot read {self.locate(name)}: it is longer than {limit} bytes",
+                hint="A file of this kind is small; this is another file, or a damaged one.",
+                details={"path": self.locate(name), "limit": limit},
+            )
+        return content
+
+    def copy(self, name: str, target: Store) -> None:
+        """Copy a stored file to the same name in another store, a megabyte at a time."""
+        with self.open(name) as source, target.create(name) as file:
+            shutil.copyfileobj(source, file, 2**20)
+
+    def stage(self, final: str) -> StagedFolder:
+        """A fresh folder beside ``final``, ``incomplete.<8 hex>_<last part>``, to be filled and then committed."""
+        return stage_folder(self, final)
+
+    def clear_abandoned(self, parent: str = "") -> Names:
+        """Remove staged folders in ``parent`` whose process died; their names. A live process keeps its own."""
+        return clear_abandoned(self, parent)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"

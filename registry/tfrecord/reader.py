@@ -1,0 +1,88 @@
+"""Which records does a shard file hold? Some of them, for a reader; all, counted and hashed, for who verifies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from registry.errors import UsageError
+from registry.storage import Store
+from registry.tfrecord.framing import HEADER_BYTES, iterate_records
+from registry.tfrecord.streams import open_stream, stream_pieces
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFacts:
+    """What a whole shard file was found to be.
+
+    Attributes:
+        num_records: records in it, every one with sound checksums.
+        num_payload_bytes: sum of their lengths, without framing: what TFDS calls a split's ``numBytes``.
+        num_bytes: size of the file as it is stored, compressed or not.
+        sha256: 64 hex digits over the file as it is stored.
+    """
+
+    num_records: int
+    num_payload_bytes: int
+    num_bytes: int
+    sha256: str
+
+
+def read_records(
+    store: Store, name: str, *, skip: int = 0, take: int | None = None, num_records: int | None = None
+) -> Iterator[bytes]:
+    """The payloads of records ``skip`` to ``skip + take`` of a shard file, in order; all after ``skip`` by default.
+
+    A file that begins as gzip does is inflated. Both checksums of every record are checked before it is handed out; of
+    skipped records, the length's. An empty file holds no records. On this machine's disks the file is mapped, so that
+    a skipped record costs a look at its header; other files are read in pieces, and memory holds one record at a time.
+
+    ``num_records`` is how many records the file should hold. It is checked before the first record where ``skip`` and
+    ``take`` go beyond it, else when the end of the file is reached.
+
+    Raises:
+        CorruptRecordError: a checksum is wrong, or the file is cut off; names file, record and byte offset.
+        ShardMismatchError: the file holds fewer records than asked for, or not ``num_records``.
+        StorageError: the file cannot be read.
+        UsageError: a number is negative.
+    """
+    for option, number in (("skip", skip), ("take", take), ("num_records", num_records)):
+        if number is not None and number < 0:
+            raise UsageError(f"{option} must be 0 or more, not {number}", details={option: number})
+    return _read(store, name, skip=skip, take=take, num_records=num_records)
+
+
+def _read(store: Store, name: str, *, skip: int, take: int | None, num_records: int | None) -> Iterator[bytes]:
+    with open_stream(store, name) as stream:
+        yield from iterate_records(stream, skip=skip, take=take, num_records=num_records)
+
+
+def walk_file(store: Store, name: str) -> FileFacts:
+    """Check every record of a shard file, and count and hash it, in one pass over its bytes.
+
+    Raises:
+        CorruptRecordError: a record is damaged, or the file is cut off.
+        StorageError: the file cannot be read.
+    """
+    num_records = num_payload_bytes = num_bytes = 0
+    with store.open(name) as file:
+        digest = hashlib.sha256()
+
+        def read(size: int) -> bytes:
+            nonlocal num_bytes
+            piece = file.read(size)
+            digest.update(piece)
+            num_bytes += len(piece)
+            return piece
+
+        stream = stream_pieces(read, read(HEADER_BYTES), size=store.size(name), path=store.locate(name))
+        for record in iterate_records(stream, skip=0, take=None, num_records=None):
+            num_records += 1
+            num_payload_bytes += len(record)
+    return FileFacts(
+        num_records=num_records,
+        num_payload_bytes=num_payload_bytes,
+        num_bytes=num_bytes,
+        sha256=digest.hexdigest(),
+    )

@@ -1,0 +1,203 @@
+"""What does a record hold, as arrays? One tf.train.Example to and from a mapping of flat values.
+
+Both ways are written out here for the form that every known writer produces: of each list, all values in one packed
+run. That keeps every bit of a float (protobuf's Python hands out doubles, which turns signalling NaNs quiet), costs a
+copy where protobuf makes one Python object a value, and makes the bytes ours to promise: protobuf promises its own
+"deterministic" output within one version only, and its runtimes differ in how they sort "a" and "ab". Any other valid
+form is read by protobuf itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias, TypeGuard
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import CorruptExampleError, FeatureError
+from registry.wire.varint import read_varint, read_varints, write_varint, write_varints
+
+FlatValue: TypeAlias = npt.NDArray[Any] | list[bytes]
+"""A 1-d array of int64 or float32, or a list of bytes."""
+
+# A field's tag: its number, times 8, plus 2 for "length, then that many bytes", which all fields on the way down are.
+_FIELD_1: Final = 0x0A  # Example.features, Features.feature, an entry's key, a list's values; Feature.bytes_list
+_FIELD_2: Final = 0x12  # an entry's value; Feature.float_list
+_BYTES_LIST: Final = 0x0A
+_FLOAT_LIST: Final = 0x12
+_INT64_LIST: Final = 0x1A
+_INT64: Final = np.dtype(np.int64)
+_FLOAT32: Final = np.dtype(np.float32)
+_STORED_FLOAT: Final = np.dtype("<f4")
+
+
+def encode_example(values: Mapping[str, FlatValue]) -> bytes:
+    """The serialized tf.train.Example of ``values``: the same bytes for the same values, whatever their order.
+
+    Keys are sorted by their UTF-8 bytes. An empty array or list keeps its kind.
+
+    >>> encode_example({"label": np.array([5])}).hex()
+    '0a100a0e0a056c6162656c12051a030a0105'
+
+    Raises:
+        FeatureError: a value is neither a 1-d array of int64 or float32 nor a list of bytes.
+    """
+    entries = []
+    for key, value in values.items():
+        try:
+            name = key.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise FeatureError(f"feature name {key!r} is not valid Unicode", details={"feature": key}) from error
+        kind, content = _list_of(key, value)
+        size = sum(map(len, content))
+        # The fields around the list, from the inside out: only their heads, so that large bytes are copied once.
+        list_head = _head(kind, size)
+        value_head = _head(_FIELD_2, size + len(list_head))
+        entry_start = _head(_FIELD_1, len(name)) + name + value_head + list_head
+        entries.append((name, [_head(_FIELD_1, len(entry_start) + size), entry_start, *content]))
+    entries.sort()
+    pieces = [piece for _, entry in entries for piece in entry]
+    return b"".join([_head(_FIELD_1, sum(map(len, pieces))), *pieces])
+
+
+def decode_example(record: bytes) -> dict[str, FlatValue]:
+    """The flat values of a serialized tf.train.Example; arrays are new and may be written to.
+
+    A feature of no kind, which holds nothing, is an empty list. Values may be packed or not; unknown fields are passed
+    over; of a key that stands twice, the last counts.
+
+    >>> decode_example(encode_example({"label": np.array([5]), "image": [b"png"]}))
+    {'image': [b'png'], 'label': array([5])}
+
+    Raises:
+        CorruptExampleError: the bytes are no tf.train.Example.
+    """
+    try:
+        return _decode_common_form(record)
+    except (_OtherFormError, IndexError, ValueError):  # ValueError: a name that is not UTF-8, or a bad varint
+        return _decode_any_form(record)
+
+
+class _OtherFormError(Exception):
+    """Not the form that is decoded here; it may be valid all the same."""
+
+
+def _head(tag: int, size: int) -> bytes:
+    """What stands before the content of a field: its tag and the content's length."""
+    return bytes((tag, size)) if size < 0x80 else bytes((tag,)) + write_varint(size)
+
+
+def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
+    """Which list holds ``value``, as the tag of its field in Feature, and the list's content in pieces."""
+    if isinstance(value, np.ndarray):
+        if value.ndim == 1 and value.dtype == _INT64:
+            return _INT64_LIST, _packed(write_varints(value))
+        if value.ndim == 1 and value.dtype == _FLOAT32:
+            return _FLOAT_LIST, _packed(value.astype(_STORED_FLOAT, copy=False).tobytes())
+        kind = f"an array of {value.dtype} and {value.ndim} dimensions"
+    elif _is_bytes_list(value):
+        return _BYTES_LIST, [piece for item in value for piece in (_head(_FIELD_1, len(item)), item)]
+    else:
+        kind = f"a {type(value).__name__}"
+    raise FeatureError(
+        f"feature {key!r} is {kind}; a record holds 1-d arrays of int64 or float32, and lists of bytes",
+        hint="Encode examples with the dataset's features, which flatten and cast them.",
+        details={"feature": key},
+    )
+
+
+def _packed(content: bytes) -> list[bytes]:
+    return [_head(_FIELD_1, len(content)), content] if content else []
+
+
+def _is_bytes_list(value: object) -> TypeGuard[list[bytes]]:
+    return isinstance(value, list) and all([isinstance(item, bytes) for item in value])  # noqa: C419 - twice as fast
+
+
+def _decode_common_form(record: bytes) -> dict[str, FlatValue]:
+    """The values, where each field stands once, in the order of its number, and lists are packed.
+
+    Raises:
+        _OtherFormError, IndexError, ValueError: anything else.
+    """
+    values: dict[str, FlatValue] = {}
+    end = len(record)
+    if not end:
+        return values
+    position = _enter(record, _FIELD_1, 0, end)
+    while position < end:
+        if record[position] != _FIELD_1:
+            raise _OtherFormError
+        size, position = read_varint(record, position + 1)
+        entry_end = position + size
+        if entry_end > end or record[position] != _FIELD_1:
+            raise _OtherFormError
+        size, position = read_varint(record, position + 1)
+        name = record[position : position + size].decode("utf-8")
+        position = _enter(record, _FIELD_2, position + size, entry_end)
+        if position == entry_end:
+            values[name] = []
+            continue
+        kind = record[position]
+        position = _enter(record, kind, position, entry_end)
+        if kind == _BYTES_LIST:
+            items = []
+            while position < entry_end:
+                if record[position] != _FIELD_1:
+                    raise _OtherFormError
+                size, start = read_varint(record, position + 1)
+                position = start + size
+                items.append(record[start:position])
+            if position != entry_end:
+                raise _OtherFormError
+            values[name] = items
+        elif kind in (_FLOAT_LIST, _INT64_LIST):
+            if position < entry_end:
+                position = _enter(record, _FIELD_1, position, entry_end)
+            if kind == _INT64_LIST:
+                values[name] = read_varints(record, position, entry_end)
+            else:  # frombuffer refuses a size that is no multiple of 4; the copy makes it ours, in native byte order
+                values[name] = np.frombuffer(record[position:entry_end], dtype=_STORED_FLOAT).astype(_FLOAT32)
+        else:
+            raise _OtherFormError
+        position = entry_end
+    return values
+
+
+def _enter(record: bytes, tag: int, position: int, end: int) -> int:
+    """Where the content of a field starts that stands at ``position`` and fills all up to ``end``."""
+    if position >= end or record[position] != tag:
+        raise _OtherFormError
+    size, start = read_varint(record, position + 1)
+    if start + size != end:
+        raise _OtherFormError
+    return start
+
+
+def _decode_any_form(record: bytes) -> dict[str, FlatValue]:
+    """The values as protobuf reads them, or the error that there are none."""
+    from google.protobuf.message import DecodeError
+
+    from registry.wire.example_pb2 import Example
+
+    try:
+        example = Example.FromString(record)
+    except DecodeError as error:
+        raise CorruptExampleError(
+            f"these {len(record)} bytes are no tf.train.Example: {error}",
+            hint="The record's checksum is right, so it was written like this. Was the dataset made of other messages?",
+            details={"num_bytes": len(record), "start": record[:16].hex()},
+        ) from error
+    values: dict[str, FlatValue] = {}
+    for name, feature in example.features.feature.items():
+        match feature.WhichOneof("kind"):
+            case "int64_list":
+                integers = feature.int64_list.value
+                values[name] = np.fromiter(integers, dtype=np.int64, count=len(integers))
+            case "float_list":
+                floats = feature.float_list.value
+                values[name] = np.fromiter(floats, dtype=np.float32, count=len(floats))
+            case _:
+                values[name] = list(feature.bytes_list.value)
+    return values

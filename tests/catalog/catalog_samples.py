@@ -1,0 +1,102 @@
+"""Dataset versions made up for catalog tests, and a plain connection to a catalog's database."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from registry.catalog import SqlCatalog, sqlite_path
+from registry.model import (
+    DatasetMetadata,
+    DatasetVersion,
+    Reference,
+    Shard,
+    ShardedFileTemplate,
+    ShardLengths,
+    SlicingRule,
+    Split,
+    content_digest,
+)
+
+Shards = Mapping[str, tuple[Shard, ...]]
+
+FEATURES = '{"featuresDict":{"features":{"label":{"classLabel":{"numClasses":"10"}}}}}'
+
+
+def sample(
+    reference: str,
+    lengths: Mapping[str, Sequence[int]] | None = None,
+    *,
+    content: str = "",
+    **changes: Any,
+) -> tuple[DatasetVersion, Shards]:
+    """The version that ``reference`` names exactly, and its shards; other ``content`` gives other sha256."""
+    parsed = Reference.parse(reference)
+    version = parsed.request.exact if parsed.request else None
+    assert version is not None
+    splits = []
+    shards = {}
+    for name, counts in (lengths or {"train": [3, 0, 4], "test": [2]}).items():
+        files = ShardedFileTemplate(dataset=parsed.name)
+        splits.append(Split(name=name, shard_lengths=ShardLengths(counts), num_bytes=100 * sum(counts), files=files))
+        shards[name] = make_shards(counts, f"{name} {content}")
+    made = DatasetVersion(
+        name=parsed.name,
+        config=parsed.config,
+        version=version,
+        splits=tuple(splits),
+        features_json=FEATURES,
+        location=f"{parsed.dataset}/{version}",
+        content_digest=content_digest(
+            features_json=FEATURES,
+            file_format="tfrecord",
+            slicing=SlicingRule.DOCUMENTED,
+            disable_shuffling=False,
+            splits=tuple(splits),
+            shards=shards,
+        ),
+        metadata=DatasetMetadata(description=f"About {parsed.name}.", release_notes={str(version): "As it is."}),
+    )
+    return dataclasses.replace(made, **changes), shards
+
+
+def make_shards(counts: Sequence[int], seed: str) -> tuple[Shard, ...]:
+    starts = ShardLengths(counts)
+    return tuple(
+        Shard(
+            index=index,
+            first_example=starts.start(index),
+            num_examples=count,
+            num_bytes=17 * count,
+            sha256=hashlib.sha256(f"{seed} {index}".encode()).hexdigest(),
+        )
+        for index, count in enumerate(counts)
+    )
+
+
+def publish(catalog: SqlCatalog, reference: str, **options: Any) -> DatasetVersion:
+    """Publish a sample and give it back; ``promote`` and ``default_config`` go to the catalog, others to ``sample``."""
+    promote, default_config = options.pop("promote", True), options.pop("default_config", False)
+    version, shards = sample(reference, **options)
+    assert catalog.publish(version, shards, promote=promote, default_config=default_config, actor="ann")
+    return version
+
+
+def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """Run one statement as a stranger would, past the registry, and commit."""
+    path = sqlite_path(url)
+    if path is None:
+        with psycopg.connect(url.replace("+psycopg", "")) as connection:
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
+    stranger = sqlite3.connect(path)
+    try:
+        with stranger:
+            return stranger.execute(statement).fetchall()
+    finally:
+        stranger.close()

@@ -1,0 +1,58 @@
+"""An open catalog for each kind of database, and publishers in processes of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from registry.catalog import SqlCatalog, open_catalog
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def catalog(catalog_url: str) -> Iterator[SqlCatalog]:
+    """A catalog without datasets, on each kind of database."""
+    with open_catalog(catalog_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def start_publisher() -> Iterator[Start]:
+    """Start ``catalog_publisher.py`` with arguments; what still runs at the end of the test is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        script = Path(__file__).with_name("catalog_publisher.py")
+        process = subprocess.Popen(
+            [sys.executable, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@pytest.fixture
+def queries() -> Iterator[list[str]]:
+    """The SELECT statements that any engine has run since the list was last cleared."""
+    seen: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.lstrip().upper().startswith("SELECT"):
+            seen.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    yield seen
+    sa.event.remove(sa.Engine, "before_cursor_execute", note)

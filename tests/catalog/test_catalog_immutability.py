@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import sqlite3
+
+import psycopg
+import pytest
+from catalog_samples import execute, publish
+
+from registry.catalog import SqlCatalog
+from registry.model import VersionState
+
+DIGEST = "0" * 64
+PUBLISHED = {
+    "dataset_version": "location = 'elsewhere'",
+    "version_experiment": "enabled = (1 = 0)",
+    "split": "num_examples = 1",
+    "shard": f"sha256 = '{DIGEST}'",
+    "fingerprint": f"digest = '{DIGEST}'",
+    "version_ledger": f"content_digest = '{DIGEST}'",
+    "alias_event": "actor = 'eve'",
+    "event": "actor = 'eve'",
+}
+Refused = (sqlite3.IntegrityError, psycopg.errors.RestrictViolation)
+
+
+@pytest.fixture
+def populated(catalog: SqlCatalog, catalog_url: str) -> str:
+    """A catalog with a row in every table whose rows never change."""
+    publish(catalog, "mnist:1.0.0", experiments={"flag": True})
+    execute(catalog_url, "INSERT INTO fingerprint VALUES (1, '', 'a', 0, 7, 'f00d')")
+    execute(
+        catalog_url,
+        "INSERT INTO alias_event (config_id, name, to_version_id, at, actor, message) "
+        "VALUES (1, 'paper', 1, CURRENT_TIMESTAMP, 'ann', '')",
+    )
+    return catalog_url
+
+
+@pytest.mark.parametrize("table", PUBLISHED)
+def test_plain_sql_cannot_change_or_delete_a_published_row(populated: str, table: str) -> None:
+    before = execute(populated, f"SELECT * FROM {table}")  # noqa: S608 (a test's own table)
+    assert before
+
+    with pytest.raises(Refused, match=f"published rows never change: UPDATE on {table}"):
+        execute(populated, f"UPDATE {table} SET {PUBLISHED[table]}")  # noqa: S608 (the same)
+    with pytest.raises(Refused, match=f"published rows never change: DELETE on {table}"):
+        execute(populated, f"DELETE FROM {table}")  # noqa: S608 (the same)
+
+    assert execute(populated, f"SELECT * FROM {table}") == before  # noqa: S608 (the same)
+
+
+@pytest.mark.parametrize("table", PUBLISHED)
+def test_no_other_statement_takes_published_rows_away(populated: str, table: str) -> None:
+    if populated.startswith("sqlite"):
+        statement = f"INSERT OR REPLACE INTO {table} SELECT * FROM {table}"  # noqa: S608 (a test's own table)
+        with pytest.raises(Refused, match=f"published rows never change: REPLACE on {table}"):
+            execute(populated, statement)
+    else:
+        with pytest.raises(Refused, match=f"published rows never change: TRUNCATE on {table}"):
+            execute(populated, f"TRUNCATE {table} CASCADE")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "content_digest = published_by || substr(content_digest, 4)",
+        "id = 9",
+        "major = 9",
+        "version_to_prepare = '9.0.0'",
+        "metadata_json = '{}'",
+        "published_at = CURRENT_TIMESTAMP",
+        "state = 'yanked', location = 'elsewhere'",
+    ],
+)
+def test_no_column_of_a_version_but_its_state_changes(populated: str, change: str) -> None:
+    with pytest.raises(Refused, match="published rows never change"):
+        execute(populated, f"UPDATE dataset_version SET {change}")  # noqa: S608 (a test's own values)
+
+
+def test_the_state_of_a_version_may_change(populated: str, catalog: SqlCatalog) -> None:
+    execute(populated, "UPDATE dataset_version SET state = 'yanked', state_message = 'wrong'")
+
+    found = catalog.find("mnist:1.0.0")
+    assert (found.state, found.state_message) == (VersionState.YANKED, "wrong")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE dataset_version SET state = 'lost'",
+        "INSERT INTO builder (name, has_configs, created_at) VALUES ('mnist', (1 = 0), CURRENT_TIMESTAMP)",
+        "INSERT INTO builder (name, has_configs, created_at) VALUES ('', (1 = 0), CURRENT_TIMESTAMP)",
+        "INSERT INTO builder_config (builder_id, name, is_default, created_at) "
+        "VALUES (1, 'second default', (1 = 1), CURRENT_TIMESTAMP)",
+        "INSERT INTO shard SELECT 1, 99, 0, -1, 0, sha256 FROM shard WHERE split_id = 1 AND shard_index = 0",
+        "INSERT INTO shard VALUES (1, 99, 0, 0, 0, 'short')",
+    ],
+)
+def test_constraints_hold_against_plain_sql(populated: str, statement: str) -> None:
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.IntegrityError)):
+        execute(populated, statement)

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from catalog_samples import execute, make_shards, publish, sample
+
+from registry.catalog import SqlCatalog
+from registry.errors import (
+    AliasNotFoundError,
+    ConfigNotFoundError,
+    DatasetNotFoundError,
+    SplitNotFoundError,
+    VersionNotFoundError,
+)
+from registry.model import (
+    DatasetMetadata,
+    ShardedFileTemplate,
+    ShardLengths,
+    SlicingRule,
+    Split,
+    Version,
+    VersionState,
+    VersionStatus,
+)
+
+
+def set_state(url: str, number: str, state: str, message: str = "") -> None:
+    major, minor, patch = number.split(".")
+    execute(
+        url,
+        f"UPDATE dataset_version SET state = '{state}', state_message = '{message}' "  # noqa: S608 (a test's own values)
+        f"WHERE major = {major} AND minor = {minor} AND patch = {patch}",
+    )
+
+
+def test_what_was_published_is_found_as_it_was(catalog: SqlCatalog) -> None:
+    version, shards = sample(
+        "mnist/plain:3.0.1",
+        {"train": [3, 0, 4], "empty": [], "test": [0]},
+        slicing=SlicingRule.TFDS_4,
+        disable_shuffling=True,
+        version_to_prepare=Version(2, 9, 0),
+        experiments={"new_hash": True, "old_order": False},
+        metadata=DatasetMetadata(
+            description="Zahlen \U0001f522 with a NUL \0 inside",
+            homepage="https://example.org",
+            citation="@misc{x}",
+            license="CC BY 4.0",
+            supervised_keys=("image", "label"),
+            config_description="Plain.",
+            config_tags=("small", "images"),
+            release_notes={"3.0.1": "Labels fixed.", "3.0.0": "New."},
+            extra={"moduleName": "x", "nested": {"a": [1, 2.5, None]}},
+        ),
+    )
+    files = ShardedFileTemplate(
+        dataset="renamed", template="{SPLIT}/{SHARD_INDEX}.{FILEFORMAT}", file_format="tfrecord"
+    )
+    other = Split(name="other", shard_lengths=ShardLengths([9]), num_bytes=2**40, files=files)
+    version = dataclasses.replace(version, splits=(*version.splits, other))
+    shards = {**shards, "other": make_shards([9], "other")}
+    catalog.publish(version, shards, promote=True, default_config=True, actor="ann")
+
+    found = catalog.find("mnist")
+
+    for name in version.__dataclass_fields__.keys() - {"canonical", "published_at", "published_by"}:
+        assert getattr(found, name) == getattr(version, name), name
+    assert [split.name for split in found.splits] == ["train", "empty", "test", "other"]
+    assert found.canonical == Version(3, 0, 1)
+    assert found.status is VersionStatus.CANONICAL
+    assert found.published_by == "ann"
+    assert found.published_at is not None
+    assert found.published_at.tzinfo is UTC
+    assert abs(datetime.now(UTC) - found.published_at) < timedelta(minutes=5)
+    assert {name: catalog.shards(found, name) for name in shards} == shards
+
+
+@pytest.mark.parametrize("reference", ["digits", "digits:1.0.0", "digits:1.*", "digits:^1,<9", "digits@paper"])
+def test_a_look_up_is_two_queries(catalog: SqlCatalog, catalog_url: str, queries: list[str], reference: str) -> None:
+    publish(catalog, "digits:1.0.0", experiments={"flag": True})
+    execute(
+        catalog_url,
+        "INSERT INTO alias (config_id, name, version_id, set_at, set_by) VALUES (1, 'paper', 1, CURRENT_TIMESTAMP, '')",
+    )
+    catalog.find("digits")
+    queries.clear()
+
+    assert catalog.find(reference).num_examples == 9
+
+    assert len(queries) == 2, queries
+
+
+def test_each_request_finds_its_version(catalog: SqlCatalog, catalog_url: str) -> None:
+    for number in ("1.0.0", "2.0.0", "3.0.0", "3.0.10", "3.1.1", "3.1.2", "4.0.0"):
+        publish(catalog, f"mnist:{number}", promote=number == "3.0.0", content=number)
+    set_state(catalog_url, "1.0.0", "deprecated", "use 3")
+    set_state(catalog_url, "3.1.2", "yanked", "wrong labels")
+    set_state(catalog_url, "4.0.0", "dropped", "gone")
+
+    found = {
+        request: str(catalog.find(f"mnist{request}").version)
+        for request in (
+            "",
+            ":3.*.*",
+            ":3",
+            ":3.0.*",
+            ":~3.0",
+            ":^3.0",
+            ":>=3,<3.1",
+            ":!=3.1.1",
+            ":*",
+            ":<3",
+            ":1.0.0",
+            ":3.1.2",
+        )
+    }
+
+    assert found == {
+        "": "3.0.0",
+        ":3.*.*": "3.1.1",
+        ":3": "3.1.1",
+        ":3.0.*": "3.0.10",
+        ":~3.0": "3.0.10",
+        ":^3.0": "3.1.1",
+        ":>=3,<3.1": "3.0.10",
+        ":!=3.1.1": "3.0.10",
+        ":*": "3.1.1",
+        ":<3": "2.0.0",
+        ":1.0.0": "1.0.0",
+        ":3.1.2": "3.1.2",
+    }
+    statuses = {number: catalog.find(f"mnist:{number}").status.value for number in ("1.0.0", "2.0.0", "3.1.1", "3.1.2")}
+    assert statuses == {"1.0.0": "deprecated", "2.0.0": "supported", "3.1.1": "experimental", "3.1.2": "yanked"}
+    yanked = catalog.find("mnist:3.1.2")
+    assert (yanked.state, yanked.state_message) == (VersionState.YANKED, "wrong labels")
+
+
+def test_a_dropped_version_is_refused_and_what_is_there_is_named(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:2.0.0", promote=False, content="2")
+    set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
+
+    with pytest.raises(VersionNotFoundError) as caught:
+        catalog.find("mnist:2.0.0")
+
+    assert str(caught.value) == "version 2.0.0 of mnist is dropped: its licence ended"
+    assert caught.value.hint == "Published: 2.0.0 (dropped), 1.0.0 (canonical)."
+
+
+def test_a_yanked_canonical_version_is_not_given_unasked(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+    set_state(catalog_url, "1.0.0", "yanked", "wrong labels")
+
+    with pytest.raises(VersionNotFoundError) as caught:
+        catalog.find("mnist")
+
+    assert str(caught.value) == "the canonical version 1.0.0 of mnist is yanked: wrong labels"
+    assert catalog.find("mnist:1.0.0").status is VersionStatus.YANKED
+
+
+def test_an_unknown_version_lists_what_is_published(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:1.1.0", promote=False, content="2")
+
+    with pytest.raises(VersionNotFoundError) as exact:
+        catalog.find("mnist:2.0.0")
+    with pytest.raises(VersionNotFoundError) as wildcard:
+        catalog.find("mnist:2.*.*")
+
+    assert str(exact.value) == "no version '2.0.0' in mnist"
+    assert str(wildcard.value) == "no version '2.*.*' in mnist"
+    assert exact.value.hint == "Published: 1.1.0 (experimental), 1.0.0 (canonical)."
+    assert exact.value.details == {
+        "name": "2.0.0",
+        "known": ["1.1.0", "1.0.0"],
+        "versions": [{"version": "1.1.0", "status": "experimental"}, {"version": "1.0.0", "status": "canonical"}],
+    }
+
+
+def test_a_dataset_without_canonical_version_says_so(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist:1.0.0", promote=False)
+
+    with pytest.raises(VersionNotFoundError) as caught:
+        catalog.find("mnist")
+
+    assert str(caught.value) == "mnist has no canonical version"
+    assert caught.value.hint == "Published: 1.0.0 (experimental)."
+
+
+def test_an_unknown_dataset_offers_the_nearest(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "digits:1.0.0")
+
+    with pytest.raises(DatasetNotFoundError) as caught:
+        catalog.find("mnits")
+
+    assert str(caught.value) == "no dataset 'mnits' in the catalog"
+    assert caught.value.hint == "Did you mean 'mnist'? There are: digits, mnist."
+
+
+def test_an_empty_catalog_says_how_to_begin(catalog: SqlCatalog) -> None:
+    with pytest.raises(DatasetNotFoundError) as caught:
+        catalog.find("mnist")
+
+    assert caught.value.hint == "The catalog is empty. Start with: registry quickstart"
+    assert catalog.datasets() == ()
+
+
+def test_configs_are_told_apart(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    publish(catalog, "mnist/rotated:2.0.0", content="r")
+
+    assert catalog.find("mnist").config == "plain"
+    assert catalog.find("mnist/rotated").version == Version(2, 0, 0)
+    with pytest.raises(ConfigNotFoundError) as caught:
+        catalog.find("mnist/rotted")
+    assert str(caught.value) == "no config 'rotted' in mnist"
+    assert caught.value.hint == "Did you mean 'rotated'? There are: plain, rotated."
+
+
+def test_the_default_config_moves(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    publish(catalog, "mnist/rotated:1.0.0", default_config=True)
+
+    assert catalog.find("mnist").config == "rotated"
+    assert [(summary.config, summary.is_default) for summary in catalog.datasets()] == [
+        ("plain", False),
+        ("rotated", True),
+    ]
+
+
+def test_a_dataset_without_default_config_needs_one_named(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist/plain:1.0.0")
+    publish(catalog, "mnist/rotated:1.0.0")
+
+    with pytest.raises(ConfigNotFoundError) as caught:
+        catalog.find("mnist")
+
+    assert str(caught.value) == "mnist has no default config"
+    assert caught.value.hint == "Name one: mnist/plain, mnist/rotated."
+
+
+@pytest.mark.parametrize(("written", "meant"), [("mnist/1.0.0", "mnist:1.0.0"), ("mnist/3", "mnist:3.*.*")])
+def test_a_config_that_reads_as_a_version_is_explained(catalog: SqlCatalog, written: str, meant: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+
+    with pytest.raises(ConfigNotFoundError) as caught:
+        catalog.find(written)
+
+    assert caught.value.hint == f"A version comes after ':', not '/'. Try: {meant}"
+
+
+def test_a_config_of_a_dataset_without_configs_is_explained(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist:1.0.0")
+
+    with pytest.raises(ConfigNotFoundError) as caught:
+        catalog.find("mnist/plain")
+
+    assert str(caught.value) == "no config 'plain' in mnist"
+    assert caught.value.hint == "mnist has no configs. Name it without one: mnist"
+
+
+def test_an_alias_names_a_version_and_an_unknown_one_offers_the_nearest(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:2.0.0", content="2")
+    execute(
+        catalog_url,
+        "INSERT INTO alias (config_id, name, version_id, set_at, set_by) VALUES (1, 'paper', 1, CURRENT_TIMESTAMP, '')",
+    )
+
+    assert catalog.find("mnist@paper").version == Version(1, 0, 0)
+    with pytest.raises(AliasNotFoundError) as caught:
+        catalog.find("mnist@papre")
+    assert str(caught.value) == "no alias 'papre' in mnist"
+    assert caught.value.hint == "Did you mean 'paper'? There are: paper."
+
+
+def test_lists_show_the_canonical_version_and_the_latest(
+    catalog: SqlCatalog, catalog_url: str, queries: list[str]
+) -> None:
+    publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    publish(catalog, "mnist/plain:1.1.0", lengths={"train": [5]}, promote=False)
+    publish(catalog, "mnist/plain:2.0.0", lengths={"train": [6]}, promote=False)
+    publish(catalog, "digits:0.1.0", lengths={"all_of_it": [7, 8]}, promote=False)
+    set_state(catalog_url, "2.0.0", "yanked", "wrong")
+    queries.clear()
+
+    datasets = catalog.datasets()
+
+    assert len(queries) == 2
+    assert [
+        (one.dataset, one.canonical, str(one.latest), one.num_versions, one.num_examples, one.splits, one.description)
+        for one in datasets
+    ] == [
+        ("digits", None, "0.1.0", 1, 15, ("all_of_it",), "About digits."),
+        ("mnist/plain", Version(1, 0, 0), "1.1.0", 3, 9, ("train", "test"), "About mnist."),
+    ]
+
+
+def test_versions_are_listed_the_highest_first(catalog: SqlCatalog, catalog_url: str, queries: list[str]) -> None:
+    publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    publish(catalog, "mnist/plain:1.10.0", lengths={"train": [5]}, promote=False)
+    publish(catalog, "mnist/plain:1.9.0", lengths={"train": [6]}, promote=False)
+    set_state(catalog_url, "1.9.0", "yanked", "wrong")
+    queries.clear()
+
+    versions = catalog.versions("mnist")
+
+    assert len(queries) == 2
+    assert versions == catalog.versions("mnist", "plain")
+    assert [
+        (str(one.version), one.status.value, one.state_message, one.num_examples, one.num_bytes) for one in versions
+    ] == [
+        ("1.10.0", "experimental", "", 5, 500),
+        ("1.9.0", "yanked", "wrong", 6, 600),
+        ("1.0.0", "canonical", "", 9, 900),
+    ]
+    assert [one.release_note for one in versions] == ["As it is."] * 3
+    assert all(one.published_at.tzinfo is UTC and one.published_by == "ann" for one in versions)
+    with pytest.raises(DatasetNotFoundError):
+        catalog.versions("mnits")
+    with pytest.raises(ConfigNotFoundError):
+        catalog.versions("mnist", "other")
+
+
+def test_shards_of_an_unknown_split_or_a_foreign_version_are_refused(catalog: SqlCatalog) -> None:
+    version = publish(catalog, "mnist:1.0.0")
+    stranger, _ = sample("other:1.0.0")
+
+    with pytest.raises(SplitNotFoundError, match=r"no split 'trian' in mnist:1.0.0"):
+        catalog.shards(version, "trian")
+    with pytest.raises(SplitNotFoundError, match=r"does not hold the shards of other:1.0.0 train"):
+        catalog.shards(stranger, "train")
+
+
+def test_many_shards_keep_their_order(catalog: SqlCatalog) -> None:
+    lengths = [(index * 7919) % 1000 for index in range(25_000)]
+    version = publish(catalog, "big:1.0.0", lengths={"train": lengths, "test": [1]})
+
+    assert catalog.find("big").splits == version.splits
+    assert [shard.num_examples for shard in catalog.shards(version, "train")] == lengths

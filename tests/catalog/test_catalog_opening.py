@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from catalog_samples import execute, publish, sample
+
+from registry.catalog import SqlCatalog, location, open_catalog, schema, session, sqlite_path
+from registry.catalog.session import open_engine, write
+from registry.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    MissingExtraError,
+    NotACatalogError,
+    RegistryError,
+    UsageError,
+)
+
+# Test runners start threads, and Python 3.12 warns of a fork beside threads; the children here end at once.
+FORKING = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite+pysqlite:///{}"])
+def test_an_sqlite_catalog_is_created_on_first_use_and_there_afterwards(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "a catalog, 100%.db"
+    with open_catalog(form.format(path)) as catalog:
+        publish(catalog, "mnist:1.0.0")
+        assert sqlite_path(catalog.url) == path
+        assert repr(catalog) == f"<SqlCatalog {catalog.url}>"
+
+    with open_catalog(path) as again:
+        assert again.find("mnist").num_examples == 9
+    assert execute(str(path), "PRAGMA journal_mode") == [("wal",)]
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_an_empty_file_becomes_a_catalog(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    path.touch()
+
+    open_catalog(path).close()
+
+    assert schema.status(path).state == "current"
+
+
+@pytest.mark.parametrize("prefix", ["postgresql://", "postgresql+psycopg://"])
+@pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
+def test_both_spellings_of_a_postgresql_url_are_understood(catalog_url: str, prefix: str) -> None:
+    with open_catalog(catalog_url.replace("postgresql://", prefix)) as catalog:
+        assert catalog.datasets() == ()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://ann:secret@host/x",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "sqlite:///x.db?mode=ro",
+        "sqlite:///file:x.db",
+        "postgresql://ann:secret@host:port/x",
+        "://secret",
+        "",
+        "a\0b",
+    ],
+)
+def test_what_is_no_url_of_a_catalog_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_catalog(url)
+
+    assert caught.value.hint == "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_text_file_is_no_catalog_and_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Dear diary, " * 100)
+
+    for action in (open_catalog, schema.status, schema.upgrade, schema.check):
+        with pytest.raises(NotACatalogError, match=r"notes.txt is no database$"):
+            action(path)
+    assert path.read_text() == "Dear diary, " * 100
+
+
+@pytest.mark.parametrize("place", ["missing/catalog.db", "."])
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, place: str) -> None:
+    with pytest.raises(CatalogUnavailableError, match="cannot be opened") as caught:
+        open_catalog(tmp_path / place)
+
+    assert caught.value.hint == "Check that its folder exists and that you may write there."
+
+
+def _everything_said(error: RegistryError) -> str:
+    return " ".join([str(error), repr(error), str(error.hint), repr(error.details), *traceback.format_exception(error)])
+
+
+def test_no_message_repeats_the_password(postgres_server, tmp_path: Path) -> None:
+    folder = postgres_server.folder
+    urls = [
+        f"postgresql://locked:hunter2@/postgres?host={folder}",  # the wrong one, to a real server
+        f"postgresql://locked@/postgres?host={folder}&password=hunter2",
+        f"postgresql://postgres:hunter2@/no_such_database?host={folder}",
+        f"postgresql://ann:hunter2@/x?host={tmp_path}",  # nobody listens there
+        f"postgresql://ann:hunter2@/x?host={tmp_path}&sslpassword=hunter2",
+        "postgresql://ann:hunter2@localhost:1/x",
+    ]
+    for url in urls:
+        for action in (open_catalog, schema.status, schema.upgrade, schema.check):
+            with pytest.raises(CatalogUnavailableError, match="does not answer") as caught:
+                action(url)
+            assert "hunter2" not in _everything_said(caught.value)
+    shown = SqlCatalog(open_engine("postgresql://ann:hunter2@host/x?sslpassword=hunter2")).url
+    assert shown == "postgresql://ann:***@host/x?sslpassword=***"
+
+
+def test_a_user_without_rights_on_the_tables_is_told_so(postgres_server) -> None:
+    url = postgres_server.create_database(template="catalog_template").replace("postgres@", "locked:right@")
+
+    with pytest.raises(CatalogError, match=r"^postgresql://locked:\*\*\*@.* refuses: permission denied") as caught:
+        open_catalog(url)
+
+    assert "Your database user may not do this." in str(caught.value.hint)
+
+
+def test_postgresql_without_its_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+
+    with pytest.raises(MissingExtraError) as caught:
+        open_catalog("postgresql://host/x")
+
+    assert caught.value.details == {"package": "psycopg", "extra": "pg"}
+
+
+def test_a_catalog_locked_by_another_is_busy_and_not_broken(catalog_url: str) -> None:
+    engine = open_engine(catalog_url, busy_seconds=0.02)
+    blocker = open_engine(catalog_url)
+
+    def block(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(
+            "SELECT 1" if connection.dialect.name == "sqlite" else "LOCK TABLE builder IN ACCESS EXCLUSIVE MODE"
+        )
+        with pytest.raises(CatalogUnavailableError, match=r"is locked|is busy") as caught:
+            publish(SqlCatalog(engine), "mnist:1.0.0")
+        assert caught.value.exit_code == 75
+        assert caught.value.hint == "Another process is writing to it. Try again; nothing was changed."
+
+    write(blocker, block)
+    publish(SqlCatalog(engine), "mnist:1.0.0")
+    engine.dispose()
+    blocker.dispose()
+
+
+@pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_a_serialization_failure_or_deadlock_is_tried_again_a_few_times(catalog_url: str, state: str) -> None:
+    engine = open_engine(catalog_url)
+    attempts: list[int] = []
+
+    def fail(connection: sa.Connection, times: int) -> int:
+        attempts.append(len(attempts))
+        if len(attempts) <= times:
+            connection.exec_driver_sql(f"DO $$ BEGIN RAISE EXCEPTION 'rival' USING ERRCODE = '{state}'; END $$")
+        return len(attempts)
+
+    assert write(engine, lambda connection: fail(connection, 2)) == 3
+    attempts.clear()
+    with pytest.raises(CatalogUnavailableError, match="is busy: rival"):
+        write(engine, lambda connection: fail(connection, 99))
+    assert len(attempts) == 5
+    engine.dispose()
+
+
+def test_connections_have_what_sqlite_needs(tmp_path: Path) -> None:
+    open_catalog(tmp_path / "catalog.db").close()
+    engine = open_engine(tmp_path / "catalog.db", busy_seconds=7)
+    with engine.connect() as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("foreign_keys", "busy_timeout", "journal_mode")
+        }
+    engine.dispose()
+
+    assert pragmas == {"foreign_keys": 1, "busy_timeout": 7000, "journal_mode": "wal"}
+
+
+def test_a_reader_does_not_wait_for_a_writer(catalog_url: str) -> None:
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+        blocker = open_engine(catalog_url)
+
+        def read_meanwhile(connection: sa.Connection) -> int:
+            connection.exec_driver_sql("UPDATE dataset_version SET state = 'yanked'")
+            return catalog.find("mnist").num_examples  # still the canonical version, as it was committed
+
+        assert write(blocker, read_meanwhile) == 9
+        blocker.dispose()
+
+
+def test_a_catalog_on_a_network_file_system_does_without_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "network_filesystem", lambda _path: "nfs4")
+    path = tmp_path / "catalog.db"
+
+    with open_catalog(path) as catalog:
+        publish(catalog, "mnist:1.0.0")
+
+    assert execute(str(path), "PRAGMA journal_mode") == [("delete",)]
+
+
+def test_a_wal_catalog_on_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "catalog.db"
+    open_catalog(path).close()
+    monkeypatch.setattr(session, "network_filesystem", lambda _path: "nfs4")
+
+    with pytest.raises(
+        CatalogError, match="is in WAL mode, which is not safe on the network file system nfs4"
+    ) as caught:
+        open_catalog(path)
+
+    assert str(caught.value.hint).startswith(f"On the machine that has the disk, run: sqlite3 {path} ")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/home/x/catalog.db", None),
+        ("/mnt/share/x/catalog.db", "nfs4"),
+        ("/mnt/share/x/local/catalog.db", None),
+        ("/mnt/with space/catalog.db", "cifs"),
+        ("/mnt/ssh/catalog.db", "fuse.sshfs"),
+        ("/mnt/windows/catalog.db", None),
+        ("/mnt/shareholder/catalog.db", None),
+    ],
+)
+def test_network_file_systems_are_told_by_their_mounts(tmp_path: Path, path: str, expected: str | None) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(
+        "22 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n"
+        "30 22 0:40 / /mnt/share rw - nfs4 server:/x rw\n"
+        "31 30 8:2 / /mnt/share/x/local rw master:2 - xfs /dev/sdb1 rw\n"
+        "32 22 0:41 / /mnt/with\\040space rw - cifs //server/x rw\n"
+        "33 22 0:42 / /mnt/ssh rw - fuse.sshfs host: rw\n"
+        "34 22 8:3 / /mnt/windows rw - fuseblk /dev/sdc1 rw\n"
+        "broken line\n"
+    )
+
+    assert location.network_filesystem(Path(path), mounts=mounts) == expected
+    assert location.network_filesystem(Path(path), mounts=tmp_path / "none") is None
+
+
+def test_finding_a_dataset_does_not_import_alembic(tmp_path: Path) -> None:
+    with open_catalog(tmp_path / "catalog.db") as catalog:
+        publish(catalog, "mnist:1.0.0")
+    program = (
+        "import sys; from registry.catalog import open_catalog; open_catalog(sys.argv[1]).find('mnist'); "
+        "print([name for name in ('alembic', 'mako', 'sqlalchemy.orm', 'numpy', 'psycopg') if name in sys.modules])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "catalog.db")], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "[]\n"
+
+
+@FORKING
+def test_a_forked_child_and_its_parent_both_go_on(catalog_url: str) -> None:
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+
+        def read_and_publish() -> bool:
+            version, shards = sample("mnist:2.0.0", content="child")
+            found = catalog.find("mnist").num_examples == 9
+            return catalog.publish(version, shards, promote=True, actor="child") and found
+
+        assert _in_child(read_and_publish)
+        assert catalog.find("mnist").published_by == "child"
+        publish(catalog, "mnist:3.0.0", content="parent")
+
+
+def test_a_copy_made_without_wal_is_put_back_into_it(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    with open_catalog(path) as catalog:
+        publish(catalog, "mnist:1.0.0")
+    copy = tmp_path / "copy.db"
+    execute(str(path), f"VACUUM INTO '{copy}'")
+    assert execute(str(copy), "PRAGMA journal_mode") == [("delete",)]
+
+    with open_catalog(copy) as catalog:
+        assert catalog.find("mnist").num_examples == 9
+    assert execute(str(copy), "PRAGMA journal_mode") == [("wal",)]
+
+
+@FORKING
+def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
+    with open_catalog(tmp_path / "catalog.db") as catalog:
+        publish(catalog, "mnist:1.0.0")
+    with tempfile.TemporaryDirectory() as name:  # not below tmp_path, which other users may not enter
+        copy = Path(name, "copy.db")
+        execute(str(tmp_path / "catalog.db"), f"VACUUM INTO '{copy}'")
+        copy.chmod(0o444)
+        Path(name).chmod(0o555)
+
+        def read_only() -> bool:
+            if os.geteuid() == 0:  # root may write anywhere
+                os.setuid(65534)
+            with open_catalog(copy) as catalog:
+                found = catalog.find("mnist").num_examples == 9
+                with pytest.raises(CatalogError, match="is read-only"):
+                    publish(catalog, "mnist:2.0.0")
+            return found
+
+        assert _in_child(read_only)
+
+
+def _in_child(action: Callable[[], bool]) -> bool:
+    """Whether ``action`` gives True in a forked child of this process."""
+    child = os.fork()
+    if child == 0:
+        try:  # nothing may leave the child by the way of pytest
+            os._exit(0 if action() else 1)
+        finally:
+            traceback.print_exc()
+            os._exit(2)
+    return os.waitpid(child, 0)[1] == 0

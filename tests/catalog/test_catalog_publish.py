@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from catalog_samples import execute, make_shards, publish, sample
+
+from registry.catalog import SqlCatalog
+from registry.errors import ConflictError, UsageError, VersionExistsError
+from registry.model import DatasetMetadata, Version
+
+
+def count(url: str, table: str) -> int:
+    return int(execute(url, f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 (a test's own table)
+
+
+def test_publishing_the_same_content_again_changes_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
+    first = publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:2.0.0", content="2")
+    again, shards = sample("mnist:1.0.0", location="elsewhere")
+
+    assert not catalog.publish(again, shards, promote=True, default_config=True, actor="bob")
+
+    assert catalog.find("mnist").version == Version(2, 0, 0)
+    assert catalog.find("mnist:1.0.0").location == first.location
+    assert count(catalog_url, "event") == count(catalog_url, "dataset_version") == 2
+
+
+def test_other_content_under_a_used_number_is_refused(catalog: SqlCatalog, catalog_url: str) -> None:
+    first = publish(catalog, "mnist:1.0.0")
+    other, shards = sample("mnist:1.0.0", content="other")
+
+    with pytest.raises(VersionExistsError) as caught:
+        catalog.publish(other, shards, promote=True, actor="bob")
+
+    assert str(caught.value) == (
+        f"mnist:1.0.0 is published with other content "
+        f"(sha256 {first.content_digest[:12]}, not {other.content_digest[:12]})"
+    )
+    assert caught.value.exit_code == 4
+    assert caught.value.details == {"published": first.content_digest, "offered": other.content_digest}
+    assert count(catalog_url, "shard") == 4
+
+
+def test_a_number_that_stands_only_in_the_ledger_is_never_used_again(catalog: SqlCatalog, catalog_url: str) -> None:
+    version, shards = sample("mnist:1.0.0")
+    execute(
+        catalog_url,
+        "INSERT INTO version_ledger (builder_name, config_name, major, minor, patch, content_digest, used_at, used_by) "
+        "VALUES ('mnist', '', 1, 0, 0, '0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef', "
+        "CURRENT_TIMESTAMP, 'ann')",
+    )
+
+    assert catalog.published_digest("mnist", None, Version(1, 0, 0)) == "0123456789abcdef" * 4
+    with pytest.raises(VersionExistsError, match=r"^mnist:1.0.0 was published and deleted$"):
+        catalog.publish(version, shards, promote=True, actor="bob")
+    assert count(catalog_url, "builder") == 0
+
+
+def test_the_digest_of_a_free_number_is_none(catalog: SqlCatalog) -> None:
+    version = publish(catalog, "mnist/plain:1.0.0")
+
+    assert catalog.published_digest("mnist", "plain", Version(1, 0, 0)) == version.content_digest
+    assert catalog.published_digest("mnist", "plain", Version(1, 0, 1)) is None
+    assert catalog.published_digest("mnist", None, Version(1, 0, 0)) is None
+
+
+def test_only_promoting_moves_the_canonical_version(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:2.0.0", promote=False, content="2")
+    assert catalog.find("mnist").version == Version(1, 0, 0)
+
+    publish(catalog, "mnist:3.0.0", content="3")
+
+    assert catalog.find("mnist").version == Version(3, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("mnist:1.0.0", "mnist/plain:1.0.0"), ("mnist/plain:1.0.0", "mnist:1.0.0")]
+)
+def test_a_dataset_has_configs_or_has_none_for_good(catalog: SqlCatalog, first: str, second: str) -> None:
+    publish(catalog, first)
+
+    with pytest.raises(ConflictError, match="configs"):
+        publish(catalog, second)
+
+
+def test_every_publication_is_sealed_in_the_event_chain(catalog: SqlCatalog, catalog_url: str) -> None:
+    for number in ("1.0.0", "1.0.1", "2.0.0"):
+        publish(catalog, f"mnist/plain:{number}", promote=number == "2.0.0", content=number)
+
+    rows = execute(
+        catalog_url,
+        "SELECT id, actor, action, dataset, version, details_json, previous_hash, hash FROM event ORDER BY id",
+    )
+    times = [one.published_at for one in reversed(catalog.versions("mnist", "plain"))]
+
+    previous = "0" * 64
+    for number, (row, at) in enumerate(zip(rows, times, strict=True), 1):
+        identity, actor, action, dataset, version, details, before, digest = row
+        told = {
+            "id": number,
+            "actor": actor,
+            "action": action,
+            "dataset": dataset,
+            "version": version,
+            "details_json": details,
+            "at": at.isoformat(timespec="microseconds"),
+        }
+        text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+        assert (identity, before) == (number, previous)
+        assert digest == hashlib.sha256((before + text).encode()).hexdigest()
+        previous = digest
+    assert [(row[1], row[2], row[3], row[4]) for row in rows] == [
+        ("ann", "publish", "mnist/plain", number) for number in ("1.0.0", "1.0.1", "2.0.0")
+    ]
+    assert [json.loads(row[5])["promote"] for row in rows] == [False, False, True]
+
+
+def test_experiments_are_declared_by_the_first_version_that_sets_them(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "mnist:1.0.0", experiments={"b": True, "a": False})
+    publish(catalog, "mnist:2.0.0", experiments={"b": False})
+    publish(catalog, "mnist:3.0.0")
+
+    assert execute(catalog_url, "SELECT name FROM experiment ORDER BY name") == [("a",), ("b",)]
+    assert catalog.find("mnist:1.0.0").experiments == {"a": False, "b": True}
+    assert catalog.find("mnist:2.0.0").experiments == {"b": False}
+    assert catalog.find("mnist:3.0.0").experiments == {}
+
+
+def _changed(**fields: Any) -> Any:
+    version, shards = sample("mnist:1.0.0")
+    train = (dataclasses.replace(shards["train"][0], **fields), *shards["train"][1:])
+    return version, {**shards, "train": train}
+
+
+@pytest.mark.parametrize(
+    ("version_and_shards", "problem"),
+    [
+        ((sample("mnist:1.0.0")[0], {}), r"shards are given for \[\], its splits are \['test', 'train'\]"),
+        ((sample("mnist:1.0.0")[0], {"train": (), "test": ()}), "0 shards are given for 3"),
+        (_changed(index=1), "shard 0 does not fit"),
+        (_changed(num_examples=4), "shard 0 does not fit"),
+        (_changed(first_example=1), "shard 0 does not fit"),
+        (_changed(num_bytes=-1), "shard 0 has -1 bytes"),
+        (_changed(num_bytes=2**63), "shard 0 has 9223372036854775808 bytes"),
+        (_changed(sha256="abc"), "no sha256"),
+        (_changed(sha256="A" * 64), "no sha256"),
+        (sample("mnist:1.0.0", content_digest="0"), "content digest '0' is no sha256"),
+        (sample("mnist:1.0.0", location="a\0b"), "the location holds a NUL"),
+        (sample("mnist:1.0.0", features_json="\ud800"), "the feature schema holds a NUL or a lone surrogate"),
+        (sample("mnist:1.0.0", metadata=DatasetMetadata(extra={"x": float("nan")})), "cannot be stored as JSON"),
+        (sample("mnist:1.0.0", metadata=DatasetMetadata(extra={"x": object()})), "cannot be stored as JSON"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(catalog: SqlCatalog, version_and_shards: Any, problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        catalog.publish(*version_and_shards, promote=True, actor="ann")
+
+    assert catalog.datasets() == ()
+
+
+def test_a_failure_late_in_the_transaction_leaves_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
+    # The name of an experiment is looked at after the shards are written.
+    version, shards = sample("mnist:1.0.0", experiments={"bad\0name": True})
+
+    with pytest.raises(UsageError, match="the experiment holds a NUL"):
+        catalog.publish(version, shards, promote=True, actor="ann")
+
+    tables = ("builder", "builder_config", "dataset_version", "split", "shard", "version_ledger", "event")
+    assert {table: count(catalog_url, table) for table in tables} == dict.fromkeys(tables, 0)
+
+
+def test_shards_are_written_in_batches_without_loss(catalog: SqlCatalog, catalog_url: str) -> None:
+    lengths = [1] * 20_001  # two full batches and one shard
+    version, _ = sample("mnist:1.0.0", {"train": lengths})
+
+    catalog.publish(version, {"train": make_shards(lengths, "x")}, promote=True, actor="ann")
+
+    assert execute(catalog_url, "SELECT count(*), max(shard_index), max(first_example) FROM shard") == [
+        (20_001, 20_000, 20_000)
+    ]

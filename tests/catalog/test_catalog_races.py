@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from catalog_samples import execute, publish, sample
+
+from registry.catalog import SqlCatalog, schema
+from registry.model import Version
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+PUBLISHERS, ROUNDS = 4, 16
+
+
+def ask(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize(("same", "others"), [(True, "already"), (False, "version_exists")])
+def test_of_racing_publishers_exactly_one_wins_each_number(
+    catalog: SqlCatalog, catalog_url: str, start_publisher: Start, same: bool, others: str
+) -> None:
+    publishers = [
+        start_publisher("race", catalog_url, "one" if same else f"content {number}") for number in range(PUBLISHERS)
+    ]
+    assert [answer(process) for process in publishers] == ["ready"] * PUBLISHERS
+
+    for round_ in range(ROUNDS):
+        for process in publishers:  # all of them run at once until each has answered
+            ask(process, f"mnist:1.0.{round_}")
+        outcomes = Counter(answer(process) for process in publishers)
+        assert outcomes == {"published": 1, others: PUBLISHERS - 1}
+
+    assert len(catalog.versions("mnist")) == ROUNDS
+    assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(ROUNDS, ROUNDS)]
+    assert execute(catalog_url, "SELECT count(*) FROM shard") == [(4 * ROUNDS,)]
+    assert schema.check(catalog_url) == []
+
+
+def test_publishers_of_different_data_all_succeed(
+    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+) -> None:
+    publishers = [start_publisher("race", catalog_url, "any") for _ in range(PUBLISHERS)]
+    assert [answer(process) for process in publishers] == ["ready"] * PUBLISHERS
+
+    for round_ in range(ROUNDS):
+        for number, process in enumerate(publishers):
+            ask(process, f"data_{number}:1.0.{round_}")
+    outcomes = [answer(process) for process in publishers for _ in range(ROUNDS)]
+
+    assert outcomes == ["published"] * (PUBLISHERS * ROUNDS)
+    assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(PUBLISHERS * ROUNDS,) * 2]
+
+
+def test_a_publisher_killed_inside_its_transaction_leaves_nothing(
+    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+) -> None:
+    publish(catalog, "mnist:1.0.0")
+    doomed = start_publisher("hang", catalog_url, "mnist:2.0.0")
+    assert answer(doomed) == "before commit"
+    assert [one.version for one in catalog.versions("mnist")] == [Version(1, 0, 0)]
+
+    doomed.kill()
+    doomed.wait()
+
+    assert catalog.find("mnist:*").version == Version(1, 0, 0)
+    assert catalog.published_digest("mnist", None, Version(2, 0, 0)) is None
+    version, shards = sample("mnist:2.0.0")
+    assert catalog.publish(version, shards, promote=True, actor="ann")
+    assert execute(catalog_url, "SELECT count(*) FROM shard") == [(8,)]
+    assert schema.check(catalog_url) == []
+
+
+def test_a_rival_that_waits_goes_on_when_the_first_is_killed(
+    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+) -> None:
+    doomed = start_publisher("hang", catalog_url, "mnist:1.0.0")
+    assert answer(doomed) == "before commit"
+    rival = start_publisher("race", catalog_url, "rival")
+    assert answer(rival) == "ready"
+    ask(rival, "mnist:1.0.0")
+
+    doomed.kill()
+
+    assert answer(rival) == "published"
+    assert catalog.find("mnist").published_by == "rival"
+
+
+def test_processes_that_open_a_new_file_at_once_all_find_a_catalog(tmp_path: Path, start_publisher: Start) -> None:
+    path = tmp_path / "catalog.db"
+    openers = [start_publisher("open", str(path)) for _ in range(6)]
+    assert [answer(process) for process in openers] == ["ready"] * len(openers)
+    for process in openers:
+        ask(process, "go")
+
+    assert [answer(process) for process in openers] == ["opened"] * len(openers)
+    assert schema.check(path) == []
+
+
+def test_processes_that_upgrade_at_once_all_succeed(database_url: str, start_publisher: Start) -> None:
+    migrators = [start_publisher("upgrade", database_url) for _ in range(4)]
+    assert [answer(process) for process in migrators] == ["ready"] * len(migrators)
+    for process in migrators:
+        ask(process, "go")
+
+    assert [answer(process) for process in migrators] == [schema.HEAD] * len(migrators)
+    assert schema.check(database_url) == []

@@ -1,0 +1,292 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from catalog_samples import execute, publish
+
+from registry.catalog import open_catalog, schema, schema_state, sqlite_path
+from registry.catalog.session import migrating, open_engine
+from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
+
+BATCH = """
+import sqlalchemy as sa
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
+
+
+def upgrade():
+    with op.batch_alter_table("dataset_version") as batch:
+        batch.add_column(sa.Column("note", sa.Text()))
+        batch.alter_column("location", new_column_name="place")
+    {more}
+
+
+def downgrade():
+    with op.batch_alter_table("dataset_version") as batch:
+        batch.alter_column("place", new_column_name="location")
+        batch.drop_column("note")
+"""
+
+
+def migrate(url: str, folder: Path, more: str, revision: str) -> None:
+    """Run our migrations and one more, ``0002`` in ``folder``, which copies a table in SQLite's batch mode."""
+    (folder / "0002_more.py").write_text(BATCH.format(more=more))
+    engine = open_engine(url)
+    try:
+        with migrating(engine) as connection:
+            ours = Path(schema.config(connection).get_main_option("script_location") or "") / "versions"
+            settings = schema.config(connection, version_locations=f"{ours}\n{folder}")
+            (command.downgrade if revision == "0001" else command.upgrade)(settings, revision)
+    finally:
+        engine.dispose()
+
+
+def test_the_revisions_known_here_are_those_of_the_migrations(sqlite_template: Path) -> None:
+    engine = open_engine(sqlite_template)
+    with migrating(engine) as connection:
+        scripts = ScriptDirectory.from_config(schema.config(connection))
+    engine.dispose()
+
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == list(schema_state.REVISIONS)
+    assert scripts.get_current_head() == schema.HEAD
+
+
+def test_a_database_becomes_a_catalog_and_is_as_its_schema_says(database_url: str) -> None:
+    before = schema.status(database_url)
+    assert (before.state, before.revision, before.head) == ("empty", None, schema.HEAD)
+
+    assert schema.upgrade(database_url) == (None, schema.HEAD)
+    assert schema.upgrade(database_url) == (schema.HEAD, schema.HEAD)
+
+    after = schema.status(database_url)
+    assert (after.state, after.revision) == ("current", schema.HEAD)
+    assert schema.check(database_url) == []
+
+
+def test_looking_at_a_file_that_does_not_exist_does_not_create_it(tmp_path: Path) -> None:
+    assert schema.status(tmp_path / "catalog.db").state == "empty"
+    with pytest.raises(SchemaBehindError):
+        schema.check(tmp_path / "catalog.db")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_migrations_go_down_and_up_on_a_populated_catalog(catalog_url: str) -> None:
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "mnist/plain:1.0.0", experiments={"flag": True})
+
+    assert schema.downgrade(catalog_url, "base") == (schema.HEAD, None)
+    assert schema.status(catalog_url).state == "empty"
+    assert schema.downgrade(catalog_url, "base") == (None, None)
+    assert schema.upgrade(catalog_url) == (None, schema.HEAD)
+
+    assert schema.check(catalog_url) == []
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "mnist/plain:1.0.0")
+
+
+def test_copying_a_table_keeps_child_rows_and_triggers(catalog_url: str, tmp_path: Path) -> None:
+    with open_catalog(catalog_url) as catalog:
+        published = publish(catalog, "mnist:1.0.0")
+
+    migrate(catalog_url, tmp_path, "pass", "0002")
+
+    assert execute(catalog_url, "SELECT count(*) FROM shard JOIN split ON split.id = split_id") == [(4,)]
+    assert execute(catalog_url, "SELECT place, note FROM dataset_version") == [("mnist/1.0.0", None)]
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.RestrictViolation), match="published rows never change"):
+        execute(catalog_url, "DELETE FROM split")
+
+    migrate(catalog_url, tmp_path, "pass", "0001")
+
+    missing = [line for line in schema.check(catalog_url) if "check constraint" not in line]
+    assert missing == []  # batch mode forgets CHECK constraints unless it is given the table: the template says so
+    with open_catalog(catalog_url) as catalog:
+        assert catalog.find("mnist").splits == published.splits
+    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.RestrictViolation), match="published rows never change"):
+        execute(catalog_url, "DELETE FROM dataset_version")
+
+
+def test_a_trigger_that_a_migration_drops_by_name_stays_dropped(tmp_path: Path, sqlite_template: Path) -> None:
+    path = tmp_path / "catalog.db"
+    path.write_bytes(sqlite_template.read_bytes())
+
+    migrate(str(path), tmp_path, 'op.execute("DROP TRIGGER event_no_delete")', "0002")
+
+    names = [name for (name,) in execute(str(path), "SELECT name FROM sqlite_master WHERE type = 'trigger'")]
+    assert "event_no_delete" not in names
+    assert "dataset_version_no_delete" in names
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ('raise RuntimeError("interrupted")', "interrupted"),
+        ('op.execute("DELETE FROM builder_config")', "rows without their parent|violates foreign key"),
+    ],
+)
+def test_a_migration_that_fails_leaves_everything_as_it_was(
+    catalog_url: str, tmp_path: Path, more: str, problem: str
+) -> None:
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+
+        with pytest.raises(Exception, match=problem):
+            migrate(catalog_url, tmp_path, more, "0002")
+
+        assert schema.status(catalog_url).state == "current"
+        assert schema.check(catalog_url) == []
+        assert catalog.find("mnist").num_examples == 9
+
+
+def test_a_failed_upgrade_says_that_nothing_was_changed(
+    catalog_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "0002_more.py").write_text(BATCH.format(more='op.execute("DELETE FROM builder_config")'))
+    with open_catalog(catalog_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+    ours = schema.config
+    monkeypatch.setattr(schema, "HEAD", "0002")
+    monkeypatch.setattr(schema, "REVISIONS", ("0001", "0002"))
+
+    def with_one_more(connection: sa.Connection) -> Config:
+        folder = Path(ours(connection).get_main_option("script_location") or "") / "versions"
+        return ours(connection, version_locations=f"{folder}\n{tmp_path}")
+
+    monkeypatch.setattr(schema, "config", with_one_more)
+
+    with pytest.raises(CatalogError, match=r"^the upgrade to 0002 failed and nothing was changed: ") as caught:
+        schema.upgrade(catalog_url)
+
+    assert caught.value.hint == "Look for damage with: registry db check."
+    assert execute(catalog_url, "SELECT version_num FROM alembic_version") == [("0001",)]
+
+
+DAMAGES = {
+    "sqlite": [
+        ("DROP TRIGGER shard_no_delete", ["trigger is missing: shard_no_delete"]),
+        (
+            "DROP TRIGGER event_no_update; CREATE TRIGGER event_no_update BEFORE UPDATE ON event BEGIN SELECT 1; END",
+            ["trigger differs: event_no_update"],
+        ),
+        ("ALTER TABLE experiment DROP COLUMN description", ["column is missing: experiment.description"]),
+        (
+            "INSERT INTO split VALUES (7, 99, 0, 'x', 0, 0, 0, '', '', '')",
+            ["foreign key is broken: row 7 of split has no dataset_version"],
+        ),
+    ],
+    "postgresql": [
+        ("DROP TRIGGER shard_no_change ON shard", ["trigger is missing: shard_no_change"]),
+        ("ALTER TABLE event DISABLE TRIGGER event_no_change", ["trigger is switched off: event_no_change"]),
+        (
+            "CREATE OR REPLACE FUNCTION registry_refuse_change() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RETURN NEW; END $$",
+            ["function differs: registry_refuse_change"],
+        ),
+        ("ALTER TABLE experiment DROP COLUMN description", ["column is missing: experiment.description"]),
+        ("ALTER TABLE shard DROP CONSTRAINT ck_shard_sha256", ["check constraint is missing: shard.ck_shard_sha256"]),
+        ("ALTER TABLE alias DROP CONSTRAINT pk_alias", ["primary key differs: alias"]),
+        ("ALTER TABLE alias ALTER COLUMN name DROP NOT NULL", ["nullable differs: alias.name"]),
+    ],
+}
+BOTH = [
+    ("DROP INDEX ix_event_dataset_id", ["index is missing: event.ix_event_dataset_id"]),
+    ("DROP TABLE fingerprint", ["table is missing: fingerprint"]),
+    ("CREATE TABLE stranger (x INTEGER)", ["table is not part of the schema: stranger"]),
+    ("ALTER TABLE builder ADD COLUMN colour TEXT", ["column is not part of the schema: builder.colour"]),
+]
+
+
+@pytest.mark.parametrize(("statement", "expected"), BOTH)
+def test_check_finds_what_was_changed_on_either_database(catalog_url: str, statement: str, expected: list[str]) -> None:
+    execute(catalog_url, statement)
+
+    found = schema.check(catalog_url)
+
+    assert set(expected) <= set(found)
+    assert all("fingerprint" in line for line in set(found) - set(expected))
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(("statements", "expected"), DAMAGES["sqlite"])
+def test_check_finds_what_was_changed_on_sqlite(catalog_url: str, statements: str, expected: list[str]) -> None:
+    stranger = sqlite3.connect(sqlite_path(catalog_url) or "")
+    stranger.executescript(statements)
+    stranger.close()
+
+    assert schema.check(catalog_url) == expected
+
+
+@pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize(("statement", "expected"), DAMAGES["postgresql"])
+def test_check_finds_what_was_changed_on_postgresql(catalog_url: str, statement: str, expected: list[str]) -> None:
+    execute(catalog_url, statement)
+
+    assert schema.check(catalog_url) == expected
+
+
+def test_a_catalog_of_a_newer_registry_is_refused(catalog_url: str) -> None:
+    execute(catalog_url, "UPDATE alembic_version SET version_num = '9999'")
+
+    assert schema.status(catalog_url).state == "ahead"
+    for action in (open_catalog, schema.upgrade, schema.check, lambda url: schema.downgrade(url, "base")):
+        with pytest.raises(SchemaAheadError, match=r"the schema 9999, made by a newer registry than this one \(0001\)"):
+            action(catalog_url)
+
+
+def test_a_catalog_of_an_older_registry_asks_for_an_upgrade(catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema_state, "HEAD", "0002")
+    monkeypatch.setattr(schema_state, "REVISIONS", ("0001", "0002"))
+
+    with pytest.raises(SchemaBehindError, match=r"has the schema 0001, this registry needs 0002") as caught:
+        open_catalog(catalog_url)
+
+    assert caught.value.hint == "Bring it up to date with: registry db upgrade"
+    assert caught.value.exit_code == 8
+
+
+@pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
+def test_an_empty_database_on_a_server_is_not_filled_unasked(catalog_url: str) -> None:
+    schema.downgrade(catalog_url, "base")
+
+    with pytest.raises(SchemaBehindError, match="holds no catalog yet") as caught:
+        open_catalog(catalog_url)
+
+    assert caught.value.hint == "Make it one with: registry db upgrade"
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        ("CREATE TABLE bookmarks (x INTEGER)",),
+        (
+            "CREATE TABLE alembic_version (version_num VARCHAR(32))",
+            "INSERT INTO alembic_version VALUES ('0001')",
+            "CREATE TABLE experiment (x INTEGER)",
+        ),
+    ],
+)
+def test_a_database_of_something_else_is_refused_and_left_alone(database_url: str, tables: tuple[str, ...]) -> None:
+    for statement in tables:
+        execute(database_url, statement)
+    path = sqlite_path(database_url)
+    before = path.read_bytes() if path else b""
+
+    assert schema.status(database_url).state == "foreign"
+    for action in (open_catalog, schema.upgrade, schema.check, lambda url: schema.downgrade(url, "base")):
+        with pytest.raises(NotACatalogError, match="holds the tables of something else"):
+            action(database_url)
+    assert (path.read_bytes() if path else b"") == before
+
+
+@pytest.mark.parametrize("action", [schema.upgrade, schema.downgrade])
+def test_an_unknown_revision_is_refused(catalog_url: str, action) -> None:
+    with pytest.raises(UsageError, match="no schema revision 'nine'"):
+        action(catalog_url, "nine")

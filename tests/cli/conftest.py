@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import registry
+from registry.cli.main import run
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command line printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    def error(self) -> Any:
+        return json.loads(self.err)["error"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder whose ``catalog.db`` and ``datasets`` every command of the test uses."""
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog.db"))
+    monkeypatch.setenv("REGISTRY_ACTOR", "tester")
+    monkeypatch.delenv("REGISTRY_DATA_DIR", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def cli(workspace: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run one command line in this process."""
+
+    def ran(*arguments: str) -> Ran:
+        capsys.readouterr()
+        code = run(list(arguments))
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return ran
+
+
+@pytest.fixture(scope="session")
+def published_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the catalog and the data of the shipped digits, built once."""
+    folder = tmp_path_factory.mktemp("published")
+    with registry.connect(folder / "catalog.db") as catalog:
+        catalog.build("digits")
+    return folder
+
+
+@pytest.fixture
+def digits(cli: Callable[..., Ran], workspace: Path, published_digits: Path) -> Callable[..., Ran]:
+    """The same, with the digits published: a copy, for a catalog and its data move together."""
+    shutil.copytree(published_digits, workspace, dirs_exist_ok=True)
+    return cli

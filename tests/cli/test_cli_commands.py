@@ -1,0 +1,213 @@
+"""Every command on a catalog that holds the shipped digits: what people see, and what programs get."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from registry.cli.main import COMMANDS
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+def test_quickstart_shows_plan_and_digits_and_can_run_again(cli: Cli) -> None:
+    first = cli("quickstart")
+    assert first.code == 0
+    assert "built and published digits:1.0.0, 1,797 real examples" in first.out
+    assert "digits:1.0.0 train[:10%]: 180 examples, records train 0..180 (documented slicing)" in first.out
+    assert "█" in first.out
+    assert "label " in first.out
+    second = cli("quickstart")
+    assert second.code == 0
+    assert "found, published before: digits:1.0.0" in second.out
+
+
+def test_build_publishes_once_and_says_so_again(cli: Cli) -> None:
+    first = cli("build", "digits")
+    assert first.out.startswith("published digits:1.0.0: 1,797 examples in 4 shards, ")
+    again = cli("build", "digits")
+    assert again.code == 0
+    assert again.out.startswith("digits:1.0.0 is published already (sha256:")
+    (version,) = cli("versions", "digits", "--format", "json").json()["data"]
+    assert version["published_by"] == "tester"
+    rebuilt = cli("build", "digits", "--rebuild", "-j", "2", "--format", "json")
+    assert rebuilt.code == 0
+    assert rebuilt.json()["data"]["newly"] is False
+
+
+def test_list_of_an_empty_catalog_says_what_to_do(cli: Cli) -> None:
+    ran = cli("list")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "The catalog is empty. Start with: registry quickstart\n"
+
+
+def test_list_and_versions(digits: Cli) -> None:
+    assert digits("list", "--format", "json").json() == {
+        "schema": "registry.list/1",
+        "data": [
+            {
+                "dataset": "digits",
+                "canonical": "1.0.0",
+                "latest": "1.0.0",
+                "num_versions": 1,
+                "num_examples": 1797,
+                "splits": ["train"],
+                "description": digits("show", "digits", "--format", "json").json()["data"]["description"],
+            }
+        ],
+        "warnings": [],
+    }
+    head, row = digits("list").out.splitlines()
+    assert head.split() == ["DATASET", "VERSION", "VERSIONS", "EXAMPLES", "SPLITS", "DESCRIPTION"]
+    assert row.split()[:5] == ["digits", "1.0.0", "1", "1,797", "train"]
+    (version,) = digits("versions", "digits", "--format", "json").json()["data"]
+    assert (version["version"], version["status"]) == ("1.0.0", "canonical")
+
+
+def test_resolve_gives_the_plan(digits: Cli) -> None:
+    assert digits("resolve", "digits:1.*", "train[20%:30%]", "--format", "json").json() == {
+        "schema": "registry.resolve/1",
+        "data": {
+            "dataset": "digits",
+            "version": "1.0.0",
+            "split": "train[20%:30%]",
+            "num_examples": 180,
+            "slicing": "documented",
+            "ranges": [{"split": "train", "start": 359, "stop": 539}],
+            "files": [
+                {
+                    "filename": "digits-train.tfrecord-00000-of-00004",
+                    "skip": 359,
+                    "take": 90,
+                    "examples_in_shard": 449,
+                },
+                {
+                    "filename": "digits-train.tfrecord-00001-of-00004",
+                    "skip": 0,
+                    "take": 90,
+                    "examples_in_shard": 449,
+                },
+            ],
+        },
+        "warnings": [],
+    }
+    human = digits("resolve", "digits", "train[20%:30%]").out.splitlines()
+    assert human[0] == "digits:1.0.0 train[20%:30%]: 180 examples, records train 359..539 (documented slicing)"
+    assert human[1].split() == ["FILE", "SKIP", "TAKE", "OF"]
+    assert [line.split() for line in human[2:]] == [
+        ["digits-train.tfrecord-00000-of-00004", "359", "90", "449"],
+        ["digits-train.tfrecord-00001-of-00004", "0", "90", "449"],
+    ]
+
+
+def test_resolve_with_dropped_remainder(digits: Cli) -> None:
+    ran = digits("resolve", "digits", "train[:10%]", "--rounding", "pct1_dropremainder", "--format", "json")
+    assert ran.json()["data"]["num_examples"] == 170
+
+
+def test_read_prints_one_json_object_a_line(digits: Cli) -> None:
+    lines = digits("read", "digits", "train[:10]", "--take", "3").out.splitlines()
+    examples = [json.loads(line) for line in lines]
+    assert len(examples) == 3
+    assert all(set(example) == {"image", "label"} for example in examples)
+    assert all(len(example["image"]) == 8 and 0 <= example["label"] <= 9 for example in examples)
+    whole = digits("read", "digits", "train[:10]", "--take", "3", "--format", "json").json()
+    assert whole["data"]["examples"] == examples
+
+
+def test_verify_finds_the_one_bad_shard(digits: Cli, workspace: Path) -> None:
+    assert digits("verify", "digits").out.startswith("digits:1.0.0: 4 of 4 shards are as published (1,797 examples, ")
+    assert digits("verify", "digits", "--deep").code == 0
+    shard = workspace / "datasets/digits/1.0.0/digits-train.tfrecord-00002-of-00004"
+    damaged = bytearray(shard.read_bytes())
+    damaged[1000] ^= 1
+    shard.write_bytes(damaged)
+    ran = digits("verify", "digits")
+    assert ran.code == 5
+    assert ran.out.startswith("digits:1.0.0: 3 of 4 shards are as published")
+    (fault,) = digits("verify", "digits", "--format", "json").json()["data"]["faults"]
+    assert fault["filename"] == shard.name
+    assert fault["code"] == "corrupt_record"
+    assert "record " in fault["problem"]
+    assert " at byte " in fault["problem"]
+
+
+def test_show(digits: Cli) -> None:
+    shown = digits("show", "digits").out
+    assert "digits:1.0.0\n" in shown
+    assert "CC BY 4.0" in shown
+    assert "image: " in shown
+    data = digits("show", "digits", "--format", "json").json()["data"]
+    assert data["splits"][0]["num_shards"] == 4
+    assert data["content_digest"].startswith("sha256:")
+    assert data["supervised_keys"] == ["image", "label"]
+
+
+def test_publish_a_folder_into_another_catalog(digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = workspace / "datasets/digits/1.0.0"
+    monkeypatch.setenv("REGISTRY_CATALOG", str(workspace / "other/catalog.db"))
+    ran = digits("publish", str(folder))
+    assert ran.code == 0
+    assert ran.out.startswith("published digits:1.0.0")
+    assert digits("publish", str(folder)).out.startswith("digits:1.0.0 is published already")
+    assert digits("verify", "digits", "--deep").code == 0
+
+
+def test_db_commands(cli: Cli) -> None:
+    before = cli("db", "status", "--format", "json").json()["data"]
+    assert (before["state"], before["revision"]) == ("empty", None)
+    assert cli("db", "upgrade").out == f"empty -> {before['head']}\n"
+    assert cli("db", "upgrade").out == f"already at {before['head']}\n"
+    assert cli("db", "check").out == "the database is as its schema says\n"
+    refused = cli("db", "downgrade", "base")
+    assert refused.code == 2
+    assert cli("db", "downgrade", "base", "--yes").out == f"{before['head']} -> empty\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_examples(cli: Cli, name: str) -> None:
+    ran = cli(name, "--help")
+    assert ran.code == 0
+    assert "Examples:" in ran.out or name == "db"
+    listed = COMMANDS[name]
+    assert listed in cli("--help").out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(cli: Cli, shell: str) -> None:
+    assert "_REGISTRY_COMPLETE" in cli("completion", shell).out
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("registry re", {"resolve", "read"}), ("registry show di", {"digits"}), ("registry read digits tr", {"train"})],
+)
+def test_completion_offers_commands_datasets_and_splits(digits: Cli, words: str, offered: set[str]) -> None:
+    environment = {
+        **os.environ,
+        "_REGISTRY_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+    }
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "registry")], env=environment, capture_output=True, text=True, check=True
+    )
+    assert {line.split(",")[1] for line in done.stdout.splitlines()} == offered
+
+
+def test_a_closed_pipe_ends_quietly(digits: Cli) -> None:
+    program = str(Path(sys.executable).parent / "registry")
+    reading = subprocess.Popen([program, "read", "digits", "train"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert reading.stdout is not None
+    assert reading.stderr is not None
+    reading.stdout.readline()
+    reading.stdout.close()
+    assert reading.stderr.read() == b""
+    reading.stderr.close()
+    assert reading.wait() == 0

@@ -1,0 +1,86 @@
+"""The documents are true: every block of the README runs, and prints what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(language: str) -> list[str]:
+    """The README's code blocks in one language."""
+    return [
+        text for found, text in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")) if found == language
+    ]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A newcomer's environment after the first line of the README: commands on PATH, digits published."""
+    variables = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "REGISTRY_CATALOG": str(tmp_path / "catalog.db"),
+        "PYTHONPATH": str(tmp_path),
+    }
+    variables.pop("REGISTRY_DATA_DIR", None)
+    run("registry quickstart", variables, tmp_path)
+    return variables
+
+
+def run(command: str, environment: dict[str, str], folder: Path, *, may_fail: bool = False) -> str:
+    """What ``command`` prints to stdout."""
+    done = subprocess.run(
+        command,
+        shell=True,  # noqa: S602 (the lines are the README's own)
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert may_fail or done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "example.py").write_text(blocks("python")[0])
+    assert run(f"{sys.executable} example.py", environment, tmp_path) == blocks("text")[1]
+
+
+def test_the_ten_lines_of_shell_print_what_they_say(environment: dict[str, str], tmp_path: Path) -> None:
+    steps = [step for console in blocks("console") for step in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]]
+    assert len(steps) == 5
+    for step in steps:
+        command, expected = step.split("\n", maxsplit=1)
+        assert run(command, environment, tmp_path, may_fail="2>&1" in command) == expected.rstrip("\n") + "\n"
+
+
+def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str, str], tmp_path: Path) -> None:
+    package = tmp_path / "my_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "greetings.py").write_text(blocks("python")[1])
+    metadata = tmp_path / "my_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (group, line) = blocks("toml")[0].splitlines()
+    assert group == '[project.entry-points."registry.builders"]'
+    name, value = line.replace('"', "").split(" = ")
+    (metadata / "entry_points.txt").write_text(f"[registry.builders]\n{name} = {value}\n")
+    assert run("registry build greetings", environment, tmp_path).startswith("published greetings:1.0.0: 2 examples")
+    assert "Guten Tag" in run("registry read greetings train", environment, tmp_path)
+
+
+@pytest.mark.parametrize("document", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")))
+def test_links_lead_somewhere(document: str) -> None:
+    for path in (ROOT / "README.md", ROOT / document):
+        for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
+            assert "://" in target or (path.parent / target).exists(), f"{path.name}: {target}"

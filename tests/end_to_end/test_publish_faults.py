@@ -1,0 +1,234 @@
+"""Killed at the worst moment, out of disk, two at once: nothing half done is ever visible, and a second run finishes.
+
+Every fault is real: the process is killed with SIGKILL at the place named, from a thin wrapper around the very call.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import registry
+from registry.errors import ConflictError, VersionExistsError
+
+KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+# Where the axe falls: code that wraps one function so that the process dies just before, inside or just after it.
+PLACES = {
+    "while writing the second shard": """
+        from registry.tfrecord import RecordWriter
+        write, count = RecordWriter.write, [0]
+        def dying(self, record):
+            count[0] += 1
+            if count[0] > 700: die()
+            return write(self, record)
+        RecordWriter.write = dying
+    """,
+    "before the move": """
+        from registry.storage import StagedFolder
+        StagedFolder.commit = lambda self: die()
+    """,
+    "after the move": """
+        from registry.storage import StagedFolder
+        commit = StagedFolder.commit
+        def dying(self):
+            commit(self)
+            die()
+        StagedFolder.commit = dying
+    """,
+    "inside the transaction": """
+        import sqlalchemy
+        from sqlalchemy import event
+        from sqlalchemy.engine import Engine
+        def dying(connection, cursor, statement, parameters, context, executemany):
+            if statement.upper().startswith("INSERT INTO EVENT"): die()
+        event.listen(Engine, "after_cursor_execute", dying)
+    """,
+    "just before the commit": """
+        from sqlalchemy import event
+        from sqlalchemy.engine import Engine
+        def dying(connection):
+            die()
+        import registry.api
+        inner = registry.api.connect
+        def connect(*arguments, **options):
+            catalog = inner(*arguments, **options)
+            event.listen(Engine, "commit", dying)
+            return catalog
+        registry.api.connect = connect
+    """,
+}
+
+
+def build_and_die(catalog_url: str, data_dir: Path, place: str) -> int:
+    """Build the digits in a process of its own that is killed at ``place``; its return code."""
+    script = "\n".join(
+        (
+            "def die():\n    " + KILL,
+            textwrap.dedent(PLACES[place]),
+            "import registry.api",
+            f"registry.api.connect({catalog_url!r}, data_dir={str(data_dir)!r}).build('digits')",
+        )
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return done.returncode
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_killed_build_shows_nothing_and_a_second_run_finishes(catalog_url: str, tmp_path: Path, place: str) -> None:
+    data_dir = tmp_path / "datasets"
+    build_and_die(catalog_url, data_dir, place)
+    with registry.connect(catalog_url, data_dir=data_dir) as catalog:
+        assert catalog.datasets() == ()
+        publication = catalog.build("digits")
+        assert publication.newly
+        digits = catalog.dataset("digits")
+        assert len(list(digits.read("train"))) == 1797
+        assert digits.verify(deep=True).faults == ()
+    assert [path.name for path in (data_dir / "digits").iterdir()] == ["1.0.0"], "no leavings of the killed build"
+
+
+FULL = """
+import resource, sys
+import registry
+from registry.errors import StorageError
+catalog = registry.connect(sys.argv[1], data_dir=sys.argv[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))  # the one shard is larger, the catalog is not
+try:
+    catalog.build("digits", num_shards=1)
+except StorageError as error:
+    print(error.code, error.hint)
+"""
+
+
+def test_disk_full_while_building_leaves_nothing(catalog_url: str, tmp_path: Path) -> None:
+    data_dir = tmp_path / "datasets"
+    arguments = [sys.executable, "-c", FULL, catalog_url, str(data_dir)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("storage ")
+    assert "space" in done.stdout or "large" in done.stdout
+    assert not list(data_dir.rglob("*tfrecord*"))
+    with registry.connect(catalog_url, data_dir=data_dir) as catalog:
+        assert catalog.datasets() == ()
+        assert catalog.build("digits", num_shards=1).newly
+
+
+RACER = """
+import sys, time
+import registry
+from registry.errors import RegistryError
+url, data_dir, folder, start = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
+catalog = registry.connect(url, data_dir=data_dir)
+while time.time() < start: pass
+try:
+    print("published" if catalog.publish(folder).newly else "already")
+except RegistryError as error:
+    print(error.code)
+"""
+
+
+def race(catalog_url: str, data_dirs: list[Path], folders: list[Path]) -> list[str]:
+    """Publish each of ``folders`` in a process of its own, all at the same moment; what each of them says."""
+    import time
+
+    start = str(time.time() + 1.5)
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, catalog_url, str(data_dir), str(folder), start],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for data_dir, folder in zip(data_dirs, folders, strict=True)
+    ]
+    return sorted(racer.communicate(timeout=120)[0].strip() for racer in racers)
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> list[Path]:
+    """Two folders of digits:1.0.0 with different content."""
+    folders = []
+    for shards in (3, 5):
+        data_dir = tmp_path / f"prepared-{shards}"
+        with registry.connect(tmp_path / f"{shards}.db", data_dir=data_dir) as catalog:
+            catalog.build("digits", num_shards=shards)
+        folders.append(data_dir / "digits" / "1.0.0")
+    return folders
+
+
+def test_publishers_of_the_same_content_all_succeed_once(
+    catalog_url: str, tmp_path: Path, prepared: list[Path]
+) -> None:
+    registry.connect(catalog_url).close()
+    data_dir = tmp_path / "datasets"
+    assert race(catalog_url, [data_dir] * 4, [prepared[0]] * 4) == ["already", "already", "already", "published"]
+    with registry.connect(catalog_url, data_dir=data_dir) as catalog:
+        assert len(catalog.versions("digits")) == 1
+        assert catalog.dataset("digits").verify(deep=True).faults == ()
+
+
+def test_of_publishers_of_different_content_one_wins_and_one_is_told(
+    catalog_url: str, tmp_path: Path, prepared: list[Path]
+) -> None:
+    registry.connect(catalog_url).close()
+    data_dirs = [tmp_path / "here", tmp_path / "there"]
+    assert race(catalog_url, data_dirs, prepared) == ["published", "version_exists"]
+    with registry.connect(catalog_url, data_dir=data_dirs[0]) as catalog:
+        assert len(catalog.versions("digits")) == 1
+        shards = catalog.dataset("digits").splits["train"].num_shards
+    winner, loser = data_dirs if shards == 3 else reversed(data_dirs)
+    with registry.connect(catalog_url, data_dir=winner) as catalog:
+        assert catalog.dataset("digits").verify(deep=True).faults == ()
+    assert not list(loser.rglob("*.tfrecord*")), "the loser's bytes are gone"
+
+
+def test_of_publishers_into_one_folder_one_wins_and_one_is_told(
+    catalog_url: str, tmp_path: Path, prepared: list[Path]
+) -> None:
+    registry.connect(catalog_url).close()
+    data_dir = tmp_path / "datasets"
+    said = race(catalog_url, [data_dir] * 2, prepared)
+    assert said in (["published", "version_exists"], ["conflict", "published"])
+    with registry.connect(catalog_url, data_dir=data_dir) as catalog:
+        assert len(catalog.versions("digits")) == 1
+        assert catalog.dataset("digits").verify(deep=True).faults == ()
+
+
+def test_other_content_under_a_used_number_is_refused_and_changes_nothing(
+    catalog_url: str, tmp_path: Path, prepared: list[Path]
+) -> None:
+    with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
+        catalog.publish(prepared[0])
+        with pytest.raises(VersionExistsError, match=r"digits:1\.0\.0 is published with other content") as caught:
+            catalog.publish(prepared[1])
+        assert "Raise the version" in (caught.value.hint or "")
+        assert catalog.dataset("digits").verify(deep=True).faults == ()
+        assert catalog.publish(prepared[0]).newly is False
+
+
+def test_a_folder_that_no_row_describes_is_not_overwritten(
+    catalog_url: str, tmp_path: Path, prepared: list[Path]
+) -> None:
+    place = tmp_path / "datasets" / "digits" / "1.0.0"
+    place.mkdir(parents=True)
+    (place / "thesis.txt").write_text("three years of work")
+    with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
+        with pytest.raises(ConflictError, match="holds other data"):
+            catalog.publish(prepared[0])
+        assert catalog.datasets() == ()
+    assert (place / "thesis.txt").read_text() == "three years of work"
+
+
+def test_a_damaged_version_is_built_again_in_its_place(catalog_url: str, tmp_path: Path) -> None:
+    with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
+        catalog.build("digits")
+        (tmp_path / "datasets/digits/1.0.0/digits-train.tfrecord-00001-of-00004").write_bytes(b"")
+        assert len(catalog.dataset("digits").verify().faults) == 1
+        assert catalog.build("digits", rebuild=True).newly is False
+        assert catalog.dataset("digits").verify(deep=True).faults == ()

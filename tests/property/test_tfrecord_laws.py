@@ -1,0 +1,82 @@
+"""Laws of TFRecord files, over any records."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.errors import CorruptRecordError
+from registry.storage import Store, open_store
+from registry.tfrecord import RecordWriter, frame_record, masked_crc32c, read_records, walk_file
+from registry.tfrecord.crc import crc32c
+
+records = st.lists(st.binary(max_size=200), max_size=12)
+
+
+def store_of(content: bytes) -> Store:
+    store = open_store(f"memory://{uuid.uuid4().hex}")
+    with store.create("shard") as file:
+        file.write(content)
+    return store
+
+
+@given(records)
+def test_what_is_written_is_read(written: list[bytes]) -> None:
+    file = io.BytesIO()
+    writer = RecordWriter(file)
+    for record in written:
+        writer.write(record)
+    store = store_of(file.getvalue())
+    assert list(read_records(store, "shard", num_records=len(written))) == written
+    facts = walk_file(store, "shard")
+    assert (facts.num_records, facts.num_payload_bytes, facts.num_bytes, facts.sha256) == (
+        writer.num_records,
+        writer.num_payload_bytes,
+        writer.num_bytes,
+        writer.sha256(),
+    )
+    assert facts.sha256 == hashlib.sha256(file.getvalue()).hexdigest()
+
+
+@given(records, st.data())
+def test_a_range_is_a_slice(written: list[bytes], data: st.DataObject) -> None:
+    skip = data.draw(st.integers(0, len(written)))
+    take = data.draw(st.integers(0, len(written) - skip))
+    compress = data.draw(st.booleans())
+    content = b"".join(map(frame_record, written))
+    store = store_of(gzip.compress(content) if compress else content)
+    assert list(read_records(store, "shard", skip=skip, take=take)) == written[skip : skip + take]
+
+
+@given(records.filter(bool), st.data())
+def test_another_byte_anywhere_is_found(written: list[bytes], data: st.DataObject) -> None:
+    content = bytearray(b"".join(map(frame_record, written)))
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= data.draw(st.integers(1, 255))
+    found: list[bytes] = []
+    with pytest.raises(CorruptRecordError) as caught:
+        found.extend(read_records(store_of(bytes(content)), "shard"))  # extend keeps what came before the error
+    assert caught.value.details["offset"] <= place
+    assert found == written[: caught.value.details["record"]]
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_records_or_an_error(content: bytes) -> None:
+    store = store_of(content)
+    try:
+        found = list(read_records(store, "shard"))
+    except CorruptRecordError:
+        return
+    assert b"".join(map(frame_record, found)) == content or content[:2] == b"\x1f\x8b"
+
+
+@given(st.binary(max_size=64))
+def test_the_mask_can_be_taken_off(content: bytes) -> None:
+    rotated = (masked_crc32c(content) - 0xA282EAD8) % 2**32
+    assert (rotated >> 17 | rotated << 15) % 2**32 == crc32c(content)

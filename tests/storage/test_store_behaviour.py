@@ -1,0 +1,248 @@
+"""What every store does, whatever it is made of."""
+
+from __future__ import annotations
+
+import errno
+import io
+import threading
+
+import pytest
+
+from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.storage import FolderExistsError, Store, open_store
+
+
+def put(store: Store, name: str, content: bytes = b"content") -> None:
+    with store.create(name) as file:
+        file.write(content)
+
+
+def fail_to_put(store: Store, name: str, *, overwrite: bool = False) -> None:
+    """Start to write a file of 2 MB, and end with a ZeroDivisionError."""
+    with store.create(name, overwrite=overwrite) as file:
+        file.write(b"x" * 2_000_000)
+        raise ZeroDivisionError
+
+
+def test_what_is_created_can_be_read(store: Store) -> None:
+    put(store, "mnist/3.0.1/features.json", b"{}")
+    assert store.read_bytes("mnist/3.0.1/features.json") == b"{}"
+    assert store.size("mnist/3.0.1/features.json") == 2
+    assert store.exists("mnist/3.0.1/features.json")
+    assert store.exists("mnist/3.0.1")
+    assert not store.exists("mnist/3.0.2")
+
+
+def test_an_open_file_seeks_and_is_read_in_pieces(store: Store) -> None:
+    put(store, "file", bytes(range(256)) * 5000)
+    with store.open("file") as file:
+        assert file.read(3) == b"\x00\x01\x02"
+        assert file.seek(-2, io.SEEK_END) == 1_279_998
+        assert file.read() == b"\xfe\xff"
+        assert file.seek(256) == 256
+        assert file.seek(1, io.SEEK_CUR) == 257
+        assert (file.read(1), file.tell()) == (b"\x01", 258)
+
+
+def test_two_readers_of_one_file_have_places_of_their_own(store: Store) -> None:
+    put(store, "file", b"abcdef")
+    with store.open("file") as one, store.open("file") as other:
+        assert (one.read(2), other.read(3), one.read(2)) == (b"ab", b"abc", b"cd")
+
+
+def test_an_empty_file_is_a_file(store: Store) -> None:
+    put(store, "empty", b"")
+    assert (store.read_bytes("empty"), store.size("empty"), store.list()) == (b"", 0, ["empty"])
+
+
+def test_list_gives_every_file_below_a_folder_sorted(store: Store) -> None:
+    for name in ("b/2", "a", "b/1/x", "b-c", "b/10"):
+        put(store, name)
+    assert store.list() == ["a", "b-c", "b/1/x", "b/10", "b/2"]
+    assert store.list("b") == ["b/1/x", "b/10", "b/2"]
+    assert store.list("nowhere") == []
+    assert store.folders() == ["b"]
+    assert store.folders("b") == ["1"]
+    assert store.folders("nowhere") == []
+
+
+def test_a_child_is_rooted_at_its_folder(store: Store) -> None:
+    put(store, "mnist/3.0.1/file")
+    child = store.child("mnist").child("3.0.1")
+    assert child.list() == ["file"]
+    assert child.url == f"{store.url}/mnist/3.0.1"
+    assert open_store(child.url).read_bytes("file") == b"content"
+    assert child.locate("file").endswith("mnist/3.0.1/file")
+
+
+def test_nothing_is_visible_while_a_file_is_written(store: Store) -> None:
+    with store.create("file") as file:
+        file.write(b"x" * 2_000_000)
+        assert not store.exists("file")
+        assert store.list() == []
+    assert store.list() == ["file"]
+
+
+def test_nothing_is_left_of_a_file_whose_writing_failed(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError):
+        fail_to_put(store, "folder/file")
+    assert store.list() == []
+    assert not store.exists("folder/file")
+    put(store, "folder/file")
+
+
+def test_a_stored_file_is_replaced_only_when_asked(store: Store) -> None:
+    put(store, "file", b"old")
+    with pytest.raises(AlreadyStoredError) as caught, store.create("file"):
+        pytest.fail("the block must not run")
+    assert str(caught.value) == f"cannot write {store.locate('file')}: it exists already"
+    assert isinstance(caught.value, FileExistsError)
+    with store.create("file", overwrite=True) as file:
+        file.write(b"new")
+    assert store.read_bytes("file") == b"new"
+
+
+def test_of_two_writers_of_one_name_the_second_to_end_is_refused(store: Store) -> None:
+    with pytest.raises(AlreadyStoredError), store.create("file"):
+        put(store, "file", b"fast")
+    assert store.read_bytes("file") == b"fast"
+    assert store.list() == ["file"]
+
+
+def test_a_failed_replacement_leaves_the_old_file(store: Store) -> None:
+    put(store, "file", b"old")
+    with pytest.raises(ZeroDivisionError):
+        fail_to_put(store, "file", overwrite=True)
+    assert store.read_bytes("file") == b"old"
+
+
+def test_a_missing_file_is_named(store: Store) -> None:
+    with pytest.raises(NotStoredError) as caught:
+        store.open("missing")
+    assert str(caught.value) == f"cannot read {store.locate('missing')}: No such file or directory"
+    assert caught.value.errno == errno.ENOENT
+    assert caught.value.details == {"path": store.locate("missing"), "errno": errno.ENOENT, "doing": "read"}
+    assert caught.value.hint
+    with pytest.raises(NotStoredError):
+        store.size("missing")
+
+
+def test_a_folder_is_no_file(store: Store) -> None:
+    put(store, "folder/file")
+    for ask in (store.open, store.size, store.read_bytes):
+        with pytest.raises(StorageError, match="Not a file"):
+            ask("folder")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/etc/passwd", "../x", "a/../../x", "a/..", ".", "./a", "a//b", "a/", "a\0b", "a\\b", ".."]
+)
+def test_names_that_could_leave_the_store_are_refused(store: Store, name: str) -> None:
+    for ask in (store.open, store.size, store.exists, store.child, store.remove_tree, store.create, store.stage):
+        with pytest.raises(StorageError, match="does not name a file inside its store"):
+            ask(name)
+    if name:
+        with pytest.raises(StorageError):
+            store.list(name)
+        with pytest.raises(StorageError):
+            store.folders(name)
+
+
+def test_names_may_hold_what_is_special_elsewhere(store: Store) -> None:
+    names = ["*", "[a]?", "a b", "x..y", "~", "%2e%2e", "é", "#1", "..."]
+    for name in names:
+        put(store, name, name.encode())
+    assert store.list() == sorted(names)
+    assert [store.read_bytes(name).decode() for name in names] == names
+    store.remove_tree("*")
+    assert store.list() == sorted(set(names) - {"*"})
+
+
+def test_a_file_longer_than_the_limit_is_not_read(store: Store) -> None:
+    put(store, "file", b"12345")
+    assert store.read_bytes("file", limit=5) == b"12345"
+    with pytest.raises(StorageError, match="longer than 4 bytes"):
+        store.read_bytes("file", limit=4)
+
+
+def test_copy_keeps_name_and_content(store: Store) -> None:
+    put(store, "a/b", b"x" * 3_000_000)
+    store.copy("a/b", store.child("target"))
+    assert store.read_bytes("target/a/b") == b"x" * 3_000_000
+    with pytest.raises(AlreadyStoredError):
+        store.copy("a/b", store.child("target"))
+
+
+def test_remove_tree_removes_files_and_folders_and_what_is_gone_is_gone(store: Store) -> None:
+    for name in ("a/1", "a/b/2", "ab", "c"):
+        put(store, name)
+    store.remove_tree("a")
+    store.remove_tree("c")
+    store.remove_tree("c")
+    store.remove_tree("never/was")
+    assert store.list() == ["ab"]
+
+
+def test_a_staged_folder_becomes_visible_when_it_is_committed(store: Store) -> None:
+    with store.stage("mnist/3.0.1") as staged:
+        put(staged.store, "a")
+        put(staged.store, "b/c")
+        assert staged.name.startswith("mnist/incomplete.")
+        assert staged.name.endswith("_3.0.1")
+        assert staged.store.list() == ["a", "b/c"]
+        assert store.list() == []
+        assert not store.exists("mnist/3.0.1")
+        staged.commit()
+    assert store.list() == ["mnist/3.0.1/a", "mnist/3.0.1/b/c"]
+    assert store.folders("mnist") == ["3.0.1"]
+    assert not store.exists("mnist/3.0.1/.owner.json")
+
+
+def test_a_staged_folder_that_is_not_committed_is_gone(store: Store) -> None:
+    with store.stage("mnist/3.0.1") as staged:
+        put(staged.store, "a")
+    with pytest.raises(ZeroDivisionError), store.stage("mnist/3.0.1") as staged:
+        fail_to_put(staged.store, "a")
+    assert store.folders("mnist") == []
+    staged.discard()
+    with pytest.raises(StorageError, match="was committed or discarded before"):
+        staged.commit()
+
+
+def test_a_staged_folder_never_replaces_a_published_one(store: Store) -> None:
+    put(store, "mnist/3.0.1/old")
+    with store.stage("mnist/3.0.1") as staged:
+        put(staged.store, "new")
+        with pytest.raises(FolderExistsError) as caught:
+            staged.commit()
+        assert staged.store.list() == ["new"]
+    assert str(caught.value) == f"cannot publish {store.locate('mnist/3.0.1')}: it exists already"
+    assert caught.value.errno is None or caught.value.errno == errno.EEXIST
+    assert store.list() == ["mnist/3.0.1/old"]
+    assert store.folders("mnist") == ["3.0.1"]
+
+
+def test_a_staged_folder_does_not_replace_a_file(store: Store) -> None:
+    put(store, "mnist")
+    with store.stage("mnist") as staged:
+        put(staged.store, "new")
+        with pytest.raises(FolderExistsError):
+            staged.commit()
+    assert store.read_bytes("mnist") == b"content"
+
+
+def test_the_folder_of_a_living_process_is_not_cleared(store: Store) -> None:
+    with store.stage("mnist/3.0.1") as staged:
+        assert store.clear_abandoned("mnist") == []
+        assert store.clear_abandoned() == []
+        put(staged.store, "a")
+        staged.commit()
+
+
+def test_many_threads_write_at_once(store: Store) -> None:
+    threads = [threading.Thread(target=put, args=(store, f"folder/{index}")) for index in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.list("folder")) == 16

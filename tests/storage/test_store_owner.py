@@ -1,0 +1,121 @@
+"""Who left a staged folder, and may it be cleared? Only where its process is known to be dead."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from registry.errors import StorageError
+from registry.storage import Store, open_store
+from registry.storage.staging import Owner
+
+HERE = Owner.this_process()
+
+
+def leave_folder(store: Store, owner: bytes | Owner | None) -> str:
+    """A staged folder as a process may have left it."""
+    name = "mnist/incomplete.0a1b2c3d_3.0.1"
+    with store.create(f"{name}/shard") as file:
+        file.write(b"x")
+    if owner is not None:
+        with store.create(f"{name}/.owner.json") as file:
+            file.write(owner if isinstance(owner, bytes) else json.dumps(asdict(owner)).encode())
+    return name
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        replace(HERE, pid=2**22 + 1),  # above the kernel's largest number
+        replace(HERE, started="1"),  # the number was given to another process since
+        replace(HERE, boot="another boot"),
+    ],
+    ids=["not running", "number reused", "machine restarted"],
+)
+def test_the_folder_of_a_dead_process_is_cleared(store: Store, owner: Owner) -> None:
+    name = leave_folder(store, owner)
+    assert store.clear_abandoned("mnist") == [name]
+    assert store.folders("mnist") == []
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [
+        HERE,
+        replace(HERE, host="another", pid=2**22 + 1),
+        replace(HERE, machine="another", pid=2**22 + 1),
+        replace(HERE, namespace="pid:[1]", pid=2**22 + 1),
+        replace(HERE, boot="", pid=2**22 + 1),
+        None,
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b"\xff\xfe",
+        b"{" * 9000,
+        json.dumps(asdict(HERE) | {"pid": "1"}).encode(),
+        json.dumps(asdict(HERE) | {"pid": -1}).encode(),
+        json.dumps(asdict(HERE) | {"pid": True}).encode(),
+        json.dumps(asdict(HERE) | {"started": 5}).encode(),
+        json.dumps(asdict(HERE) | {"more": 5}).encode(),
+        b" " * 20_000,
+    ],
+)
+def test_every_other_folder_stays(store: Store, owner: bytes | Owner | None) -> None:
+    leave_folder(store, owner)
+    assert store.clear_abandoned("mnist") == []
+    assert store.exists("mnist/incomplete.0a1b2c3d_3.0.1/shard")
+
+
+def test_published_folders_are_never_cleared(store: Store) -> None:
+    with store.create("mnist/3.0.1/.owner.json") as file:
+        file.write(json.dumps(asdict(replace(HERE, pid=2**22 + 1))).encode())
+    assert store.clear_abandoned("mnist") == []
+    assert store.exists("mnist/3.0.1/.owner.json")
+    assert store.list() == []
+
+
+def test_urls_lead_to_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a b%20c"
+    store = open_store(folder)
+    assert (store.local_root, open_store(store.url).local_root) == (folder, folder)
+    assert open_store(str(folder)).url == store.url
+    assert open_store(f"file://localhost{folder}".replace("%", "%25")).local_root == folder
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_store("~/data").local_root == tmp_path / "data"
+    monkeypatch.chdir(tmp_path)
+    assert open_store("data").local_root == tmp_path / "data"
+    assert open_store("memory://x").local_root is None
+
+
+@pytest.mark.parametrize("url", ["", "a\0b", "file://other/data", "nonsense://x", "simplecache::memory://x"])
+def test_what_is_no_store_is_refused(url: str) -> None:
+    with pytest.raises(StorageError) as caught:
+        open_store(url)
+    assert caught.value.hint
+
+
+def test_a_missing_package_is_named() -> None:
+    script = (  # in a process of its own: fsspec remembers what it has imported
+        "import sys\n"
+        "sys.modules['s3fs'] = None\n"
+        "from registry.errors import MissingExtraError\n"
+        "from registry.storage import open_store\n"
+        "try:\n    open_store('s3://bucket/datasets')\n"
+        "except MissingExtraError as error:\n    print(error.details['package'], error.details['extra'])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["s3fs", "s3"]
+
+
+def test_messages_hide_passwords() -> None:
+    store = open_store("memory://user:secret@host/data")
+    assert "secret" not in store.locate("file")
+    with pytest.raises(StorageError) as caught:
+        open_store("nonsense://user:secret@host/data")
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,216 @@
+"""What authors may write, what is refused at the definition of a class, and which version is built."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from registry.building import BuilderConfig, DatasetBuilder
+from registry.errors import ConfigNotFoundError, UsageError, VersionNotFoundError
+from registry.model import Reference, Version, VersionRequest
+
+
+class Plain(DatasetBuilder):
+    VERSION = "2.0.0"
+    SUPPORTED_VERSIONS = ("1.0.0", "2.1.0", "1.1.0")
+    RELEASE_NOTES = {"2.0.0": "New.", "1.0.0": "First."}
+    DESCRIPTION = "About."
+
+    def features(self) -> Any:
+        raise NotImplementedError
+
+    def splits(self) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language(BuilderConfig):
+    language: str = "en"
+
+
+class Translated(Plain):
+    BUILDER_CONFIGS = (
+        Language(name="en", description="English", tags=("text",)),
+        Language(name="de", language="de", version="3.0.0", release_notes={"3.0.0": "Neu."}),
+        Language(name="fr", language="fr", version=Version(1, 2, 3), supported_versions=("1.2.2",)),
+    )
+    DEFAULT_CONFIG = "de"
+
+
+def define(**attributes: Any) -> type[DatasetBuilder]:
+    return type("Bad", (Plain,), attributes)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "name"),
+    [
+        ("Mnist", "mnist"),
+        ("OpenImagesV4", "open_images_v4"),
+        ("MNISTPlain", "mnist_plain"),
+        ("Imagenet2012", "imagenet2012"),
+        ("C4", "c4"),
+        ("open_images", "open_images"),
+    ],
+)
+def test_the_name_is_the_class_name_in_snake_case(class_name: str, name: str) -> None:
+    assert type(class_name, (Plain,), {}).name == name
+
+
+def test_a_given_name_stays_and_is_not_inherited() -> None:
+    named = type("First", (Plain,), {"name": "something"})
+    assert named.name == "something"
+    assert type("Second", (named,), {}).name == "second"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"name": "my-data"}, "Bad.name = 'my-data': invalid dataset name 'my-data'"),
+        ({"VERSION": "1.0"}, "Bad.VERSION = '1.0': invalid version '1.0'"),
+        ({"VERSION": 1}, "Bad.VERSION = 1: a version is text like '3.0.1'"),
+        ({"SUPPORTED_VERSIONS": "1.0.0"}, "Bad.SUPPORTED_VERSIONS = '1.0.0': it is a list of versions"),
+        ({"SUPPORTED_VERSIONS": ["1.0.0", "1.0.0"]}, "a version is listed twice"),
+        ({"SUPPORTED_VERSIONS": ["1.*.*"]}, "Bad.SUPPORTED_VERSIONS = '1.*.*': invalid version '1.*.*'"),
+        ({"RELEASE_NOTES": {"v1": "x"}}, "Bad.RELEASE_NOTES = 'v1': invalid version 'v1'"),
+        ({"RELEASE_NOTES": {"1.0.0": 3}}, "Bad.RELEASE_NOTES = 3: it is text, not int"),
+        ({"RELEASE_NOTES": ["First."]}, "Bad.RELEASE_NOTES = ['First.']: release notes are a dict"),
+        ({"DESCRIPTION": None}, "Bad.DESCRIPTION = None: it is text, not NoneType"),
+        ({"CITATION": b"x"}, "Bad.CITATION = b'x': it is text, not bytes"),
+        ({"SUPERVISED_KEYS": "label"}, "Bad.SUPERVISED_KEYS = 'label': it is a list or tuple of text"),
+        ({"DISABLE_SHUFFLING": 1}, "Bad.DISABLE_SHUFFLING = 1: it is True or False"),
+        ({"NUM_SHARDS": 0}, "Bad.NUM_SHARDS = 0: it is a number above 0"),
+        ({"NUM_SHARDS": {"train": "4"}}, "Bad.NUM_SHARDS = {'train': '4'}: it is a number above 0"),
+        ({"BUILDER_CONFIGS": ["en"]}, "Bad.BUILDER_CONFIGS = 'en': it is a list of BuilderConfig"),
+        ({"BUILDER_CONFIGS": BuilderConfig(name="en")}, "it is a list of BuilderConfig"),
+        ({"DEFAULT_CONFIG": "en"}, "Bad.DEFAULT_CONFIG = 'en': no config has this name"),
+        (
+            {"BUILDER_CONFIGS": [BuilderConfig(name="en"), BuilderConfig(name="en", version="2.0.0")]},
+            "Bad.BUILDER_CONFIGS = 'en': two configs have this name",
+        ),
+    ],
+)
+def test_a_wrong_attribute_is_refused_when_the_class_is_defined(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        define(**attributes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": "1.0.0"}, "BuilderConfig(name='1.0.0').name = '1.0.0': it reads as a version"),
+        ({"name": "v2.1"}, "BuilderConfig(name='v2.1').name = 'v2.1': it reads as a version"),
+        ({"name": "a/b"}, "BuilderConfig(name='a/b').name = 'a/b': invalid config name 'a/b'"),
+        ({"name": None}, "BuilderConfig(name=None).name = None: a config name is text"),
+        ({"name": "en", "version": "1"}, "BuilderConfig(name='en').version = '1': invalid version '1'"),
+        ({"name": "en", "tags": "text"}, "BuilderConfig(name='en').tags = 'text': it is a list or tuple of text"),
+        ({"name": "en", "supported_versions": "1.0.0"}, "BuilderConfig(name='en').supported_versions = '1.0.0'"),
+        ({"name": "en", "description": 3}, "BuilderConfig(name='en').description = 3: it is text, not int"),
+    ],
+)
+def test_a_wrong_config_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        BuilderConfig(**fields)
+
+
+@pytest.mark.parametrize("name", ["2017", "v2", "20220301.simple", "en-de", "cifar10.1k"])
+def test_config_names_that_only_hold_numbers_are_fine(name: str) -> None:
+    assert BuilderConfig(name=name).name == name
+
+
+def test_a_builder_without_any_version_cannot_be_made() -> None:
+    with pytest.raises(UsageError) as caught:
+        define(VERSION=None)()
+    assert str(caught.value) == "Bad.VERSION = None: a builder needs a version"
+    assert caught.value.hint == 'Give the class a line such as VERSION = "1.0.0".'
+
+
+def test_a_version_in_every_config_is_enough() -> None:
+    builder = define(VERSION=None, BUILDER_CONFIGS=[BuilderConfig(name="en", version="1.0.0")])()
+    assert str(builder.reference) == "bad/en:1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version"),
+    [
+        (None, "2.0.0"),
+        ("2.0.0", "2.0.0"),
+        ("1.1.0", "1.1.0"),
+        (Version(1, 0, 0), "1.0.0"),
+        (VersionRequest.parse("1"), "1.1.0"),
+        ("1.*.*", "1.1.0"),
+        ("*", "2.1.0"),
+        ("^2.0", "2.1.0"),
+        ("<2", "1.1.0"),
+    ],
+)
+def test_a_request_takes_the_highest_version_this_code_builds(wanted: Any, version: str) -> None:
+    assert str(Plain(version=wanted).version) == version
+
+
+@pytest.mark.parametrize("wanted", ["3.0.0", "3.*", ">2.1"])
+def test_a_version_this_code_cannot_build_is_refused_with_those_it_can(wanted: str) -> None:
+    with pytest.raises(VersionNotFoundError) as caught:
+        Plain(version=wanted)
+    assert str(caught.value) == f"the builder of plain cannot build version {VersionRequest.parse(wanted)}"
+    assert caught.value.hint == "This code builds 2.0.0, 1.0.0, 2.1.0, 1.1.0."
+
+
+def test_a_config_may_have_versions_of_its_own() -> None:
+    assert [str(version) for version in Translated.versions("en")] == ["2.0.0", "1.0.0", "2.1.0", "1.1.0"]
+    assert [str(version) for version in Translated.versions("de")] == ["3.0.0", "1.0.0", "2.1.0", "1.1.0"]
+    assert [str(version) for version in Translated.versions("fr")] == ["1.2.3", "1.2.2"]
+    with pytest.raises(VersionNotFoundError, match=r"^the builder of translated/fr cannot build version 2\.0\.0$"):
+        Translated(config="fr", version="2.0.0")
+
+
+def test_the_default_config_is_the_one_named_or_the_first() -> None:
+    assert str(Translated().reference) == "translated/de:3.0.0"
+    assert type("First", (Translated,), {"DEFAULT_CONFIG": None})().config_name == "en"
+    assert Plain().config is None
+
+
+def test_a_builder_sees_the_fields_of_its_config() -> None:
+    assert Translated(config="fr").config.language == "fr"
+
+
+def test_an_unknown_config_offers_the_nearest() -> None:
+    with pytest.raises(ConfigNotFoundError) as caught:
+        Translated(config="den")
+    assert caught.value.hint == "Did you mean 'en'? There are: en, de, fr."
+    with pytest.raises(ConfigNotFoundError) as caught:
+        Plain(config="en")
+    assert caught.value.hint == "plain has no configs: write plain[:version]."
+
+
+def test_a_reference_picks_config_and_version() -> None:
+    assert str(Translated.pick("translated/en:1.*").reference) == "translated/en:1.1.0"
+    assert str(Translated.pick(Reference.parse("translated")).reference) == "translated/de:3.0.0"
+    assert Translated.pick("translated:1.0.0").canonical_version == Version(3, 0, 0)
+    with pytest.raises(UsageError, match="translated@paper names a published version, and not one to build"):
+        Translated.pick("translated@paper")
+
+
+def test_metadata_is_what_the_author_wrote_and_the_configs_notes_stand_in() -> None:
+    english, german = Translated(config="en").metadata, Translated(config="de").metadata
+    assert english.description == "About."
+    assert english.config_description == "English"
+    assert english.config_tags == ("text",)
+    assert list(english.release_notes.items()) == [("2.0.0", "New."), ("1.0.0", "First.")]
+    assert german.release_notes == {"3.0.0": "Neu."}
+
+
+def test_a_builder_without_features_or_splits_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        type("Empty", (DatasetBuilder,), {"VERSION": "1.0.0"})()
+
+
+def test_naming_a_builder_loads_neither_numpy_nor_storage() -> None:
+    code = "import sys, registry.building as b; b.list_builders(); b.DatasetBuilder; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    assert {"registry.building.builder"} <= set(loaded)
+    assert not {"numpy", "registry.features", "registry.storage", "fsspec"} & set(loaded)

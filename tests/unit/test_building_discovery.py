@@ -1,0 +1,155 @@
+"""Builders of installed packages: listed without importing, loaded one at a time, each fault its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from registry.building import DatasetBuilder, find_builder, list_builders, load_builder
+from registry.errors import BuilderNotFoundError, BuildError
+
+GOOD = """
+from registry.building import DatasetBuilder
+class Squares(DatasetBuilder):
+    VERSION = "1.0.0"
+    def features(self): ...
+    def splits(self): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two packages on sys.path as an installer leaves them, with sound and broken entry points."""
+    (tmp_path / "third_good.py").write_text(GOOD)
+    (tmp_path / "third_broken.py").write_text("import a_module_that_is_not_there\n")
+    (tmp_path / "third_raises.py").write_text("raise RuntimeError('at import')\n")
+    install(
+        tmp_path,
+        "third-good",
+        {
+            "squares": "third_good:Squares",
+            "cubes": "third_good:Squares",
+            "number": "third_good:__name__",
+            "gone": "third_good:Gone",
+            "broken": "third_broken:Anything",
+            "raises": "third_raises:Anything",
+            "twice": "third_good:Squares",
+        },
+    )
+    install(tmp_path, "third-other", {"twice": "third_broken:Anything"})
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("third_good", "third_broken", "third_raises"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def install(folder: Path, package: str, points: dict[str, str]) -> None:
+    info = folder / f"{package.replace('-', '_')}-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+    lines = [f"{name} = {value}" for name, value in points.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[registry.builders]", *lines, ""]))
+
+
+def test_listing_imports_nothing() -> None:
+    names = list_builders()
+    assert {"squares", "broken", "raises", "twice"} <= set(names)
+    assert list(names) == sorted(set(names))
+    assert "third_good" not in sys.modules
+
+
+def test_a_builder_is_found_by_its_name() -> None:
+    builder = find_builder("squares")
+    assert issubclass(builder, DatasetBuilder)
+    assert str(builder().reference) == "squares:1.0.0"
+
+
+def test_an_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(BuilderNotFoundError) as caught:
+        find_builder("square")
+    assert str(caught.value) == "no builder 'square' in the installed packages"
+    assert str(caught.value.hint).startswith("Did you mean 'squares'? There are: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "broken",
+            "the builder 'broken' of third-good 1.2 (third_broken:Anything) cannot be loaded: "
+            "ModuleNotFoundError: No module named 'a_module_that_is_not_there'",
+        ),
+        (
+            "raises",
+            "the builder 'raises' of third-good 1.2 (third_raises:Anything) cannot be loaded: RuntimeError: at import",
+        ),
+        (
+            "gone",
+            "the builder 'gone' of third-good 1.2 (third_good:Gone) cannot be loaded: "
+            "AttributeError: module 'third_good' has no attribute 'Gone'",
+        ),
+        (
+            "number",
+            "the builder 'number' of third-good 1.2 (third_good:__name__) is no subclass of "
+            "registry.building.DatasetBuilder",
+        ),
+        ("cubes", "the builder 'cubes' of third-good 1.2 (third_good:Squares) calls itself 'squares'"),
+        (
+            "twice",
+            "the builder 'twice' is offered by 2 packages: third-good 1.2 (third_good:Squares), "
+            "third-other 1.2 (third_broken:Anything)",
+        ),
+    ],
+)
+def test_a_broken_package_is_named_and_is_in_nobodys_way(name: str, message: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        find_builder(name)
+    assert str(caught.value) == message
+    assert find_builder("squares").name == "squares"
+
+
+def test_code_that_is_no_entry_point_is_named_explicitly() -> None:
+    assert load_builder("third_good:Squares").name == "squares"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "hint"),
+    [
+        (
+            "third_good",
+            "no builder 'third_good': builder code is named package.module:Class",
+            "Write e.g. my_package.squares:Squares.",
+        ),
+        (
+            "../third_good.py:Squares",
+            "no builder '../third_good.py:Squares': builder code is named package.module:Class",
+            "Write e.g. my_package.squares:Squares.",
+        ),
+        (
+            "third_nowhere.code:Squares",
+            "no builder 'third_nowhere.code:Squares': there is no module 'third_nowhere'",
+            "Install the package that holds it, or put its folder on PYTHONPATH.",
+        ),
+        (
+            "third_good:Square",
+            "no builder 'Square' in the module third_good",
+            "Did you mean 'Squares'? There are: Squares.",
+        ),
+    ],
+)
+def test_code_that_is_not_there_is_not_found(code: str, message: str, hint: str) -> None:
+    with pytest.raises(BuilderNotFoundError) as caught:
+        load_builder(code)
+    assert str(caught.value) == message
+    assert caught.value.hint == hint
+
+
+def test_code_that_cannot_be_imported_is_another_error() -> None:
+    with pytest.raises(BuildError, match=r"^the builder third_broken:Squares cannot be loaded: ModuleNotFoundError"):
+        load_builder("third_broken:Squares")
+    with pytest.raises(BuildError, match=r"^the builder third_raises:Squares cannot be loaded: RuntimeError"):
+        load_builder("third_raises:Squares")
+    with pytest.raises(BuildError, match="is no subclass of"):
+        load_builder("third_good:__name__")

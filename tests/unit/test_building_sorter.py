@@ -1,0 +1,123 @@
+"""Sorting in bounded memory: spilling, merging, duplicates, damaged and full disks."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.building import runs
+from registry.building.runs import Entry, write_run
+from registry.building.sorter import ExternalSorter
+from registry.errors import DuplicateKeyError, StorageError
+
+
+def sort_key(number: int) -> bytes:
+    return hashlib.sha256(str(number).encode()).digest()[:16]
+
+
+def entries(count: int, size: int = 10) -> Iterator[Entry]:
+    for number in range(count):
+        yield Entry(sort_key(number), str(number), bytes([number % 256]) * size)
+
+
+def sort(items: Iterator[Entry], folder: Path, **options: Any) -> list[Entry]:
+    with ExternalSorter(split="train", folder=folder, **options) as sorter:
+        for item in items:
+            sorter.add(item)
+        return list(sorter.sorted_entries())
+
+
+@pytest.mark.parametrize(
+    ("budget_bytes", "fan_in"), [(10**9, 128), (20_000, 128), (1_000, 128), (1, 128), (1, 2), (600, 3)]
+)
+def test_the_order_does_not_depend_on_the_memory_at_hand(tmp_path: Path, budget_bytes: int, fan_in: int) -> None:
+    got = sort(entries(700), tmp_path, budget_bytes=budget_bytes, fan_in=fan_in)
+    assert got == sorted(entries(700))
+
+
+def test_runs_have_no_names(tmp_path: Path) -> None:
+    with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1) as sorter:
+        for item in entries(20):
+            sorter.add(item)
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_open_runs_stay_few(tmp_path: Path) -> None:
+    with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1, fan_in=4) as sorter:
+        for item in entries(300):
+            sorter.add(item)
+            assert len(sorter._runs) <= 4 * 5  # 3 runs of each size, and 300 < 4 ** 5
+        assert len(list(sorter.sorted_entries())) == 300
+
+
+def test_counts_are_those_of_the_records(tmp_path: Path) -> None:
+    with ExternalSorter(split="train", folder=tmp_path, budget_bytes=1000) as sorter:
+        for item in entries(50, size=7):
+            sorter.add(item)
+        assert (sorter.num_examples, sorter.num_payload_bytes) == (50, 350)
+
+
+@pytest.mark.parametrize("budget_bytes", [10**9, 1])
+def test_a_key_used_twice_is_named(tmp_path: Path, budget_bytes: int) -> None:
+    again = Entry(sort_key(3), "3", b"other")
+    with pytest.raises(DuplicateKeyError) as caught:
+        sort(iter([*entries(10), again]), tmp_path, budget_bytes=budget_bytes)
+    assert str(caught.value) == "split 'train': the key 3 is used twice"
+    assert caught.value.hint == "Yield a key that is unique in the split, e.g. a file name or a row number."
+    assert caught.value.details == {"split": "train", "keys": ["3", "3"]}
+
+
+@pytest.mark.parametrize("budget_bytes", [10**9, 1])
+def test_keys_that_hash_alike_are_both_named_in_the_order_they_came(tmp_path: Path, budget_bytes: int) -> None:
+    twins = [Entry(b"k" * 16, "1", b"x"), Entry(b"k" * 16, "'1'", b"y")]
+    with pytest.raises(DuplicateKeyError) as caught:
+        sort(iter([*entries(10), *twins]), tmp_path, budget_bytes=budget_bytes, fan_in=2)
+    assert str(caught.value) == "split 'train': the keys 1 and '1' are the same key"
+
+
+def test_empty_records_and_labels_of_any_script_come_back(tmp_path: Path) -> None:
+    items = [Entry(b"a" * 16, "'ключ'", b""), Entry(b"b" * 16, "", b"\0" * 70_000)]
+    assert sort(iter(items[::-1]), tmp_path, budget_bytes=1) == items
+
+
+@pytest.mark.parametrize("position", [0, 17, 24, 33, 40, 90])
+def test_a_changed_byte_is_noticed(tmp_path: Path, position: int) -> None:
+    run = write_run(list(entries(5)), folder=tmp_path, level=0)
+    flip_byte(run, position)
+    with pytest.raises(StorageError, match=r"^sorting: a temporary file came back damaged at byte \d+$"):
+        list(run.entries(buffer_bytes=4096))
+    run.close()
+
+
+def test_missing_bytes_are_noticed(tmp_path: Path) -> None:
+    run = write_run(list(entries(5)), folder=tmp_path, level=0)
+    run._file.truncate(run.num_bytes - 3)
+    with pytest.raises(StorageError, match="came back damaged"):
+        list(run.entries(buffer_bytes=4096))
+    run.close()
+
+
+def test_a_full_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullDisk(io.BytesIO):
+        def write(self, _: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(runs.tempfile, "TemporaryFile", lambda **_: FullDisk())
+    with pytest.raises(StorageError) as caught:
+        sort(entries(5), tmp_path, budget_bytes=1)
+    assert str(caught.value) == f"sorting: cannot write a temporary file in {tmp_path}: No space left on device"
+    assert caught.value.hint == "Sorting needs about as much free disk space as the split it sorts."
+
+
+def flip_byte(run: runs.Run, position: int) -> None:
+    run._file.seek(position)
+    (byte,) = run._file.read(1)
+    run._file.seek(position)
+    run._file.write(bytes([byte ^ 1]))
+    run._file.flush()

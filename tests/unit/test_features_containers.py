@@ -1,0 +1,179 @@
+"""FeaturesDict and Sequence: keys as TFDS writes them, both forms of a sequence of dicts, ragged values."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+from registry.errors import CorruptExampleError, FeatureError
+from registry.features import BBox, ClassLabel, FeaturesDict, Image, Ragged, Sequence, Tensor, Text
+
+OBJECTS = FeaturesDict({"objects": Sequence({"name": Text(), "at": {"box": BBox()}, "tags": Sequence(Text())})})
+
+
+def test_nested_names_are_joined_and_ragged_levels_are_stored_as_tfds_does() -> None:
+    features = FeaturesDict({"a": {"b": "int32"}, "r": Sequence(Sequence(Sequence("int64")))})
+    flat = features.flatten_example({"a": {"b": 5}, "r": [[[1, 2], []], [], [[3]]]})
+    assert {key: list(value) for key, value in flat.items()} == {
+        "a/b": [5],
+        "r/ragged_flat_values": [1, 2, 3],
+        "r/ragged_row_lengths_0": [2, 0, 1],
+        "r/ragged_row_lengths_1": [2, 0, 1],
+    }
+
+
+def test_sequence_of_dicts_takes_both_forms() -> None:
+    box = (0.0, 0.25, 0.5, 1.0)
+    listed = [{"name": "a", "at": {"box": box}, "tags": ["x"]}, {"name": "b", "at": {"box": box}, "tags": []}]
+    by_name = {"name": ["a", "b"], "at": {"box": np.array([box, box])}, "tags": [["x"], []]}
+    assert OBJECTS.encode_example({"objects": listed}) == OBJECTS.encode_example({"objects": by_name})
+
+
+def test_sequence_of_dicts_decodes_to_a_dict_of_sequences_that_encodes_again() -> None:
+    example = {"objects": [{"name": "a", "at": {"box": (0.0, 0.0, 1.0, 1.0)}, "tags": ["x", "y"]}]}
+    record = OBJECTS.encode_example(example)
+    decoded = OBJECTS.decode_example(record)
+    assert list(decoded["objects"]) == ["name", "at", "tags"]
+    assert decoded["objects"]["name"].tolist() == [b"a"]
+    assert decoded["objects"]["at"]["box"].shape == (1, 4)
+    assert decoded["objects"]["tags"].to_list() == [[b"x", b"y"]]
+    assert OBJECTS.encode_example(decoded) == record
+
+
+def test_empty_sequences_keep_their_dtype_and_shape() -> None:
+    decoded = OBJECTS.decode_example(OBJECTS.encode_example({"objects": []}))["objects"]
+    assert (decoded["name"].shape, decoded["name"].dtype) == ((0,), object)
+    assert (decoded["at"]["box"].shape, decoded["at"]["box"].dtype) == ((0, 4), np.float32)
+    assert len(decoded["tags"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("example", "path", "message"),
+    [
+        ({}, "objects", "feature 'objects': the example does not hold this feature"),
+        ({"objects": [], "object": 1}, "object", "feature 'object': there is no such feature"),
+        ({"objects": 5}, "objects", "feature 'objects': int is no sequence"),
+        ({"objects": "text"}, "objects", "feature 'objects': str is no sequence"),
+        ({"objects": [5]}, "objects", "feature 'objects': int is no dict of features"),
+        ({"objects": {"name": []}}, "objects/at", "feature 'objects/at': the example does not hold this feature"),
+        (
+            {"objects": {"name": ["a"], "at": {"box": []}, "tags": []}},
+            "objects",
+            "feature 'objects': its features differ in length: "
+            "{'objects/name': 1, 'objects/at/box': 0, 'objects/tags': 0}",
+        ),
+        (
+            {"objects": {"name": "a", "at": {"box": []}, "tags": []}},
+            "objects/name",
+            "feature 'objects/name': str is no sequence",
+        ),
+        (
+            {"objects": [{"name": "a", "at": {"box": [1, 2, 3]}, "tags": []}]},
+            "objects/at/box",
+            "feature 'objects/at/box': shape (1, 3) does not fit the declared shape (1, 4)",
+        ),
+    ],
+)
+def test_example_of_the_wrong_form_names_the_feature(example: Any, path: str, message: str) -> None:
+    with pytest.raises(FeatureError) as caught:
+        OBJECTS.encode_example(example)
+    assert str(caught.value) == message
+    assert caught.value.details["feature"] == path
+
+
+def test_unknown_name_offers_the_nearest() -> None:
+    with pytest.raises(FeatureError) as caught:
+        FeaturesDict({"label": "int64"}).encode_example({"labl": 3})
+    assert caught.value.hint == "Did you mean 'label'? There are: label."
+
+
+def test_fixed_length_is_kept() -> None:
+    features = FeaturesDict({"x": Sequence("int8", length=2)})
+    assert features.shape == {"x": (2,)}
+    with pytest.raises(FeatureError, match="3 elements, where the declared length is 2"):
+        features.encode_example({"x": [1, 2, 3]})
+    with pytest.raises(CorruptExampleError, match="holds 3 elements, where 2 belong"):
+        features.restore_example({"x": np.arange(3)})
+
+
+def test_array_is_taken_without_an_object_for_each_value() -> None:
+    features = FeaturesDict({"x": Sequence(Tensor(shape=(2,), dtype="float32"))})
+    value = np.arange(200_000, dtype=np.float64).reshape(-1, 2)
+    np.testing.assert_array_equal(features.decode_example(features.encode_example({"x": value}))["x"], value)
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [
+        {"r/ragged_flat_values": np.arange(3), "r/ragged_row_lengths_0": np.array([2, 2])},
+        {"r/ragged_flat_values": np.arange(3), "r/ragged_row_lengths_0": np.array([4, -1])},
+        {"r/ragged_flat_values": np.arange(3), "r/ragged_row_lengths_0": np.array([2**62, 2**62, 2**62, 2**62, 3])},
+        {"r/ragged_flat_values": np.arange(3)},
+        {"r/ragged_flat_values": np.ones(3, np.float32), "r/ragged_row_lengths_0": np.array([3])},
+    ],
+)
+def test_row_lengths_that_do_not_add_up_are_corrupt(flat: Any) -> None:
+    with pytest.raises(CorruptExampleError) as caught:
+        FeaturesDict({"r": Sequence(Sequence("int64"))}).restore_example(flat)
+    assert caught.value.details["feature"] == "r"
+
+
+def test_ragged_reads_like_nested_lists() -> None:
+    ragged = Ragged(np.arange(4), (np.array([2, 0, 1]), np.array([1, 2, 1])))
+    assert ragged.to_list() == [[[0], [1, 2]], [], [[3]]]
+    assert ragged[-1].to_list() == [[3]]
+    assert [row.to_list() for row in ragged[:2]] == [[[0], [1, 2]], []]
+    assert [len(row) for row in ragged] == [2, 0, 1]
+    assert ragged == Ragged(np.arange(4), ragged.row_lengths)
+    assert ragged != Ragged(np.arange(4) + 1, ragged.row_lengths)
+    assert ragged != [1]
+    assert repr(ragged) == "Ragged([[[0], [1, 2]], [], [[3]]], dtype=int64)"
+    with pytest.raises(IndexError):
+        ragged[3]
+    with pytest.raises(ValueError, match="at least one level"):
+        Ragged(np.arange(4), ())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Sequence(Tensor(shape=(None,), dtype="int8")),
+        lambda: Sequence(Tensor(shape=(0,), dtype="int8")),
+        lambda: Sequence({}),
+        lambda: Sequence("int8", length=-1),
+        lambda: FeaturesDict({"a": 5}),
+        lambda: FeaturesDict({"": "int8"}),
+        lambda: FeaturesDict({"a\0": "int8"}),
+        lambda: FeaturesDict({"\ud800": "int8"}),
+        lambda: FeaturesDict({3: "int8"}),  # type: ignore[dict-item]
+        lambda: FeaturesDict({"a/b": "int8", "a": {"b": "int8"}}),
+    ],
+)
+def test_schema_that_cannot_be_stored_is_refused(make: Any) -> None:
+    with pytest.raises(FeatureError):
+        make()
+
+
+def test_labels_are_found_by_the_stem_of_their_file() -> None:
+    label, lang = ClassLabel(names=["x", "y"]), ClassLabel(num_classes=2)
+    features = FeaturesDict({"a/b": label, "c": {"d": Sequence({"e": lang})}})
+    assert features.labels() == {"a.b": ["x", "y"]}
+    named = features.with_labels({"c-d-e": ["u", "v"], "nobody": ["z"]})
+    assert named.labels() == {"a.b": ["x", "y"], "c-d-e": ["u", "v"]}
+    assert named.to_json() == features.to_json()
+    with pytest.raises(FeatureError, match="3 label names for 2 classes"):
+        features.with_labels({"c-d-e": ["u", "v", "w"]})
+    with pytest.raises(FeatureError, match="other label names already"):
+        features.with_labels({"a.b": ["y", "x"]})
+    with pytest.raises(FeatureError, match=r"label file a-b\.labels\.txt is another feature's"):
+        FeaturesDict({"a-b": label, "a": {"b": lang}}).labels()
+
+
+def test_schema_survives_a_copy_into_another_process() -> None:
+    features = FeaturesDict({"x": Sequence(Image(shape=(2, 2, 1)))})
+    example = {"x": np.zeros((3, 2, 2, 1), np.uint8)}
+    record = features.encode_example(example)
+    assert copy.deepcopy(features).encode_example(example) == record

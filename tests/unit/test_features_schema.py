@@ -1,0 +1,198 @@
+"""features.json: TFDS's form of every feature, both cases of its names, and the key path of every fault."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from registry.errors import PreparedFormatError
+from registry.features import (
+    BBox,
+    ClassLabel,
+    FeaturesDict,
+    Image,
+    Scalar,
+    Sequence,
+    Tensor,
+    Text,
+    features_from_json,
+)
+
+PACKAGE = "tensorflow_datasets.core.features."
+EVERYTHING = FeaturesDict(
+    {
+        "image": Image(shape=(None, 4, 1), dtype="uint16", encoding_format="png", use_colormap=True),
+        "plain": Image(shape=(None, None, None), description="A picture.", value_range="0 to 255"),
+        "label": ClassLabel(num_classes=3),
+        "unknown_label": ClassLabel(num_classes=0),
+        "text": Text(),
+        "box": BBox(),
+        "tensor": Tensor(shape=(None, None), dtype="float64", encoding="bytes", minimum=0, maximum=0.5),
+        "string": Tensor(shape=(2,), dtype=str),
+        "scalar": Scalar("bool"),
+        "sequence": Sequence({"a": "int8", "b": Sequence(Text(), length=3)}),
+        "none_at_all": Sequence("int8", length=0),
+        "empty": FeaturesDict({}),
+        "é": {"nested": "uint64"},
+    },
+    description="Everything.",
+)
+
+
+def of(content: Any, name: str = "f") -> str:
+    """A features.json with one feature."""
+    return json.dumps(
+        {
+            "pythonClassName": f"{PACKAGE}features_dict.FeaturesDict",
+            "featuresDict": {"features": {name: content}},
+        }
+    )
+
+
+def tensor(**content: Any) -> dict[str, Any]:
+    return {"pythonClassName": f"{PACKAGE}tensor_feature.Tensor", "tensor": {"dtype": "int8", "shape": {}} | content}
+
+
+def snake(value: Any) -> Any:
+    names = {"pythonClassName": "python_class_name", "featuresDict": "features_dict", "classLabel": "class_label"}
+    names |= {"numClasses": "num_classes", "encodingFormat": "encoding_format", "boundingBox": "bounding_box"}
+    names |= {"useColormap": "use_colormap", "bboxFormat": "bbox_format", "valueRange": "value_range"}
+    if isinstance(value, dict):
+        return {names.get(key, key): snake(inner) for key, inner in value.items()}
+    return value
+
+
+def test_every_feature_is_read_back() -> None:
+    text = EVERYTHING.to_json()
+    assert text.isascii()
+    assert features_from_json(text) == EVERYTHING
+    assert features_from_json(text).to_json() == text
+
+
+def test_snake_case_is_read_as_well() -> None:
+    assert features_from_json(json.dumps(snake(json.loads(EVERYTHING.to_json())))) == EVERYTHING
+
+
+def test_defaults_are_left_out_as_proto3_does() -> None:
+    written = json.loads(EVERYTHING.to_json())["featuresDict"]["features"]
+    assert written["unknown_label"]["classLabel"] == {}
+    assert written["empty"]["featuresDict"] == {}
+    assert "length" not in written["none_at_all"]["sequence"]
+    assert written["scalar"]["tensor"] == {"dtype": "bool", "encoding": "none", "shape": {}}
+    assert written["tensor"]["tensor"]["minimum"] == 0
+    assert written["plain"]["image"] == {"dtype": "uint8", "shape": {"dimensions": ["-1", "-1", "-1"]}}
+
+
+@pytest.mark.parametrize("dtype", ["string", "object", "str", "bytes"])
+def test_every_name_of_text_is_read(dtype: str) -> None:
+    assert features_from_json(of(tensor(dtype=dtype))) == FeaturesDict({"f": Tensor(shape=(), dtype=str)})
+
+
+def test_older_class_path_of_tensor_is_read() -> None:
+    content = tensor() | {"pythonClassName": f"{PACKAGE}feature.Tensor"}
+    assert features_from_json(of(content)) == FeaturesDict({"f": Tensor(shape=(), dtype="int8")})
+
+
+F = "featuresDict.features.f"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ("", "", "no JSON: Expecting value in line 1, column 1"),
+        ("[]", "", "an object belongs here, not a list"),
+        ("{}", "", "it has no pythonClassName, so it is no feature"),
+        ('{"a": NaN}', "", "NaN is no JSON number"),
+        ('{"a": 1, "a": 2}', "", "the key 'a' is given twice"),
+        ("[" * 100_000, "", "it is nested more than 100 levels deep"),
+        ("9" * 5000, "", "no JSON: Exceeds the limit"),
+        ('{"\\ud800": 1}', "\ud800", "it holds half of a surrogate pair, which is no text"),
+        (json.dumps(tensor()), "", "the outermost feature is a Tensor, not a FeaturesDict"),
+        (of(5), F, "an object belongs here, not a number"),
+        (of({"type": "x", "content": {}}), F, "it has no pythonClassName, so it is no feature"),
+        (of(tensor() | {"pythonClassName": 5}), f"{F}.pythonClassName", "a text belongs here, not a number"),
+        (
+            of(tensor() | {"pythonClassName": "my.Tensor"}),
+            f"{F}.pythonClassName",
+            "the feature 'my.Tensor' is not known",
+        ),
+        (
+            of({"pythonClassName": f"{PACKAGE}video_feature.Video", "video": {}}),
+            f"{F}.pythonClassName",
+            f"the feature '{PACKAGE}video_feature.Video' is not known",
+        ),
+        (
+            of({"pythonClassName": f"{PACKAGE}tensor_feature.Tensor"}),
+            F,
+            "a Tensor has the field 'tensor', which is not here",
+        ),
+        (of(tensor(dtype="int128")), f"{F}.tensor.dtype", "the dtype 'int128' is not supported"),
+        (of(tensor(dtype=None)), f"{F}.tensor", "it has no dtype"),
+        (of(tensor(encoding="zlib")), f"{F}.tensor", "unknown encoding 'zlib'"),
+        (of(tensor(optional=True)), f"{F}.tensor.optional", "an optional tensor is not supported"),
+        (of(tensor(dtipe="int8")), f"{F}.tensor.dtipe", "there is no such field here"),
+        (of(tensor(minimum="0")), f"{F}.tensor.minimum", "a number belongs here, not a text"),
+        (of(tensor(shape=[])), f"{F}.tensor.shape", "an object belongs here, not a list"),
+        (
+            of(tensor(shape={"dimensions": ["-2"]})),
+            f"{F}.tensor.shape.dimensions[0]",
+            "-2 is no dimension",
+        ),
+        (
+            of(tensor(shape={"dimensions": ["x"]})),
+            f"{F}.tensor.shape.dimensions[0]",
+            "an integer belongs here, not a text",
+        ),
+        (of(tensor() | {"python_class_name": "x"}), f"{F}.python_class_name", "it is given twice, as"),
+        (
+            of({"pythonClassName": f"{PACKAGE}class_label_feature.ClassLabel", "classLabel": {"numClasses": "-1"}}),
+            f"{F}.classLabel",
+            "a ClassLabel takes names=",
+        ),
+        (
+            of({"pythonClassName": f"{PACKAGE}bounding_boxes.BBoxFeature", "boundingBox": {"bboxFormat": "XYWH"}}),
+            f"{F}.boundingBox.bboxFormat",
+            "the box format 'XYWH' is not supported",
+        ),
+        (
+            of({"pythonClassName": f"{PACKAGE}image_feature.Image", "image": {"shape": {"dimensions": ["1"]}}}),
+            f"{F}.image",
+            "(1,) is no shape of an image",
+        ),
+        (
+            of({"pythonClassName": f"{PACKAGE}sequence_feature.Sequence", "sequence": {"length": "2"}}),
+            f"{F}.sequence",
+            "a Sequence has the field 'feature', which is not here",
+        ),
+        (
+            of(
+                {
+                    "pythonClassName": f"{PACKAGE}sequence_feature.Sequence",
+                    "sequence": {"feature": tensor(shape={"dimensions": ["-1"]}), "length": "-1"},
+                }
+            ),
+            f"{F}.sequence",
+            "a Sequence cannot hold tensors of shape (None,)",
+        ),
+    ],
+)
+def test_fault_names_its_key(text: str, key: str, problem: str) -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        features_from_json(text)
+    assert caught.value.details["key"] == key
+    assert problem in str(caught.value)
+    assert str(caught.value).startswith("features.json: ")
+
+
+def test_unknown_feature_says_which_are_known() -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        features_from_json(of({"pythonClassName": "my.Own", "jsonFeature": {"json": "{}"}}))
+    assert caught.value.hint == "Known are: FeaturesDict, Sequence, Tensor, Scalar, ClassLabel, Text, Image, BBox."
+
+
+def test_misspelt_field_offers_the_nearest() -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        features_from_json(of(tensor(encodin="none")))
+    assert str(caught.value.hint).startswith("Did you mean 'encoding'?")

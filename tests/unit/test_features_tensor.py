@@ -1,0 +1,198 @@
+"""Tensor, Scalar, Text, ClassLabel and BBox: what they take, what they refuse, and what is stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from registry.errors import CorruptExampleError, FeatureError
+from registry.features import BBox, ClassLabel, FeaturesDict, Scalar, Tensor, Text
+
+
+def decode_one(feature: Any, flat: Any) -> Any:
+    return FeaturesDict({"x": feature}).restore_example(flat)["x"]
+
+
+def test_uint64_keeps_its_bits_in_int64() -> None:
+    (flat,) = Scalar("uint64").flatten(2**64 - 1, "x")
+    assert flat[0] == -1
+    assert decode_one(Scalar("uint64"), {"x": flat}) == np.uint64(2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "message"),
+    [
+        ("uint8", 300, "feature 'x': 300 does not fit uint8"),
+        ("uint8", -1, "feature 'x': -1 does not fit uint8"),
+        ("int32", 1.5, "feature 'x': 1.5 does not fit int32"),
+        ("int64", float("nan"), "feature 'x': nan does not fit int64"),
+        ("int64", 2.0**63, "feature 'x': 9.223372036854775808e18 does not fit int64"),
+        ("int64", 2**63, "feature 'x': 9223372036854775808 does not fit int64"),
+        ("uint64", 2**64, "feature 'x': 18446744073709551616 does not fit uint64"),
+        ("bool", 2, "feature 'x': 2 does not fit bool"),
+        ("bool", "False", "feature 'x': 'False' does not fit bool"),
+        ("float32", 1e39, "feature 'x': 1e+39 does not fit float32"),
+        ("float64", 1e300, "feature 'x': 1e+300 does not fit float32"),
+        ("float16", 70000, "feature 'x': 70000 does not fit float16"),
+        ("float32", None, "feature 'x': None does not fit float32"),
+        ("float32", 1j, "feature 'x': 1j does not fit float32"),
+        ("int64", [1, 2], "feature 'x': shape (2,) does not fit the declared shape ()"),
+        ("int64", [[1], [2, 3]], "feature 'x': [[1], [2, 3]] does not make an array: its rows differ in length"),
+        (str, 5, "feature 'x': 5 is neither text nor bytes"),
+        (str, "\ud800", "feature 'x': '\\ud800' is no Unicode text: surrogates not allowed"),
+    ],
+)
+def test_value_that_does_not_fit_is_refused(dtype: Any, value: Any, message: str) -> None:
+    with pytest.raises(FeatureError) as caught:
+        FeaturesDict({"x": dtype}).encode_example({"x": value})
+    assert str(caught.value).replace("9.223372036854776e+18", "9.223372036854775808e18") == message
+    assert caught.value.details["feature"] == "x"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "decoded"),
+    [
+        ("int32", 2.0, np.int32(2)),
+        ("bool", 1, np.True_),
+        ("float32", float("nan"), np.float32("nan")),
+        ("float16", 0.1, np.float16(0.1)),
+        ("float64", 0.1, np.float64(np.float32(0.1))),
+        ("uint8", np.float64(16), np.uint8(16)),
+        (str, np.str_("é"), "é".encode()),
+        (bytes, b"\0a\0", b"\0a\0"),
+    ],
+)
+def test_value_that_fits_keeps_its_value_in_the_declared_dtype(dtype: Any, value: Any, decoded: Any) -> None:
+    features = FeaturesDict({"x": dtype})
+    found = features.decode_example(features.encode_example({"x": value}))["x"]
+    assert type(found) is type(decoded)
+    np.testing.assert_equal(found, decoded)
+
+
+def test_text_in_arrays_keeps_trailing_zero_bytes() -> None:
+    features = FeaturesDict({"x": Tensor(shape=(2,), dtype=str)})
+    decoded = features.decode_example(features.encode_example({"x": [b"a\0", "b"]}))["x"]
+    assert decoded.dtype == object
+    assert decoded.tolist() == [b"a\0", b"b"]
+
+
+def test_one_unknown_dimension_is_found_from_the_number_of_values() -> None:
+    assert decode_one(Tensor(shape=(2, None), dtype="int32"), {"x": np.arange(6)}).tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert decode_one(Tensor(shape=(2, None), dtype="int32"), {"x": np.arange(0)}).shape == (2, 0)
+    assert decode_one(Tensor(shape=(None, 2), dtype="int32"), {}).shape == (0, 2)
+
+
+def test_several_unknown_dimensions_are_stored_as_shape_and_bytes() -> None:
+    features = FeaturesDict({"x": Tensor(shape=(None, 3, None), dtype="float64", encoding="bytes")})
+    value = np.arange(12, dtype=np.float64).reshape(2, 3, 2) / 7
+    flat = features.flatten_example({"x": value})
+    assert flat["x/shape"].tolist() == [2, 3, 2]
+    assert flat["x/value"] == [value.astype("<f8").tobytes()]
+    np.testing.assert_array_equal(features.restore_example(flat)["x"], value)
+
+
+def test_several_unknown_dimensions_need_an_encoding() -> None:
+    with pytest.raises(FeatureError, match="several unknown dimensions") as caught:
+        FeaturesDict({"x": Tensor(shape=(None, None), dtype="int8")}).encode_example({"x": [[1]]})
+    assert "encoding='bytes'" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("feature", "flat"),
+    [
+        (Scalar("int64"), {}),
+        (Scalar("int64"), {"x": np.arange(2)}),
+        (Scalar("int64"), {"x": [b"1"]}),
+        (Scalar("int64"), {"x": np.ones(1, np.float32)}),
+        (Scalar("uint8"), {"x": np.array([300])}),
+        (Scalar("bool"), {"x": np.array([2])}),
+        (Text(), {"x": []}),
+        (Tensor(shape=(3,), dtype="float32"), {"x": np.ones(2, np.float32)}),
+        (Tensor(shape=(2, None), dtype="float32"), {"x": np.ones(3, np.float32)}),
+        (Tensor(shape=(2,), dtype="int16", encoding="bytes"), {"x": [b"123"]}),
+        (Tensor(shape=(2,), dtype="bool", encoding="bytes"), {"x": [b"\1\2"]}),
+        (
+            Tensor(shape=(None, None), dtype="int8", encoding="bytes"),
+            {"x/shape": np.array([2, 2]), "x/value": [b"123"]},
+        ),
+        (
+            Tensor(shape=(None, None), dtype="int8", encoding="bytes"),
+            {"x/shape": np.array([-1, -1]), "x/value": [b"1"]},
+        ),
+        (Tensor(shape=(None, None), dtype="int8", encoding="bytes"), {"x/shape": np.array([2]), "x/value": [b"12"]}),
+    ],
+)
+def test_record_that_does_not_hold_the_feature_is_corrupt(feature: Any, flat: Any) -> None:
+    with pytest.raises(CorruptExampleError) as caught:
+        decode_one(feature, flat)
+    assert caught.value.details["feature"] == "x"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Tensor(shape=(), dtype="complex64"),
+        lambda: Tensor(shape=(), dtype="no such"),
+        lambda: Tensor(shape=(-1,), dtype="int8"),
+        lambda: Tensor(shape=5, dtype="int8"),  # type: ignore[arg-type]
+        lambda: Tensor(shape=(), dtype="int8", encoding="zip"),
+        lambda: Tensor(shape=(), dtype=str, encoding="bytes"),
+        lambda: Tensor(shape=(0, None), dtype="int8"),
+        lambda: Tensor(shape=(), dtype="int8", minimum=float("nan")),
+        ClassLabel,
+        lambda: ClassLabel(num_classes=-1),
+        lambda: ClassLabel(num_classes=3, names=["a"]),
+        lambda: ClassLabel(names=["a", "a"]),
+        lambda: ClassLabel(names=["two\nlines"]),
+        lambda: ClassLabel(names=[" a"]),
+        lambda: ClassLabel(names=[""]),
+    ],
+)
+def test_feature_that_contradicts_itself_is_refused(make: Any) -> None:
+    with pytest.raises(FeatureError):
+        make()
+
+
+def test_class_label_takes_number_or_name_and_minus_one_for_none() -> None:
+    features = FeaturesDict({"x": ClassLabel(names=["cat", "dog"])})
+    for value, number in [("dog", 1), (b"cat", 0), (1, 1), (-1, -1), (np.uint8(1), 1)]:
+        decoded = features.decode_example(features.encode_example({"x": value}))["x"]
+        assert decoded == number
+        assert type(decoded) is np.int64
+
+
+def test_unknown_label_offers_the_nearest() -> None:
+    with pytest.raises(FeatureError) as caught:
+        FeaturesDict({"animal": ClassLabel(names=["cat", "dog"])}).encode_example({"animal": "cot"})
+    assert str(caught.value) == "feature 'animal': there is no label 'cot'"
+    assert caught.value.hint == "Did you mean 'cat'? There are: cat, dog."
+
+
+@pytest.mark.parametrize("value", [2, -2, 0.5, None, [0], "dog", "2", "00000000000000000001"])
+def test_label_that_there_is_not_is_refused(value: Any) -> None:
+    with pytest.raises(FeatureError):
+        FeaturesDict({"x": ClassLabel(num_classes=2)}).encode_example({"x": value})
+
+
+def test_class_label_without_names_spells_its_numbers() -> None:
+    label = ClassLabel(num_classes=3)
+    assert (label.str2int("2"), label.int2str(2), label.names) == (2, "2", None)
+    with pytest.raises(FeatureError):
+        label.int2str(3)
+
+
+@pytest.mark.parametrize(
+    "box", [(0, 0, 1.5, 1), (0.5, 0, 0.2, 1), (0, 0.5, 1, 0.2), (0, 0, 1), (float("nan"), 0, 1, 1)]
+)
+def test_box_that_is_none_is_refused(box: Any) -> None:
+    with pytest.raises(FeatureError):
+        FeaturesDict({"x": BBox()}).encode_example({"x": box})
+
+
+def test_features_are_values() -> None:
+    assert Scalar("int8") == Scalar(np.int8) != Tensor(shape=(), dtype="int8")
+    assert ClassLabel(names=["a"]) != ClassLabel(num_classes=1)
+    assert FeaturesDict({"a": "int8", "b": Text()}) == FeaturesDict({"b": Text(), "a": np.int8})
+    assert len({FeaturesDict({"a": "int8"}), FeaturesDict({"a": np.int8})}) == 1

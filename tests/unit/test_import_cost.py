@@ -1,0 +1,42 @@
+"""What is loaded decides how the command line feels: heavy packages only where they are needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"numpy", "sqlalchemy", "alembic", "rich", "pydantic", "google.protobuf", "fsspec", "PIL", "yaml"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The heavy packages that are loaded after running ``code`` in a fresh interpreter."""
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return HEAVY & set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "module", ["registry", "registry.errors", "registry.model", "registry.splits", "registry.cli.main"]
+)
+def test_importing_loads_nothing_heavy(module: str) -> None:
+    assert loaded_by(f"import {module}") == set()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    quietly = "import io, sys\nsys.stdout = io.StringIO()\nrun(['--help'])\nsys.stdout = sys.__stdout__"
+    assert loaded_by(f"from registry.cli.main import run\n{quietly}") == set()
+
+
+def test_opening_a_catalog_loads_neither_numpy_nor_protobuf() -> None:
+    assert loaded_by("import registry\nregistry.connect") <= {"sqlalchemy"}
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    import registry
+
+    assert all(getattr(registry, name) is not None for name in registry.__all__)
+    assert set(registry.__all__) <= set(dir(registry))
+    with pytest.raises(AttributeError, match="no attribute 'dataset'"):
+        registry.dataset  # noqa: B018 (asking is the test)

@@ -1,0 +1,110 @@
+"""A prepared folder in a store: its files, what is missing, and what does not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from registry.errors import PreparedFormatError, StorageError
+from registry.features import ClassLabel, FeaturesDict, Text
+from registry.model import ShardedFileTemplate, ShardLengths, Split, Version
+from registry.prepared import PreparedDataset, folder, read_prepared, write_prepared
+from registry.storage import Store, open_store
+
+PREPARED = PreparedDataset(
+    name="tiny",
+    version=Version(1, 0, 0),
+    splits=(Split(name="train", shard_lengths=ShardLengths([3]), files=ShardedFileTemplate(dataset="tiny")),),
+    features=FeaturesDict({"kind": {"label": ClassLabel(names=["grün", "rot"])}, "text": Text()}),
+)
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> Store:
+    return open_store(str(tmp_path)).child("1.0.0")
+
+
+def put(store: Store, name: str, data: bytes) -> None:
+    with store.create(name, overwrite=True) as file:
+        file.write(data)
+
+
+def test_what_is_written_is_read(store: Store) -> None:
+    names = write_prepared(store, PREPARED)
+    assert names == ["kind-label.labels.txt", "features.json", "dataset_info.json"]
+    assert read_prepared(store) == PREPARED
+    assert store.read_bytes("kind-label.labels.txt") == "grün\nrot\n".encode()
+
+
+def test_written_files_are_not_replaced(store: Store) -> None:
+    write_prepared(store, PREPARED)
+    with pytest.raises(StorageError):
+        write_prepared(store, PREPARED)
+
+
+def test_blank_lines_and_space_in_a_label_file_mean_nothing(store: Store) -> None:
+    write_prepared(store, PREPARED)
+    put(store, "kind-label.labels.txt", "\n grün \r\n\n\trot".encode())
+    assert read_prepared(store) == PREPARED
+
+
+def test_missing_label_file_leaves_the_classes_without_names(store: Store) -> None:
+    write_prepared(store, PREPARED)
+    store.remove_tree("kind-label.labels.txt")
+    assert read_prepared(store).features["kind"]["label"] == ClassLabel(num_classes=2)  # type: ignore[index]
+
+
+def test_folder_that_is_no_dataset_says_what_was_looked_for(store: Store) -> None:
+    put(store, "readme.txt", b"hello")
+    with pytest.raises(PreparedFormatError) as caught:
+        read_prepared(store)
+    assert str(caught.value) == (
+        f"{store.url} holds no prepared dataset: it has no dataset_info.json and no features.json"
+    )
+    assert caught.value.hint == (
+        "Looked for dataset_info.json and features.json. "
+        "Give a version's own folder: <data dir>/<name>[/<config>]/<version>."
+    )
+
+
+def test_folder_of_versions_offers_the_highest(tmp_path: Any, store: Store) -> None:
+    write_prepared(store, PREPARED)
+    write_prepared(open_store(str(tmp_path)).child("0.9.0"), PREPARED)
+    with pytest.raises(PreparedFormatError) as caught:
+        read_prepared(open_store(str(tmp_path)))
+    assert str(caught.value.hint).endswith("give one of them, e.g. " + store.locate("").rstrip("/") + ".")
+
+
+def test_dataset_without_features_is_refused(store: Store) -> None:
+    write_prepared(store, PREPARED)
+    store.remove_tree("features.json")
+    with pytest.raises(PreparedFormatError, match=r"it has no features\.json$"):
+        read_prepared(store)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("kind-label.labels.txt", b"a\nb\nc\n", "kind-label.labels.txt: feature 'kind/label': 3 label names for 2"),
+        ("kind-label.labels.txt", b"a\na\n", "kind-label.labels.txt: a label name is used twice: 'a'"),
+        ("kind-label.labels.txt", b"\xff\n", "kind-label.labels.txt: no UTF-8 text: invalid start byte at byte 0"),
+        ("features.json", b"\xff", "features.json: no UTF-8 text"),
+        ("features.json", b"{", "features.json: no JSON"),
+        ("dataset_info.json", b"null", "dataset_info.json: an object belongs here, not null"),
+    ],
+)
+def test_file_that_does_not_fit_is_named(store: Store, name: str, data: bytes, message: str) -> None:
+    write_prepared(store, PREPARED)
+    put(store, name, data)
+    with pytest.raises(PreparedFormatError) as caught:
+        read_prepared(store)
+    assert str(caught.value).startswith(message)
+    assert caught.value.details["file"] == name
+
+
+def test_file_that_is_too_long_is_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_prepared(store, PREPARED)
+    monkeypatch.setattr(folder, "MAX_BYTES", 100)
+    with pytest.raises(StorageError, match="longer than 100 bytes"):
+        read_prepared(store)

@@ -1,0 +1,230 @@
+"""dataset_info.json: what is read, kept and written, and the key path of every fault."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.errors import PreparedFormatError, UsageError
+from registry.features import FeaturesDict
+from registry.model import DatasetMetadata, ShardedFileTemplate, ShardLengths, Split, Version
+from registry.prepared import PreparedDataset, info_from_json, info_to_json
+
+FEATURES = FeaturesDict({"x": "int64"})
+CAMEL = {
+    "name": "tiny",
+    "version": "1.2.3",
+    "configName": "en",
+    "configDescription": "English.",
+    "configTags": ["a", "b"],
+    "description": "Tiny.",
+    "citation": "@misc{x}",
+    "location": {"urls": ["http://example.org"]},
+    "redistributionInfo": {"license": "CC0"},
+    "releaseNotes": {"1.2.3": "First."},
+    "supervisedKeys": {"tuple": {"items": [{"featureKey": "a"}, {"featureKey": "b"}]}},
+    "fileFormat": "array_record",
+    "disableShuffling": True,
+    "downloadSize": "17",
+    "moduleName": "builders.tiny",
+    "splits": [
+        {
+            "name": "train",
+            "shardLengths": ["2", "0", "3"],
+            "numBytes": "99",
+            "filepathTemplate": "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}",
+            "statistics": {"numExamples": "5"},
+        },
+        {"name": "empty", "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"},
+    ],
+}
+SNAKE = {
+    "name": "tiny",
+    "version": "1.2.3",
+    "config_name": "en",
+    "config_description": "English.",
+    "config_tags": ["a", "b"],
+    "description": "Tiny.",
+    "citation": "@misc{x}",
+    "location": {"urls": ["http://example.org"]},
+    "redistribution_info": {"license": "CC0"},
+    "release_notes": {"1.2.3": "First."},
+    "supervised_keys": {"tuple": {"items": [{"feature_key": "a"}, {"feature_key": "b"}]}},
+    "file_format": "array_record",
+    "disable_shuffling": True,
+    "splits": [
+        {
+            "name": "train",
+            "shard_lengths": [2, 0, 3.0],
+            "num_bytes": 99,
+            "filepath_template": "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}",
+        },
+        {"name": "empty", "filepath_template": "", "shard_lengths": None},
+    ],
+}
+
+
+def read(info: Any) -> PreparedDataset:
+    return info_from_json(json.dumps(info), FEATURES)
+
+
+def test_every_field_has_its_place() -> None:
+    prepared = read(CAMEL)
+    assert str(prepared.reference) == "tiny/en:1.2.3"
+    assert prepared.file_format == "array_record"
+    assert prepared.disable_shuffling
+    train, empty = prepared.splits
+    assert (train.num_examples, train.num_bytes, list(train.shard_lengths)) == (5, 99, [2, 0, 3])
+    assert train.filename(1) == "train-00001-of-00003.array_record"
+    assert (empty.num_shards, empty.files.template) == (0, "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}")
+    assert prepared.metadata == DatasetMetadata(
+        description="Tiny.",
+        homepage="http://example.org",
+        citation="@misc{x}",
+        license="CC0",
+        supervised_keys=("a", "b"),
+        config_description="English.",
+        config_tags=("a", "b"),
+        release_notes={"1.2.3": "First."},
+        extra={
+            "downloadSize": "17",
+            "moduleName": "builders.tiny",
+            "splits": {"train": {"statistics": {"numExamples": "5"}}},
+        },
+    )
+
+
+def test_what_is_read_is_written_back_equal() -> None:
+    assert json.loads(info_to_json(read(CAMEL))) == CAMEL
+
+
+def test_snake_case_and_numbers_are_read_as_well() -> None:
+    known = {name: value for name, value in CAMEL.items() if name not in ("downloadSize", "moduleName")}
+    splits = [{key: value for key, value in split.items() if key != "statistics"} for split in CAMEL["splits"]]
+    assert json.loads(info_to_json(read(SNAKE))) == known | {"splits": splits}
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"location": {"urls": ["http://a", "http://b"], "other": 1}},
+        {"redistributionInfo": {"license": "CC0", "more": ["x"]}},
+        {"supervisedKeys": {"tuple": {"items": [{"dict": {"dict": {"a": {"featureKey": "x"}}}}]}}},
+        {"futureField": {"deep": [None, 1.5, {"a_b": "c"}]}, "snake_future": 1},
+    ],
+)
+def test_what_is_not_known_is_kept_as_it_was(field: Any) -> None:
+    info = {"name": "a", "version": "1.0.0", "fileFormat": "tfrecord"} | field
+    assert json.loads(info_to_json(read(info))) == info
+
+
+def test_old_form_of_supervised_keys_is_read() -> None:
+    prepared = read({"name": "a", "version": "1.0.0", "supervisedKeys": {"input": "x", "output": "y"}})
+    assert prepared.metadata.supervised_keys == ("x", "y")
+
+
+def test_defaults_are_left_out() -> None:
+    prepared = PreparedDataset(name="a", version=Version(1, 0, 0), splits=(), features=FEATURES)
+    assert json.loads(info_to_json(prepared)) == {"name": "a", "version": "1.0.0", "fileFormat": "tfrecord"}
+
+
+BASE = {"name": "a", "version": "1.0.0"}
+
+
+@pytest.mark.parametrize(
+    ("info", "key", "problem"),
+    [
+        ([], "", "an object belongs here, not a list"),
+        ({"version": "1.0.0"}, "", "it has no 'name', so it describes no dataset"),
+        ({"name": "a"}, "", "it has no 'version'"),
+        (BASE | {"name": "no such/name"}, "name", "invalid dataset name 'no such/name'"),
+        (BASE | {"version": "1.0"}, "version", "invalid version '1.0'"),
+        (BASE | {"configName": "../x"}, "configName", "invalid config name '../x'"),
+        (BASE | {"description": 5}, "description", "a text belongs here, not a number"),
+        (BASE | {"fileFormat": "../x"}, "fileFormat", "unknown file format '../x'"),
+        (BASE | {"disableShuffling": "yes"}, "disableShuffling", "true or false belongs here, not a text"),
+        (BASE | {"configTags": "x"}, "configTags", "a list belongs here, not a text"),
+        (BASE | {"releaseNotes": {"1.0.0": 5}}, "releaseNotes.1.0.0", "a text belongs here, not a number"),
+        (BASE | {"location": {"urls": [5]}}, "location.urls[0]", "a text belongs here, not a number"),
+        (BASE | {"supervisedKeys": []}, "supervisedKeys", "an object belongs here, not a list"),
+        (BASE | {"splits": {}}, "splits", "a list belongs here, not an object"),
+        (BASE | {"splits": [{}]}, "splits[0]", "a split has a name"),
+        (BASE | {"splits": [{"name": "all"}]}, "splits[0]", "invalid split name 'all'"),
+        (BASE | {"splits": [{"name": "x"}, {"name": "x"}]}, "splits[1]", "the split name 'x' is used twice"),
+        (
+            BASE | {"splits": [{"name": "x", "shardLengths": ["1", "-1"]}]},
+            "splits[0]",
+            "a shard length is never negative",
+        ),
+        (
+            BASE | {"splits": [{"name": "x", "shardLengths": [str(2**62)] * 3}]},
+            "splits[0]",
+            "shard lengths are whole numbers, fewer than 2**63",
+        ),
+        (
+            BASE | {"splits": [{"name": "x", "shardLengths": [str(2**63)]}]},
+            "splits[0].shardLengths[0]",
+            "9223372036854775808 has more than 64 bits",
+        ),
+        (
+            BASE | {"splits": [{"name": "x", "shardLengths": [1.5]}]},
+            "splits[0].shardLengths[0]",
+            "an integer belongs here, not a number",
+        ),
+        (BASE | {"splits": [{"name": "x", "numBytes": "-1"}]}, "splits[0]", "num_bytes is never negative"),
+        (
+            BASE | {"splits": [{"name": "x", "filepathTemplate": "../{SHARD_X_OF_Y}"}]},
+            "splits[0]",
+            "invalid shard file template",
+        ),
+        (
+            BASE | {"splits": [{"name": "x", "numShards": "3"}]},
+            "splits[0]",
+            "it has shards, but not their lengths",
+        ),
+        (BASE | {"file_format": "tfrecord", "fileFormat": "tfrecord"}, "fileFormat", "it is given twice"),
+    ],
+)
+def test_fault_names_its_key(info: Any, key: str, problem: str) -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        read(info)
+    assert caught.value.details["key"] == key
+    assert problem in str(caught.value)
+    assert caught.value.details["file"] == "dataset_info.json"
+
+
+def test_split_name_used_twice_is_refused() -> None:
+    split = Split(name="x", shard_lengths=ShardLengths([1]), files=ShardedFileTemplate(dataset="a"))
+    with pytest.raises(UsageError, match="a split name is used twice"):
+        PreparedDataset(name="a", version=Version(1, 0, 0), splits=(split, split), features=FEATURES)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(data=st.data())
+def test_mutated_file_ends_in_a_value_or_a_fault_with_its_key(data: st.DataObject) -> None:
+    info = json.loads(json.dumps(CAMEL))
+    place = info
+    while isinstance(place, (dict, list)) and place:
+        keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+        key = data.draw(st.sampled_from(keys))
+        if not isinstance(place[key], (dict, list)) or data.draw(st.booleans()):
+            place[key] = data.draw(json_values)
+            break
+        place = place[key]
+    try:
+        prepared = read(info)
+    except PreparedFormatError as error:
+        assert {"file", "key", "problem"} <= error.details.keys()  # noqa: PT017 - either end is right
+    else:
+        text = info_to_json(prepared)
+        assert info_to_json(info_from_json(text, FEATURES)) == text

@@ -1,0 +1,217 @@
+"""TFRecord files: written by us, and by others, read and walked."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import sys
+import tracemalloc
+import uuid
+import zlib
+from pathlib import Path
+
+import pytest
+
+from registry.errors import BuildError, ShardMismatchError, StorageError, UsageError
+from registry.storage import Store, open_store
+from registry.tfrecord import FileFacts, RecordWriter, frame_record, masked_crc32c, read_records, walk_file
+from registry.tfrecord.crc import crc32c
+
+CONFORMANCE = Path(__file__).parents[1] / "conformance" / "tfrecord"
+PROVENANCE = re.findall(
+    r"^\| (\S+tfrecord\S*) \| (\d+) \| (\d+) \| (\w{64}) \|$", (CONFORMANCE / "PROVENANCE.md").read_text(), re.MULTILINE
+)
+RECORDS = [b"", b"a", bytes(100), b"\xff" * 3000, *(f"record {index}".encode() for index in range(40))]
+
+
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    return open_store(tmp_path if request.param == "local" else f"memory://{uuid.uuid4().hex}")
+
+
+def put(store: Store, name: str, content: bytes) -> None:
+    with store.create(name, overwrite=True) as file:
+        file.write(content)
+
+
+def framed(records: list[bytes]) -> bytes:
+    return b"".join(map(frame_record, records))
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [  # RFC 3720, B.4, and the check value of the algorithm
+        (b"123456789", 0xE3069283),
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+        (b"", 0),
+    ],
+)
+def test_crc32c_known_answers(content: bytes, expected: int) -> None:
+    assert crc32c(content) == expected
+    assert masked_crc32c(content) == ((expected >> 15 | expected << 17) + 0xA282EAD8) % 2**32
+    assert masked_crc32c(bytearray(content)) == masked_crc32c(memoryview(content)) == masked_crc32c(content)
+
+
+def test_a_frame_is_length_crc_payload_crc() -> None:
+    frame = frame_record(b"payload")
+    assert frame[:8] == (7).to_bytes(8, "little")
+    assert frame[8:12] == masked_crc32c(frame[:8]).to_bytes(4, "little")
+    assert frame[12:-4] == b"payload"
+    assert frame[-4:] == masked_crc32c(b"payload").to_bytes(4, "little")
+
+
+def test_the_files_of_others_are_all_known() -> None:
+    assert sorted(name for name, *_ in PROVENANCE) == [
+        name for name in open_store(CONFORMANCE).list() if "tfrecord" in name
+    ]
+
+
+@pytest.mark.parametrize(("name", "records", "payload", "sha256"), PROVENANCE)
+def test_files_of_others_are_read_and_written_alike(name: str, records: str, payload: str, sha256: str) -> None:
+    store = open_store(CONFORMANCE)
+    content = store.read_bytes(name)
+    assert walk_file(store, name) == FileFacts(
+        num_records=int(records), num_payload_bytes=int(payload), num_bytes=len(content), sha256=sha256
+    )
+    found = list(read_records(store, name, num_records=int(records)))
+    assert len(found) == int(records)
+    assert framed(found) == (gzip.decompress(content) if name.endswith(".gz") else content)
+
+
+def test_the_writer_counts_and_hashes_what_it_writes(store: Store) -> None:
+    with store.create("shard") as file:
+        writer = RecordWriter(file)
+        for record in RECORDS:
+            writer.write(record)
+    content = framed(RECORDS)
+    assert store.read_bytes("shard") == content
+    assert writer.sha256() == hashlib.sha256(content).hexdigest()
+    assert (writer.num_records, writer.num_bytes) == (len(RECORDS), len(content))
+    assert writer.num_payload_bytes == len(content) - 16 * len(RECORDS) == sum(map(len, RECORDS))
+    assert walk_file(store, "shard") == FileFacts(
+        num_records=writer.num_records,
+        num_payload_bytes=writer.num_payload_bytes,
+        num_bytes=writer.num_bytes,
+        sha256=writer.sha256(),
+    )
+
+
+def test_a_record_too_long_for_protobuf_is_refused_by_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("registry.tfrecord.writer.MAX_RECORD_BYTES", 10)
+    file = io.BytesIO()
+    with pytest.raises(BuildError, match="record 0 is 11 bytes long; a record has 10 at most"):
+        RecordWriter(file).write(bytes(11))
+    assert file.getvalue() == b""
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("num_records", [None, len(RECORDS)])
+@pytest.mark.parametrize(
+    ("skip", "take"), [(0, None), (0, 0), (3, 0), (2, 2), (44, None), (44, 0), (0, 44), (43, 1), (7, None), (1, 43)]
+)
+def test_skip_and_take_choose_a_range(
+    store: Store, compress: type[bytes], num_records: int | None, skip: int, take: int | None
+) -> None:
+    put(store, "shard", compress(framed(RECORDS)))
+    stop = len(RECORDS) if take is None else skip + take
+    assert list(read_records(store, "shard", skip=skip, take=take, num_records=num_records)) == RECORDS[skip:stop]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"skip": 5}, "record 4 was asked for, but it holds 3 records"),
+        ({"skip": 2, "take": 2}, "record 3 was asked for, but it holds 3 records"),
+        ({"take": 4}, "record 3 was asked for, but it holds 3 records"),
+        ({"take": 3, "num_records": 2}, "record 2 was asked for, but it holds 2 records"),
+        ({"skip": 3, "num_records": 2}, "record 2 was asked for, but it holds 2 records"),
+        ({"num_records": 4}, "4 records were promised, but it holds 3 records"),
+        ({"skip": 3, "take": 1, "num_records": 4}, "4 records were promised, but it holds 3 records"),
+        ({"num_records": 2}, "2 records were promised, but it holds more than 2 records"),
+        ({"skip": 1, "take": 1, "num_records": 2}, "2 records were promised, but it holds more than 2 records"),
+        ({"num_records": 0}, "0 records were promised, but it holds more than 0 records"),
+    ],
+)
+def test_another_number_of_records_is_a_mismatch(
+    store: Store, compress: type[bytes], options: dict[str, int], message: str
+) -> None:
+    put(store, "shard", compress(framed([b"a", b"b", b"c"])))
+    with pytest.raises(ShardMismatchError) as caught:
+        list(read_records(store, "shard", **options))
+    assert str(caught.value) == f"{store.locate('shard')}: {message}"
+    assert caught.value.details["path"] == store.locate("shard")
+    assert caught.value.hint
+
+
+def test_records_after_the_range_are_not_looked_at(store: Store) -> None:
+    put(store, "shard", framed([b"a", b"b"]) + b"damage")
+    assert list(read_records(store, "shard", take=2, num_records=9)) == [b"a", b"b"]
+    assert list(read_records(store, "shard", take=2)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"")], ids=["plain", "gzip"])
+def test_an_empty_file_holds_no_records(store: Store, content: bytes) -> None:
+    put(store, "shard", content)
+    assert list(read_records(store, "shard", num_records=0)) == []
+    facts = walk_file(store, "shard")
+    assert (facts.num_records, facts.num_payload_bytes, facts.num_bytes) == (0, 0, len(content))
+    assert facts.sha256 == hashlib.sha256(content).hexdigest()
+    with pytest.raises(ShardMismatchError):
+        list(read_records(store, "shard", take=1))
+
+
+@pytest.mark.parametrize("option", ["skip", "take", "num_records"])
+def test_negative_numbers_are_refused_at_the_call(store: Store, option: str) -> None:
+    with pytest.raises(UsageError, match=f"{option} must be 0 or more, not -1"):
+        read_records(store, "shard", **{option: -1})
+
+
+def test_a_missing_file_is_a_storage_error(store: Store) -> None:
+    with pytest.raises(StorageError, match="No such file"):
+        list(read_records(store, "shard"))
+
+
+def test_a_gzip_file_may_have_several_members(store: Store) -> None:
+    content = b"".join(gzip.compress(frame_record(record)) for record in RECORDS) + gzip.compress(b"")
+    put(store, "shard", content)
+    assert list(read_records(store, "shard", num_records=len(RECORDS))) == RECORDS
+    assert walk_file(store, "shard").num_bytes == len(content)
+
+
+def test_zlib_reads_what_isal_reads(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [bytes(70_000), *RECORDS, zlib.compress(bytes(5000), 0) * 30]
+    put(store, "shard", gzip.compress(framed(records)))
+    assert list(read_records(store, "shard")) == records
+    monkeypatch.setitem(sys.modules, "isal", None)
+    assert list(read_records(store, "shard")) == records
+
+
+def test_a_plain_file_that_begins_like_gzip_is_plain(store: Store) -> None:
+    records = [b"x" * 0x88B1F, b"y"]  # its length begins 1f 8b 08
+    assert frame_record(records[0]).startswith(b"\x1f\x8b\x08")
+    put(store, "shard", framed(records))
+    assert list(read_records(store, "shard")) == records
+    assert walk_file(store, "shard").num_records == 2
+
+
+def test_memory_holds_a_record_at_a_time(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    record = bytes(1000)
+    with store.create("shard") as file:
+        writer = RecordWriter(file)
+        for _ in range(40_000):
+            writer.write(record)
+    put(store, "shard.gz", gzip.compress(store.read_bytes("shard"), 1))
+    tracemalloc.start()
+    for name in ("shard", "shard.gz"):
+        assert sum(1 for _ in read_records(store, name)) == 40_000
+        assert walk_file(store, name).num_records == 40_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * 2**20  # of 40 MB
