@@ -304,7 +304,7 @@ class Dataset:
         """The schema of an example."""
         from registry.features import features_from_json
 
-        return features_from_json(self._version.features_json)
+        return features_from_json(self._version.features_json).with_labels(self._version.labels)
 
     @property
     def folder(self) -> str:

@@ -40,7 +40,6 @@ message alone; the command line prints the hint below it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -335,6 +334,8 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     >>> suggest("tran", ["train", "test"])
     "Did you mean 'train'? There are: train, test."
     """
+    import difflib  # 7 ms that nobody spends who makes no mistake
+
     names = list(known)
     if not names:
         return None

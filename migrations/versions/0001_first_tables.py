@@ -16,7 +16,7 @@ depends_on = None
 CANONICAL_KEY = "fk_builder_config_id_canonical_version_id_dataset_version"
 
 # The keys of each table whose rows are never deleted or changed, apart from the columns of MAY_CHANGE.
-IMMUTABLE = {
+IMMUTABLE: dict[str, list[tuple[str, ...]]] = {
     "dataset_version": [("id",), ("config_id", "id"), ("config_id", "major", "minor", "patch")],
     "version_experiment": [("version_id", "experiment_id")],
     "split": [("id",), ("version_id", "name"), ("version_id", "position")],
@@ -29,7 +29,8 @@ IMMUTABLE = {
 MAY_CHANGE = {"dataset_version": ("state", "state_message")}
 PUBLISHED_COLUMNS = (
     "id", "config_id", "major", "minor", "patch", "release_notes_json", "version_to_prepare", "slicing", "file_format",
-    "disable_shuffling", "features_json", "metadata_json", "location", "content_digest", "published_at", "published_by",
+    "disable_shuffling", "features_json", "labels_json", "metadata_json", "location", "content_digest", "published_at",
+    "published_by",
 )  # fmt: skip
 
 REFUSE_CHANGE = """
@@ -193,6 +194,7 @@ def create_tables() -> None:
         sa.Column("file_format", sa.Text(), nullable=False),
         sa.Column("disable_shuffling", sa.Boolean(), nullable=False),
         sa.Column("features_json", sa.Text(), nullable=False),
+        sa.Column("labels_json", sa.Text(), nullable=False),
         sa.Column("metadata_json", sa.Text(), nullable=False),
         sa.Column("location", sa.Text(), nullable=False),
         sa.Column("content_digest", sa.Text(), nullable=False),

@@ -117,6 +117,7 @@ dataset_version: Final = sa.Table(
     _text("file_format"),
     sa.Column("disable_shuffling", sa.Boolean, nullable=False),
     _text("features_json"),
+    _text("labels_json"),
     _text("metadata_json"),
     _text("location"),
     _text("content_digest"),

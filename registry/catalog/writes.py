@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from registry.catalog.events import append_event
 from registry.catalog.queries import find_digest, find_version_id
@@ -274,6 +274,8 @@ def _insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str,
 def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> None:
     """Insert a row unless one of the same unique name is there, or is just being written by a rival: then wait."""
     if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql  # 30 ms that a look-up in SQLite need not spend
+
         connection.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing())
     else:
         connection.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from importlib import import_module
@@ -64,6 +63,8 @@ class LazyGroup(click.Group):
         """Name the nearest command where there is none of that name."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-"):
+            import difflib
+
             nearest = difflib.get_close_matches(name, COMMANDS, n=1)
             raise UsageError(
                 f"no command {name!r}",

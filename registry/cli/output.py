@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,24 +49,20 @@ class Output:
                     print(f"{'':<{width}}  {more}")
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | int]], *, empty: str = "") -> None:
-        """A table with a head line; numbers to the right. Never wrapped: a pipe gets every character."""
+        """A table with a head line; numbers to the right. Never wrapped: a pipe gets every character.
+
+        Not by rich, whose import takes longer than resolving a slice.
+        """
         if not rows:
             if empty:
                 self.note(empty)
             return
-        from rich.console import Console
-        from rich.table import Table
-
-        table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-        for number, column in enumerate(columns):
-            numeric = all(isinstance(row[number], int) for row in rows)
-            table.add_column(column, justify="right" if numeric else "left", no_wrap=True)
-        for row in rows:
-            table.add_row(*(f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row))
-        console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 10_000)
-        with console.capture() as capture:
-            console.print(table)
-        print("\n".join(line.rstrip() for line in capture.get().splitlines()))
+        cells = [[f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row] for row in rows]
+        numeric = [all(isinstance(row[place], int) for row in rows) for place in range(len(columns))]
+        widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
+        for line in (columns, *cells):
+            padded = (_pad(cell, width, right) for cell, width, right in zip(line, widths, numeric, strict=True))
+            print("  ".join(padded).rstrip())
 
 
 def print_error(code: str, message: str, hint: str | None, details: dict[str, Any], *, as_json: bool) -> None:
@@ -82,6 +79,19 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
 def printable(text: str) -> str:
     """``text`` without characters that steer a terminal: names and descriptions come from others."""
     return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
+
+
+def _width(text: str) -> int:
+    """Columns that ``text`` takes on a terminal: East Asian wide characters take two, accents that combine none."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(unicodedata.combining(character) > 0 for character in text)
+
+
+def _pad(text: str, width: int, right: bool) -> str:
+    space = " " * (width - _width(text))
+    return space + text if right else text + space
 
 
 def size(num_bytes: int) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -70,6 +69,7 @@ class DatasetVersion:
         name, config, version: its place in the catalog; config None where the builder has no configs.
         splits: in the order of publication, which is also the order of ``all``.
         features_json: the schema as TFDS writes it, canonical text (sorted keys).
+        labels: the class names of labels, which TFDS keeps outside the schema, by the stem of their file.
         location: the version's folder, relative to the data directory, or an absolute path or URL.
         content_digest: 64 hex digits over everything that decides which records a reader gets (see ``content_digest``).
         canonical: the version an unversioned look-up gives at the moment of the look-up, or None.
@@ -87,6 +87,7 @@ class DatasetVersion:
     state: VersionState = VersionState.SUPPORTED
     state_message: str = ""
     canonical: Version | None = None
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     file_format: str = "tfrecord"
     slicing: SlicingRule = SlicingRule.DOCUMENTED
     disable_shuffling: bool = False
@@ -148,21 +149,25 @@ def version_status(version: Version, state: VersionState, canonical: Version | N
 def content_digest(
     *,
     features_json: str,
+    labels: Mapping[str, Sequence[str]],
     file_format: str,
     slicing: SlicingRule,
     disable_shuffling: bool,
     splits: tuple[Split, ...],
     shards: Mapping[str, tuple[Shard, ...]],
 ) -> str:
-    """sha256, 64 hex digits, over what decides which records a reader gets: schema, rule, and every shard's bytes.
+    """sha256, 64 hex digits, over what decides which records a reader gets: schema, labels, rule, shards.
 
     ``shards`` holds the shards of each split, in order. Names, descriptions, folders and times stay out, so the same
     content has the same digest wherever it is published.
     """
+    import hashlib  # loads OpenSSL, which only publishing needs
+
     text = json.dumps(
         {
             "algorithm": "registry.content/1",
             "features": json.loads(features_json),
+            "labels": {stem: list(names) for stem, names in labels.items()},
             "file_format": file_format,
             "slicing": slicing.value,
             "disable_shuffling": disable_shuffling,

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-import semver
-
 from registry.errors import ReferenceSyntaxError
 
 MAX_PART: Final = 2**31 - 1
@@ -51,6 +49,8 @@ class Version:
     @classmethod
     def parse(cls, text: str) -> Version:
         """The version that ``text`` spells; surrounding space, signs and leading zeros are refused."""
+        import semver  # 9 ms, and a look-up compares numbers that were parsed long ago
+
         try:
             if not text.isascii() or text != text.strip() or len(text) > 40:
                 raise ValueError(text)
@@ -71,6 +71,8 @@ class Version:
         >>> str(Version(3, 1, 4).bump("minor"))
         '3.2.0'
         """
+        import semver
+
         bumped = semver.Version(self.major, self.minor, self.patch).next_version(part)
         return Version(bumped.major, bumped.minor, bumped.patch)
 

@@ -111,15 +111,18 @@ def _write_row(target: Target, version: DatasetVersion, shards: Mapping[str, tup
 
 def _describe(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:
     features_json = prepared.features.to_json()
+    labels = {stem: tuple(names) for stem, names in prepared.features.labels().items()}
     return DatasetVersion(
         name=prepared.name,
         config=prepared.config,
         version=prepared.version,
         splits=prepared.splits,
         features_json=features_json,
+        labels=labels,
         location=version_folder(prepared.name, prepared.config, prepared.version),
         content_digest=content_digest(
             features_json=features_json,
+            labels=labels,
             file_format=prepared.file_format,
             slicing=slicing,
             disable_shuffling=prepared.disable_shuffling,

@@ -54,6 +54,7 @@ def sample(
         location=f"{parsed.dataset}/{version}",
         content_digest=content_digest(
             features_json=FEATURES,
+            labels={},
             file_format="tfrecord",
             slicing=SlicingRule.DOCUMENTED,
             disable_shuffling=False,

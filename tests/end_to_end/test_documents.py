@@ -37,9 +37,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def run(command: str, environment: dict[str, str], folder: Path, *, may_fail: bool = False) -> str:
     """What ``command`` prints to stdout."""
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S602 (the lines are the README's own)
         command,
-        shell=True,  # noqa: S602 (the lines are the README's own)
+        shell=True,
         env=environment,
         cwd=folder,
         capture_output=True,
