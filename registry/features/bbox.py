@@ -13,7 +13,7 @@ from registry.features.feature import FlatValue, Shape, feature_fault
 from registry.features.tensor import Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class BBox(Tensor):
     """A box as ``(ymin, xmin, ymax, xmax)``, each in 0..1, the minimum not above the maximum (TFDS's REL_YXYX).
 

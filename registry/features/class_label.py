@@ -14,7 +14,7 @@ from registry.features.feature import FlatValue, Shape, feature_fault, is_text
 from registry.features.tensor import Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ClassLabel(Tensor):
     """One of ``num_classes`` classes. Takes the number or the name; -1 is "no label". Decodes to an int64 scalar.
 

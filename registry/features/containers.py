@@ -43,7 +43,7 @@ class Column:
         return [f"{key}/ragged_flat_values", *levels]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FeaturesDict(Feature, Mapping[str, Feature]):
     """The schema of an example: features by name. Nested dicts become FeaturesDict, dtypes become scalar tensors.
 
@@ -165,7 +165,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return {key: value for key, value in self.__dict__.items() if key != "_codec"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sequence(Feature):
     """Any number of values of one feature; exactly ``length`` where it is given.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -30,7 +30,7 @@ TEXT: Final = np.dtype(object)
 """The dtype of text and bytes: NumPy has no other one that holds bytes of any length and content."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Feature:
     """The type of one entry of an example: immutable, compared by value.
 
@@ -50,6 +50,11 @@ class Feature:
         @property
         def dtype(self) -> Any:
             """Dtype of the decoded values."""
+
+    def __repr__(self) -> str:
+        given = ((one, getattr(self, one.name)) for one in fields(self) if one.init)
+        shown = ", ".join(f"{one.name}={_shown(value)}" for one, value in given if value != one.default)
+        return f"{type(self).__name__}({shown})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,15 @@ class Leaf(Feature, ABC):
         return tuple(
             _concatenate([column[place] for column in columns], part.kind) for place, part in enumerate(self.parts)
         )
+
+
+def _shown(value: Any) -> str:
+    """``value`` in a feature's repr; of the thousand names of a label the first few."""
+    if isinstance(value, np.dtype):
+        return "text" if value == TEXT else value.name
+    if isinstance(value, tuple) and len(value) > 12:
+        return f"({', '.join(map(repr, value[:10]))}, ... {len(value)} in all)"
+    return repr(value)
 
 
 def empty_flat(kind: WireKind) -> FlatValue:

@@ -32,7 +32,7 @@ _DTYPES: Final = {None: ("uint8", "uint16", "float32"), "png": ("uint8", "uint16
 _CHANNELS: Final = {None: (None, 1, 2, 3, 4), "png": (None, 1, 2, 3, 4), "jpeg": (None, 1, 3)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Image(Leaf):
     """An image, shape (height, width, channels). Decodes to an array of that shape.
 

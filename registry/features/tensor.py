@@ -42,7 +42,7 @@ _ENCODINGS: Final = ("none", "bytes")
 _MANY_UNKNOWN: Final = "Store it with Tensor(..., encoding='bytes'), which stores the shape beside the values."
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Tensor(Leaf):
     """An array of numbers, or of text or bytes.
 
@@ -179,7 +179,7 @@ class Tensor(Leaf):
             raise feature_fault(path, f"shape {actual} does not fit the declared shape {declared}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Scalar(Tensor):
     """One number, text or bytes: a Tensor of shape ``()``, with a name of its own in features.json.
 

@@ -13,7 +13,7 @@ from registry.features.feature import TEXT, FlatValue, Shape
 from registry.features.tensor import Tensor, to_bytes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Text(Tensor):
     r"""A text. Takes ``str``, or ``bytes`` as they are; decodes to ``bytes``, UTF-8 where it was written as ``str``.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from registry.errors import CorruptExampleError, FeatureError
-from registry.features import BBox, ClassLabel, FeaturesDict, Image, Ragged, Sequence, Tensor, Text
+from registry.features import BBox, ClassLabel, FeaturesDict, Image, Ragged, Scalar, Sequence, Tensor, Text
 
 OBJECTS = FeaturesDict({"objects": Sequence({"name": Text(), "at": {"box": BBox()}, "tags": Sequence(Text())})})
 
@@ -177,3 +177,22 @@ def test_schema_survives_a_copy_into_another_process() -> None:
     example = {"x": np.zeros((3, 2, 2, 1), np.uint8)}
     record = features.encode_example(example)
     assert copy.deepcopy(features).encode_example(example) == record
+
+
+def test_a_feature_shows_what_was_given_and_no_defaults() -> None:
+    features = FeaturesDict(
+        {
+            "image": Image(shape=(8, 8, 1)),
+            "label": ClassLabel(names=["cat", "dog"]),
+            "boxes": Sequence(BBox()),
+            "score": Scalar("float32"),
+            "kind": ClassLabel(names=[str(number) for number in range(1000)]),
+        }
+    )
+    assert [repr(feature) for feature in features.values()] == [
+        "Image(shape=(8, 8, 1))",
+        "ClassLabel(num_classes=2, names=('cat', 'dog'))",
+        "Sequence(feature=BBox())",
+        "Scalar(dtype=float32)",
+        "ClassLabel(num_classes=1000, names=('0', '1', '2', '3', '4', '5', '6', '7', '8', '9', ... 1000 in all))",
+    ]
