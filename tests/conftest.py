@@ -18,6 +18,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test is about time: cores are shared and noisy. On CI the examples are the same on every run.
+settings.register_profile(
+    "registry", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
+settings.load_profile("registry")
 
 NOBODY = 65534
 
