@@ -31,7 +31,7 @@ from registry.model import (
 from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read or written
-    from registry.building import BuildProgress
+    from registry.building import BuildProgress, DatasetBuilder
     from registry.features import FeaturesDict
     from registry.publishing import Publication, VerifyReport
     from registry.publishing.verify import Advance
@@ -129,7 +129,7 @@ class Catalog:
 
     def build(
         self,
-        reference: str | Reference,
+        wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder,
         *,
         processes: int | None = None,
         num_shards: int | None = None,
@@ -137,29 +137,31 @@ class Catalog:
         progress: BuildProgress | None = None,
         advance: Advance | None = None,
     ) -> Publication:
-        """Run an installed builder and publish what it makes.
+        """Run a builder and publish what it makes.
 
         A version that is published is not built again, and a folder that an interrupted build left complete is
         published as it is; ``rebuild=True`` builds in both cases, and refuses other content under the same number.
 
         Args:
-            reference: ``name[/config][:request]``; without a request the builder's VERSION.
+            wanted: ``name[/config][:request]`` of an installed builder, without a request its VERSION; or code,
+                ``package.module:Class``; or a builder class or instance at hand.
             processes: how many encode examples; None starts as many as there are cores once a dataset is large.
             num_shards: shards of each split; None lets size and count decide, as TFDS does.
             rebuild: build even where nothing seems left to do.
             progress: told what is being built.
             advance: called with the number of records verified since the last call.
         """
-        from registry.building import build_dataset, find_builder
+        from registry.building import build_dataset, open_builder
         from registry.publishing import Target, publish_folder, publish_staged
 
-        wanted = _reference(reference)
-        builder = find_builder(wanted.name).pick(wanted)
+        builder = open_builder(wanted)
         store = self._store()
+        is_canonical = builder.version == builder.canonical_version
         target = Target(
             store=store,
             catalog=self._catalog,
-            promote=builder.version == builder.canonical_version,
+            # Older code must not take an unversioned look-up back to its own canonical version.
+            promote=is_canonical and self._is_highest(builder.name, builder.config_name, builder.version),
             default_config=builder.config_name == builder.default_config(),
             actor=_actor(),
         )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.building.builder import DatasetBuilder
 from registry.building.config import BuilderConfig
-from registry.building.discovery import ENTRY_POINT_GROUP, find_builder, list_builders, load_builder
+from registry.building.discovery import ENTRY_POINT_GROUP, find_builder, list_builders, load_builder, open_builder
 
 if TYPE_CHECKING:
     from registry.building.build import BuildPhase, BuildProgress, StagedBuild, build_dataset
@@ -34,6 +34,7 @@ __all__ = [
     "find_builder",
     "list_builders",
     "load_builder",
+    "open_builder",
 ]
 
 

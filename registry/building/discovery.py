@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from registry.building.builder import DatasetBuilder
 from registry.errors import BuilderNotFoundError, BuildError
+from registry.model import Reference
 
 ENTRY_POINT_GROUP: Final = "registry.builders"
 
@@ -26,6 +27,28 @@ _CODE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<class>[A-Za
 def list_builders() -> tuple[str, ...]:
     """Names of the installed builders, sorted. Nothing is imported."""
     return tuple(sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)}))
+
+
+def open_builder(wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:
+    """One version of one config, ready to build: of an installed builder, of code, or of a class at hand.
+
+    Text is a reference, ``name[/config][:request]``, or names code, ``package.module:Class``. The two cannot be taken
+    for each other: a request never starts with a letter, and what starts with a capital is a class.
+
+    Raises:
+        BuilderNotFoundError, BuildError: see ``find_builder`` and ``load_builder``.
+        VersionNotFoundError, ConfigNotFoundError: the code cannot build what is asked for.
+    """
+    if isinstance(wanted, DatasetBuilder):
+        return wanted
+    if isinstance(wanted, type):
+        return wanted()
+    if isinstance(wanted, str):
+        code = _CODE.fullmatch(wanted)
+        if code is not None and ("." in code["module"] or code["class"][0].isupper()):
+            return load_builder(wanted)()
+        wanted = Reference.parse(wanted)
+    return find_builder(wanted.name).pick(wanted)
 
 
 def find_builder(name: str) -> type[DatasetBuilder]:

@@ -55,5 +55,5 @@ def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NAME: the builder to run, ``name[/config][:request]``."""
-    return click.argument("reference", metavar="NAME[/CONFIG][:VERSION]", shell_complete=_complete_builder)(function)
+    """BUILDER: ``name[/config][:request]`` of an installed builder, or ``package.module:Class``."""
+    return click.argument("builder", metavar="BUILDER", shell_complete=_complete_builder)(function)

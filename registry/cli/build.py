@@ -6,13 +6,17 @@ import click
 
 from registry.cli.arguments import builder_argument
 from registry.cli.options import Session, examples, session_command
-from registry.cli.progress import build_progress, record_progress
+from registry.cli.progress import build_progress
 from registry.cli.publish import print_publication
 
 
 @session_command(
     "build",
-    epilog=examples("registry build digits", "registry build digits:1.0.0 --rebuild", "registry build my_data -j 8"),
+    epilog=examples(
+        "registry build digits",
+        "registry build digits:1.0.0 --rebuild",
+        "registry build my_package.my_data:MyData -j 8",
+    ),
 )
 @builder_argument
 @click.option(
@@ -30,23 +34,20 @@ from registry.cli.publish import print_publication
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare what comes out.")
-def command(session: Session, reference: str, processes: int | None, num_shards: int | None, rebuild: bool) -> None:
-    """Run the builder NAME: write shards, verify them, publish the version.
+def command(session: Session, builder: str, processes: int | None, num_shards: int | None, rebuild: bool) -> None:
+    """Run BUILDER: write shards, verify them, publish the version.
 
-    Builders are found in every installed package that offers the entry point registry.builders. A published version is
-    not built again; an interrupted build is taken up where its bytes are complete.
+    BUILDER is name[/config][:version] of a builder that an installed package offers under the entry point
+    registry.builders, or package.module:Class of code that can be imported. A published version is not built again; an
+    interrupted build is taken up where its bytes are complete.
     """
-    with (
-        session.connect() as catalog,
-        build_progress(session.out) as progress,
-        record_progress(session.out, "verifying", None) as advance,
-    ):
+    with session.connect() as catalog, build_progress(session.out) as bars:
         publication = catalog.build(
-            reference,
+            builder,
             processes=processes,
             num_shards=num_shards,
             rebuild=rebuild,
-            progress=progress,
-            advance=advance,
+            progress=bars,
+            advance=None if bars is None else bars.verify,
         )
     print_publication(session, publication)

@@ -12,7 +12,7 @@ from registry.cli.output import Output
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from registry.building import BuildPhase, BuildProgress
+    from registry.building import BuildPhase
 
 
 def _wanted(out: Output) -> bool:
@@ -38,30 +38,43 @@ def record_progress(out: Output, verb: str, total: int | None) -> Iterator[Calla
 
 
 @contextmanager
-def build_progress(out: Output) -> Iterator[BuildProgress | None]:
-    """Bars for a build: each split is encoded, then written. None in a pipe."""
+def build_progress(out: Output) -> Iterator[BuildBars | None]:
+    """Bars for a build: each split is encoded, then written; at last all is verified. None in a pipe."""
     if not _wanted(out):
         yield None
         return
     with _bar() as bar:
-        yield _BuildBars(bar)
+        yield BuildBars(bar)
 
 
-class _BuildBars:
-    """One bar at a time, for the phase that runs."""
+class BuildBars:
+    """One bar at a time, for the phase that runs: a ``BuildProgress`` of ``registry.building``, and what follows it."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
         self._task: TaskID | None = None
+        self._verifying = False
 
     def start(self, *, split: str, phase: BuildPhase, num_examples: int | None) -> None:
-        if self._task is not None:
-            self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(f"{phase} {split}", total=num_examples)
+        """A phase of one split begins."""
+        self._show(f"{phase} {split}", num_examples)
 
     def advance(self, num_examples: int) -> None:
+        """So many more examples are encoded or written."""
         if self._task is not None:
             self._bar.advance(self._task, num_examples)
+
+    def verify(self, num_examples: int) -> None:
+        """So many more examples are verified."""
+        if not self._verifying:
+            self._verifying = True
+            self._show("verifying", None)
+        self.advance(num_examples)
+
+    def _show(self, description: str, total: int | None) -> None:
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(description, total=total)
 
 
 def _bar() -> Progress:

@@ -29,8 +29,9 @@ def command(session: Session, split: str) -> None:
     """
     out = session.out
     with session.connect() as catalog:
-        with build_progress(out) as progress:
-            publication = catalog.build("digits", progress=progress)
+        with build_progress(out) as bars:
+            verify = None if bars is None else bars.verify
+            publication = catalog.build("digits", progress=bars, advance=verify)
         dataset = catalog.dataset("digits")
         plan = dataset.resolve(split)
         shown = list(islice(dataset.read(split), _SHOWN))

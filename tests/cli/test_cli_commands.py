@@ -211,3 +211,31 @@ def test_a_closed_pipe_ends_quietly(digits: Cli) -> None:
     assert reading.stderr.read() == b""
     reading.stderr.close()
     assert reading.wait() == 0
+
+
+def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
+    import pty
+
+    program = str(Path(sys.executable).parent / "registry")
+    main_end, terminal = pty.openpty()
+    building = subprocess.Popen([program, "build", "digits"], stdout=subprocess.PIPE, stderr=terminal)
+    os.close(terminal)
+    assert building.stdout is not None
+    said = building.stdout.read()
+    drawn = b""
+    while True:
+        try:
+            chunk = os.read(main_end, 65536)
+        except OSError:  # how Linux says that nobody holds the other end any more
+            break
+        if not chunk:
+            break
+        drawn += chunk
+    os.close(main_end)
+    building.stdout.close()
+    assert building.wait() == 0
+    assert said.startswith(b"published digits:1.0.0")
+    for phase in (b"encoding train", b"writing train", b"verifying"):
+        assert phase in drawn
+    piped = subprocess.run([program, "build", "digits", "--rebuild"], capture_output=True, check=True)
+    assert piped.stderr == b""
