@@ -14,11 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
-def blocks(language: str) -> list[str]:
-    """The README's code blocks in one language."""
-    return [
-        text for found, text in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")) if found == language
-    ]
+def blocks(language: str, document: str = "README.md") -> list[str]:
+    """A document's code blocks in one language."""
+    return [text for found, text in BLOCK.findall((ROOT / document).read_text(encoding="utf-8")) if found == language]
 
 
 @pytest.fixture
@@ -77,6 +75,11 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
     (metadata / "entry_points.txt").write_text(f"[registry.builders]\n{name} = {value}\n")
     assert run("registry build greetings", environment, tmp_path).startswith("published greetings:1.0.0: 2 examples")
     assert "Guten Tag" in run("registry read greetings train", environment, tmp_path)
+
+
+def test_the_blocks_of_publishing_run_and_print_what_they_say(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "blocks.py").write_text("\n".join(blocks("python", "docs/publishing.md")))
+    assert run(f"{sys.executable} blocks.py", environment, tmp_path) == "".join(blocks("text", "docs/publishing.md"))
 
 
 @pytest.mark.parametrize("document", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")))

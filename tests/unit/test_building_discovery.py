@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from registry.building import DatasetBuilder, find_builder, list_builders, load_builder
-from registry.errors import BuilderNotFoundError, BuildError
+from registry.building import DatasetBuilder, find_builder, list_builders, load_builder, open_builder
+from registry.errors import (
+    BuilderNotFoundError,
+    BuildError,
+    ReferenceSyntaxError,
+    RegistryError,
+    UsageError,
+    VersionNotFoundError,
+)
 
 GOOD = """
 from registry.building import DatasetBuilder
@@ -153,3 +160,31 @@ def test_code_that_cannot_be_imported_is_another_error() -> None:
         load_builder("third_raises:Squares")
     with pytest.raises(BuildError, match="is no subclass of"):
         load_builder("third_good:__name__")
+
+
+@pytest.mark.parametrize("wanted", ["squares", "squares:1.*", "third_good:Squares"])
+def test_what_to_build_is_named_by_reference_or_by_code(wanted: str) -> None:
+    builder = open_builder(wanted)
+    assert str(builder.reference) == "squares:1.0.0"
+    assert open_builder(type(builder)).reference == builder.reference
+    assert open_builder(builder) is builder
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "message"),
+    [
+        ("squares:2.0.0", VersionNotFoundError, "the builder of squares cannot build version 2.0.0"),
+        ("squares:latest", ReferenceSyntaxError, "invalid version request 'latest'"),
+        ("squares@paper", UsageError, "squares@paper names a published version, and not one to build"),
+        ("third_good:Gone", BuilderNotFoundError, "no builder 'Gone' in the module third_good"),
+        (
+            "nowhere.at_all:thing",
+            BuilderNotFoundError,
+            "no builder 'nowhere.at_all:thing': there is no module 'nowhere'",
+        ),
+    ],
+)
+def test_what_cannot_be_built_says_why(wanted: str, error: type[RegistryError], message: str) -> None:
+    with pytest.raises(error) as caught:
+        open_builder(wanted)
+    assert caught.value.message == message
