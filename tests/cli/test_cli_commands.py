@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import registry
 from registry.cli.main import COMMANDS
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
@@ -239,3 +240,8 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
         assert phase in drawn
     piped = subprocess.run([program, "build", "digits", "--rebuild"], capture_output=True, check=True)
     assert piped.stderr == b""
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "registry", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"registry, version {registry.__version__}\n"
