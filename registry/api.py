@@ -16,7 +16,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.catalog import DatasetSummary, SqlCatalog, VersionSummary, open_catalog, sqlite_path
-from registry.errors import NotFoundError, StorageError
+from registry.errors import DatasetNotFoundError, NotFoundError, StorageError, UsageError
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
@@ -26,7 +26,6 @@ from registry.model import (
     Split,
     Version,
     VersionStatus,
-    version_folder,
 )
 from registry.splits import Plan, ReadInstruction, resolve
 
@@ -62,6 +61,8 @@ def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.Pat
 
 def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
     """The catalog that ``connect(url)`` opens."""
+    if url is not None and not os.fspath(url):
+        raise UsageError("the catalog's URL is empty", hint="Name one, or leave it out for the default.")
     chosen = url or os.environ.get(CATALOG_VARIABLE)
     return os.fspath(chosen) if chosen else str(_user_folder() / "catalog.db")
 
@@ -116,7 +117,11 @@ class Catalog:
             ReferenceSyntaxError: the reference does not parse.
             NotFoundError: no such dataset, config, version or alias; the nearest are named.
         """
-        found = self._catalog.find(_reference(reference))
+        wanted = _reference(reference)
+        try:
+            found = self._catalog.find(wanted)
+        except DatasetNotFoundError as error:
+            raise _offer_builder(error, wanted.name) from error
         return Dataset(found, catalog=self)
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
@@ -139,8 +144,9 @@ class Catalog:
     ) -> Publication:
         """Run a builder and publish what it makes.
 
-        A version that is published is not built again, and a folder that an interrupted build left complete is
-        published as it is; ``rebuild=True`` builds in both cases, and refuses other content under the same number.
+        A version that is published is not built again, unless its folder is missing here or ``rebuild`` asks for it.
+        Other content under the same number is refused. A complete folder without a row, which a build leaves that dies
+        between the two, is published only where it holds what this build makes.
 
         Args:
             wanted: ``name[/config][:request]`` of an installed builder, without a request its VERSION; or code,
@@ -152,7 +158,7 @@ class Catalog:
             advance: called with the number of records verified since the last call.
         """
         from registry.building import build_dataset, open_builder
-        from registry.publishing import Target, publish_folder, publish_staged
+        from registry.publishing import Target, publish_staged
 
         builder = open_builder(wanted)
         store = self._store()
@@ -165,12 +171,10 @@ class Catalog:
             default_config=builder.config_name == builder.default_config(),
             actor=_actor(),
         )
-        if not rebuild:
-            if (published := self._published(builder.reference)) is not None:
-                return published
-            place = store.child(version_folder(builder.name, builder.config_name, builder.version))
-            if place.exists("dataset_info.json"):
-                return publish_folder(place, target, advance=advance)
+        published = None if rebuild else self._published(builder.reference)
+        # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
+        if published is not None and self.version_store(published.version).exists("dataset_info.json"):
+            return published
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
 
@@ -345,7 +349,23 @@ class Dataset:
 
 
 def _reference(reference: str | Reference) -> Reference:
-    return Reference.parse(reference) if isinstance(reference, str) else reference
+    if isinstance(reference, Reference):
+        return reference
+    if not isinstance(reference, str):
+        raise UsageError(
+            f"a reference is a text or a Reference, not {type(reference).__name__}",
+            hint='Write name[/config][:request], e.g. "mnist:3.*".',
+        )
+    return Reference.parse(reference)
+
+
+def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:
+    """The error of a dataset that is not in the catalog, with the hint to build it where an installed builder can."""
+    from registry.building import list_builders
+
+    if name not in list_builders():
+        return error
+    return DatasetNotFoundError(error.message, hint=f"Build it with: registry build {name}", details=error.details)
 
 
 def make_catalog_folder(url: str) -> None:

@@ -16,6 +16,7 @@ Class attributes are checked when the class is defined, so that a mistake shows 
 
 from __future__ import annotations
 
+import inspect
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -51,7 +52,7 @@ class DatasetBuilder(ABC):
     * ``SUPPORTED_VERSIONS``: further versions that this code can build; ask ``self.version`` while generating.
     * ``RELEASE_NOTES``: version -> what changed.
     * ``BUILDER_CONFIGS``: variants of the dataset; the default is ``DEFAULT_CONFIG``, or the first.
-    * ``DESCRIPTION``, ``HOMEPAGE``, ``LICENSE``, ``CITATION``: text for people.
+    * ``DESCRIPTION`` (default: the class docstring), ``HOMEPAGE``, ``LICENSE``, ``CITATION``: text for people.
     * ``SUPERVISED_KEYS``: names of the input feature and of the label.
     * ``NUM_SHARDS``: shards of each split, or a dict of split -> number; by size and count, as TFDS does, unless given.
     * ``DISABLE_SHUFFLING``: True keeps records in the order of their keys, or of generation where keys are no numbers.
@@ -167,7 +168,7 @@ class DatasetBuilder(ABC):
         config: BuilderConfig | None = self.config
         notes = (config.release_notes if config is not None else None) or self.RELEASE_NOTES
         return DatasetMetadata(
-            description=self.DESCRIPTION,
+            description=self.DESCRIPTION or _own_docstring(type(self)),
             homepage=self.HOMEPAGE,
             citation=self.CITATION,
             license=self.LICENSE,
@@ -204,6 +205,11 @@ class DatasetBuilder(ABC):
                 details={"name": str(request), "known": [str(version) for version in versions]},
             )
         return chosen
+
+
+def _own_docstring(cls: type[DatasetBuilder]) -> str:
+    """What the author wrote below ``class``, not what a base class says; the description where no other is given."""
+    return inspect.cleandoc(cls.__dict__.get("__doc__") or "")
 
 
 _VERSION_HINT = 'Give the class a line such as VERSION = "1.0.0".'

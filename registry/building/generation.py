@@ -6,6 +6,7 @@ exception as its cause.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Generator, Iterator, Mapping
 from types import GeneratorType
 from typing import Any
@@ -125,7 +126,7 @@ def _run(split: str, examples: Examples) -> Iterator[Any]:
             yield item
             position += 1
     except Exception as error:
-        after = f" after {position} examples" if position else ""
+        after = f" after {position} example{'' if position == 1 else 's'}" if position else ""
         if position and isinstance(last, tuple) and last:
             after += f", the last with key {label_of(last[0])}"
         raise _author_error(
@@ -139,8 +140,20 @@ def _run(split: str, examples: Examples) -> Iterator[Any]:
 def _author_error(
     what: str, error: Exception, *, after: str = "", details: Mapping[str, Any] | None = None
 ) -> BuildError:
+    where = _author_line(error)
     hint = error.hint if isinstance(error, RegistryError) else None
-    return BuildError(f"{what} failed{after}: {type(error).__name__}: {error}", hint=hint, details=details)
+    return BuildError(
+        f"{what} failed{after}: {type(error).__name__}: {error}" + (f" ({where})" if where else ""),
+        hint=hint or "Set REGISTRY_DEBUG=1 to see the whole traceback.",
+        details={**(details or {}), "where": where},
+    )
+
+
+def _author_line(error: Exception) -> str:
+    """File and line of the author's code that ``error`` comes from: the first frame that is not this file's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((frame for frame in frames if frame.filename != __file__), None)
+    return "" if place is None else f"{place.filename}, line {place.lineno}"
 
 
 def _kind(value: object) -> str:

@@ -36,7 +36,9 @@ def explain_missing(connection: sa.Connection, reference: Reference) -> NotFound
             .where(builder.c.name == reference.name, meant_config(reference.config))
             .order_by(alias.c.name)
         ).scalars()
-        return AliasNotFoundError.of(reference.alias, names, where=reference.dataset)
+        known = names.all()
+        hint = None if known else f"It has no aliases; its versions: registry versions {reference.dataset}"
+        return AliasNotFoundError.of(reference.alias, known, where=reference.dataset, hint=hint)
     return error
 
 

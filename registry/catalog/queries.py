@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from registry.catalog.json_sql import json_agg, read_json
 from registry.catalog.not_found import explain_dataset, explain_missing, refuse_withdrawn
-from registry.catalog.rows import decode_metadata, read_canonical, read_version
+from registry.catalog.rows import decode_metadata, read_canonical, read_version, stored_values
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
     NUMBER,
@@ -47,11 +47,13 @@ def find_version(connection: sa.Connection, reference: Reference) -> DatasetVers
     Raises:
         DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: see ``not_found``.
     """
-    row = connection.execute(version_query(reference)).first()
+    with stored_values():
+        row = connection.execute(version_query(reference)).first()
     if row is None:
         raise explain_missing(connection, reference)
     refuse_withdrawn(connection, reference, row)
-    return read_version(row, load_splits(connection, row.id))
+    with stored_values():
+        return read_version(row, load_splits(connection, row.id))
 
 
 def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
@@ -128,25 +130,26 @@ def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
         .order_by(builder.c.name, builder_config.c.name)
     )
-    rows = connection.execute(query).all()
-    of_shown = sa.select(sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id)).join_from(
-        builder_config, ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
-    )
-    splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
-    return tuple(
-        DatasetSummary(
-            name=row.builder_name,
-            config=row.config_name or None,
-            is_default=row.is_default,
-            canonical=read_canonical(row),
-            latest=Version(row.major, row.minor, row.patch),
-            num_versions=row.num_versions,
-            num_examples=sum(examples for _, examples, _ in splits.get(row.shown_id, ())),
-            splits=tuple(name for name, _, _ in splits.get(row.shown_id, ())),
-            description=decode_metadata(row.metadata_json, "{}").description,
+    with stored_values():
+        rows = connection.execute(query).all()
+        of_shown = sa.select(sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id)).join_from(
+            builder_config, ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
         )
-        for row in rows
-    )
+        splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
+        return tuple(
+            DatasetSummary(
+                name=row.builder_name,
+                config=row.config_name or None,
+                is_default=row.is_default,
+                canonical=read_canonical(row),
+                latest=Version(row.major, row.minor, row.patch),
+                num_versions=row.num_versions,
+                num_examples=sum(examples for _, examples, _ in splits.get(row.shown_id, ())),
+                splits=tuple(name for name, _, _ in splits.get(row.shown_id, ())),
+                description=decode_metadata(row.metadata_json, "{}").description,
+            )
+            for row in rows
+        )
 
 
 def list_versions(connection: sa.Connection, name: str, config: str | None) -> tuple[VersionSummary, ...]:
@@ -174,12 +177,14 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
         .where(builder.c.name == name, is_config)
         .order_by(*(part.desc() for part in NUMBER))
     )
-    rows = connection.execute(query).all()
+    with stored_values():
+        rows = connection.execute(query).all()
     if not rows:
         raise explain_dataset(connection, Reference(name=name, config=config))
     ids = sa.select(dataset_version.c.id).select_from(_published()).where(builder.c.name == name, is_config)
-    splits = _split_sizes(connection, split.c.version_id.in_(ids))
-    return tuple(_read_summary(name, row, splits.get(row.id, ())) for row in rows)
+    with stored_values():
+        splits = _split_sizes(connection, split.c.version_id.in_(ids))
+        return tuple(_read_summary(name, row, splits.get(row.id, ())) for row in rows)
 
 
 def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:

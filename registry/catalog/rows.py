@@ -6,16 +6,35 @@ JSON is stored as text, the same bytes on both databases: ASCII, sorted keys, no
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
 
 from registry.catalog.json_sql import read_json
-from registry.errors import UsageError
+from registry.errors import CatalogError, UsageError
 from registry.model import DatasetMetadata, DatasetVersion, SlicingRule, Split, Version, VersionState
 
 _METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_description")
+
+
+@contextmanager
+def stored_values() -> Iterator[None]:
+    """Where rows are fetched and made values of: what does not read is damage, or was written by another program.
+
+    Raises:
+        CatalogError: in the place of what a parser or a value says of text and numbers that no caller gave.
+    """
+    try:
+        yield
+    except CatalogError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CatalogError(
+            f"the catalog is damaged: a stored value does not read ({type(error).__name__}: {error!s:.200})",
+            hint="Restore it from a copy; registry db check looks at the rest.",
+        ) from error
 
 
 def canonical_json(value: Any) -> str:
@@ -47,11 +66,11 @@ def decode_metadata(text: str, release_notes: str) -> DatasetMetadata:
     stored = json.loads(text)
     keys = stored.get("supervised_keys")
     return DatasetMetadata(
-        **{name: stored.get(name, "") for name in _METADATA_TEXTS},
-        supervised_keys=None if keys is None else tuple(keys),
-        config_tags=tuple(stored.get("config_tags", ())),
-        release_notes=json.loads(release_notes),
-        extra=stored.get("extra", {}),
+        **{name: _text(stored.get(name, "")) for name in _METADATA_TEXTS},
+        supervised_keys=None if keys is None else tuple(map(_text, keys)),
+        config_tags=tuple(map(_text, stored.get("config_tags", ()))),
+        release_notes={_text(version): _text(note) for version, note in json.loads(release_notes).items()},
+        extra=dict(stored.get("extra", {})),
     )
 
 
@@ -88,9 +107,9 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         config=row.config_name or None,
         version=Version(row.major, row.minor, row.patch),
         splits=tuple(splits),
-        features_json=row.features_json,
-        labels={stem: tuple(names) for stem, names in json.loads(row.labels_json).items()},
-        location=row.location,
+        features_json=_text(row.features_json),
+        labels={stem: tuple(map(_text, names)) for stem, names in json.loads(row.labels_json).items()},
+        location=_text(row.location),
         content_digest=row.content_digest,
         state=VersionState(row.state),
         state_message=row.state_message,
@@ -105,6 +124,13 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         published_at=row.published_at,
         published_by=row.published_by,
     )
+
+
+def _text(value: Any) -> str:
+    """``value``, which SQLite may have stored with any type."""
+    if not isinstance(value, str):
+        raise TypeError(f"a text belongs here, not {type(value).__name__}")
+    return value
 
 
 def read_canonical(row: sa.Row[*tuple[Any, ...]]) -> Version | None:

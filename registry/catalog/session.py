@@ -59,6 +59,7 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
         sa.event.listen(engine, "begin", _begin_sqlite)
         path = Path(parsed.database or "")
         sa.event.listen(engine, "do_connect", lambda *_: _refuse_shared_wal(path))
+        sa.event.listen(engine, "do_connect", lambda dialect, _, __, options: _open_frozen(path, dialect, options))
     else:
         milliseconds = int(busy_seconds * 1000)
         sa.event.listen(engine, "begin", lambda connection: _begin_postgresql(connection, milliseconds))
@@ -157,6 +158,20 @@ def _refuse_shared_wal(path: Path) -> None:
             hint=f"On the machine that has the disk, run: sqlite3 {path} 'PRAGMA journal_mode=DELETE'. "
             "For many machines use PostgreSQL.",
         )
+
+
+def _open_frozen(path: Path, dialect: sa.Dialect, options: dict[str, Any]) -> Any:
+    """A connection to a file on a read-only file system; None for any other file.
+
+    A reader of a file in WAL mode makes two files beside it, which cannot be done there. ``immutable`` says that nobody
+    writes to it: read-only means just that, unless it is another's view of a disk that somebody does write to, and then
+    a ``-wal`` file is there.
+    """
+    try:
+        is_frozen = bool(os.statvfs(path).f_flag & os.ST_RDONLY) and not path.with_name(f"{path.name}-wal").exists()
+    except (OSError, AttributeError):  # no such file, or no such call on this system
+        return None
+    return dialect.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True, **options) if is_frozen else None
 
 
 def _note_process(_connection: Any, record: Any) -> None:

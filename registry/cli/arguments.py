@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and what the shell offers for them."""
+"""Arguments and options that several commands take, and what the shell offers for them."""
 
 from __future__ import annotations
 
@@ -52,6 +52,15 @@ def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """SPLIT: a split expression."""
     return click.argument("split", metavar="SPLIT", shell_complete=_complete_split)(function)
+
+
+def rounding_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--rounding: how the percents of SPLIT become record numbers."""
+    return click.option(
+        "--rounding",
+        type=click.Choice(["closest", "pct1_dropremainder"]),
+        help="How percents become record numbers.  [default: closest]",
+    )(function)
 
 
 def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -38,8 +38,7 @@ def command(session: Session, builder: str, processes: int | None, num_shards: i
     """Run BUILDER: write shards, verify them, publish the version.
 
     BUILDER is name[/config][:version] of a builder that an installed package offers under the entry point
-    registry.builders, or package.module:Class of code that can be imported. A published version is not built again; an
-    interrupted build is taken up where its bytes are complete.
+    registry.builders, or package.module:Class of code that can be imported. A published version is not built again.
     """
     with session.connect() as catalog, build_progress(session.out) as bars:
         publication = catalog.build(

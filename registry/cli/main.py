@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import traceback
 from importlib import import_module
 from typing import Final
 
@@ -26,6 +28,9 @@ COMMANDS: Final = {
     "completion": "Print the shell's completion script.",
 }
 """Name and help line of each command; its module is ``registry.cli.<name>``. Help costs no import of theirs."""
+
+
+_RUN_AGAIN: Final = "Nothing half done is visible. Run the same command again to finish."
 
 
 class LazyGroup(click.Group):
@@ -85,6 +90,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):  # a locale without UTF-8: a letter that it lacks is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -94,14 +102,19 @@ def run(arguments: list[str]) -> int:
         result = cli.main(arguments, prog_name="registry", standalone_mode=False)
         sys.stdout.flush()
     except RegistryError as error:
+        if os.environ.get("REGISTRY_DEBUG"):
+            traceback.print_exception(error)
         return _fail(arguments, error.code, error.message, error.hint, error.details, error.exit_code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()  # a group without a command: its help page, and no error in front of it
+        return 2
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "registry"
         return _fail(arguments, "usage", error.format_message(), f"See {path} --help.", {}, 2)
     except click.ClickException as error:
         return _fail(arguments, "failure", error.format_message(), None, {}, 1)
     except (KeyboardInterrupt, click.Abort):
-        return _fail(arguments, "interrupted", "interrupted", None, {}, 130)
+        return _fail(arguments, "interrupted", "interrupted", _RUN_AGAIN, {}, 130)
     except BrokenPipeError:
         _give_up_stdout()
         return 0

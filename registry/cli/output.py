@@ -35,8 +35,8 @@ class Output:
         print(printable(text))
 
     def json_line(self, value: Any) -> None:
-        """One JSON value on a line of its own."""
-        print(json.dumps(value, ensure_ascii=False))
+        """One JSON value on a line of its own; escaped where stdout does not take every letter."""
+        print(json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower().replace("-", "") != "utf8"))
 
     def fields(self, rows: Sequence[tuple[str, str]]) -> None:
         """Names and values, one pair a line, values aligned; empty values are left out."""
@@ -78,7 +78,9 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
 
 def printable(text: str) -> str:
     """``text`` without characters that steer a terminal: names and descriptions come from others."""
-    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
+    return "".join(
+        character if character.isprintable() or character == "\n" else "�" for character in text.expandtabs(4)
+    )
 
 
 def _width(text: str) -> int:

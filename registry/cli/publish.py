@@ -49,9 +49,10 @@ def print_publication(session: Session, publication: Publication) -> None:
 
     def human() -> None:
         if publication.newly:
-            shards = sum(split.num_shards for split in version.splits)
+            num_shards = sum(split.num_shards for split in version.splits)
+            shards = f"{num_shards:,} shard{'' if num_shards == 1 else 's'}"
             session.out.line(
-                f"published {version.reference}: {version.num_examples:,} examples in {shards} shards, "
+                f"published {version.reference}: {version.num_examples:,} examples in {shards}, "
                 f"{size(publication.num_bytes)}, sha256:{version.content_digest[:12]}"
             )
         else:

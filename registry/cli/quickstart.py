@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -65,11 +66,25 @@ def command(session: Session, split: str) -> None:
         out.line("".join(f"{'label ' + str(example['label']):<20}" for example in shown).rstrip())
         out.line()
         out.line("Try next:")
-        out.line("  registry read digits 'train[-1:]'")
-        out.line("  registry resolve digits 'train[80%:]'")
-        out.line("""  python -c "import registry; print(len(registry.load('digits', split='train[:80%]')))\"""")
+        for line in next_lines(session):
+            out.line(f"  {line}")
 
     out.result("quickstart", data, human)
+
+
+def next_lines(session: Session) -> list[str]:
+    """Three commands that read what was just published, from the catalog that was named."""
+    named = [("--catalog", session.url), ("--data-dir", session.data_dir)]
+    options = "".join(f" {option} {shlex.quote(value)}" for option, value in named if value)
+    arguments = ", ".join(
+        filter(None, (session.url and repr(session.url), session.data_dir and f"data_dir={session.data_dir!r}"))
+    )
+    script = f"import registry; print(registry.connect({arguments}).dataset('digits').read('train[:80%]'))"
+    return [
+        f"registry read digits 'train[-1:]'{options}",
+        f"registry resolve digits 'train[80%:]'{options}",
+        f'python -c "{script}"',
+    ]
 
 
 def draw(image: NDArray[np.uint8], *, white: int = 0, black: int = 16) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from registry.cli.arguments import reference_argument, split_argument
+from registry.cli.arguments import reference_argument, rounding_option, split_argument
 from registry.cli.options import Session, examples, session_command
 
 
@@ -20,8 +20,9 @@ from registry.cli.options import Session, examples, session_command
 )
 @reference_argument
 @split_argument
+@rounding_option
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
-def command(session: Session, reference: str, split: str, take: int | None) -> None:
+def command(session: Session, reference: str, split: str, rounding: str | None, take: int | None) -> None:
     """Print the examples of a split expression, one JSON object a line.
 
     Arrays become nested lists, text becomes strings; bytes that are no UTF-8 become {"base64": ...}. With --format json
@@ -29,7 +30,7 @@ def command(session: Session, reference: str, split: str, take: int | None) -> N
     """
     with session.connect() as catalog:
         dataset = catalog.dataset(reference)
-        selected = (jsonable(example) for example in islice(dataset.read(split), take))
+        selected = (jsonable(example) for example in islice(dataset.read(split, rounding=rounding), take))
         if session.out.as_json:
             data = {
                 "dataset": dataset.reference.dataset,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import click
-
-from registry.cli.arguments import reference_argument, split_argument
+from registry.cli.arguments import reference_argument, rounding_option, split_argument
 from registry.cli.options import Session, examples, session_command
 from registry.splits import Plan
 
@@ -19,11 +17,7 @@ from registry.splits import Plan
 )
 @reference_argument
 @split_argument
-@click.option(
-    "--rounding",
-    type=click.Choice(["closest", "pct1_dropremainder"]),
-    help="How percents become record numbers.  [default: closest]",
-)
+@rounding_option
 def command(session: Session, reference: str, split: str, rounding: str | None) -> None:
     """Show which records of which files a split expression names, without opening a file."""
     with session.connect() as catalog:

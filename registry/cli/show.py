@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from registry.cli.arguments import reference_argument
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
+
+if TYPE_CHECKING:  # numpy is loaded when features are
+    from registry.features import FeaturesDict
 
 
 @session_command("show", epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --format json"))
@@ -16,7 +21,7 @@ def command(session: Session, reference: str) -> None:
     with session.connect() as catalog:
         dataset = catalog.dataset(reference)
         folder = dataset.folder
-        features = [f"{name}: {feature}" for name, feature in dataset.features.features.items()]
+        features = list(feature_lines(dataset.features))
     details, metadata = dataset.details, dataset.metadata
     data = {
         "dataset": details.reference.dataset,
@@ -35,6 +40,7 @@ def command(session: Session, reference: str) -> None:
             for split in details.splits
         ],
         "features": json.loads(details.features_json),
+        "labels": {stem: list(names) for stem, names in details.labels.items()},
         "supervised_keys": metadata.supervised_keys,
         "description": metadata.description,
         "homepage": metadata.homepage,
@@ -71,3 +77,18 @@ def command(session: Session, reference: str) -> None:
         )
 
     session.out.result("show", data, human)
+
+
+def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
+    """A line for each feature, dicts and sequences of dicts as indented trees."""
+    from registry.features import FeaturesDict, Sequence
+
+    for name, feature in features.items():
+        kind, inner = "", feature
+        if isinstance(feature, Sequence):
+            kind, inner = "Sequence" if feature.length is None else f"Sequence of {feature.length}", feature.feature
+        if isinstance(inner, FeaturesDict):
+            yield f"{indent}{name}: {kind}".rstrip()
+            yield from feature_lines(inner, indent + "  ")
+        else:
+            yield f"{indent}{name}: {feature}"

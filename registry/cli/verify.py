@@ -31,6 +31,7 @@ def command(ctx: click.Context, session: Session, reference: str, deep: bool) ->
         "num_shards": report.num_shards,
         "num_examples": report.num_examples,
         "num_bytes": report.num_bytes,
+        "is_whole": report.is_whole,
         "faults": [
             {"split": fault.split, "filename": fault.filename, "code": fault.code, "problem": fault.problem}
             for fault in report.faults
@@ -38,13 +39,15 @@ def command(ctx: click.Context, session: Session, reference: str, deep: bool) ->
     }
 
     def human() -> None:
-        sound = report.num_shards - len(report.faults)
+        sound = sum(map(len, report.shards.values()))
         session.out.line(
             f"{dataset.reference}: {sound} of {report.num_shards} shards are as published "
             f"({report.num_examples:,} examples, {size(report.num_bytes)})"
         )
         for fault in report.faults:
             session.out.line(f"  {fault.problem}")
+        if not report.is_whole:
+            session.out.line("  so many are bad that the others were not looked at")
 
     session.out.result("verify", data, human)
     if report.faults:

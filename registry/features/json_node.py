@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -16,6 +16,9 @@ from registry.errors import PreparedFormatError, suggest
 
 MAX_DEPTH: Final = 100
 """Deepest nesting that is read; a schema of 30 Sequences in each other has 90 levels."""
+
+_SAFE_DIGITS: Final = 19
+"""Numbers of fewer digits have at most 64 bits."""
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 
@@ -84,6 +87,16 @@ class JsonNode:
             self.fail(f"{value} has more than 64 bits")
         return value
 
+    def integers(self) -> Iterator[int]:
+        """The elements of a list of 64-bit integers; a list may hold millions, so nothing is made for each of them."""
+        if not isinstance(self.value, list):
+            self.fail(f"a list belongs here, not {_kind(self.value)}")
+        for place, value in enumerate(self.value):
+            if isinstance(value, str) and len(value) < _SAFE_DIGITS and value.isascii() and value.isdigit():
+                yield int(value)
+            else:
+                yield JsonNode(value, f"{self.path}[{place}]", self.source).integer()
+
     def only(self, *known: str) -> dict[str, JsonNode]:
         """``fields()``, refused where one of them is not ``known``."""
         found = self.fields()
@@ -107,8 +120,7 @@ def parse_json(text: str, source: str) -> JsonNode:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            root.fail(f"the key {next(name for name in names if names.count(name) > 1)!r} is given twice")
+            root.fail(f"the key {_first_twice(name for name, _ in pairs)!r} is given twice")
         return found
 
     def refuse(constant: str) -> NoReturn:
@@ -134,14 +146,37 @@ def parse_json(text: str, source: str) -> JsonNode:
 
 
 def _walk(root: JsonNode) -> Iterator[tuple[JsonNode, int]]:
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
-        yield node, depth
-        if isinstance(node.value, dict):
-            waiting += [(inner, depth + 1) for inner in node.entries().values()]
-        elif isinstance(node.value, list) and not all(type(value) is str and value.isascii() for value in node.value):
-            waiting += [(inner, depth + 1) for inner in node.elements()]
+    """Every value that may be at fault, with its depth. One at a time: a file of 64 MiB holds millions of them."""
+    yield root, 0
+    open_nodes = [_inside(root)]
+    while open_nodes:
+        node = next(open_nodes[-1], None)
+        if node is None:
+            open_nodes.pop()
+            continue
+        yield node, len(open_nodes)
+        if isinstance(node.value, (dict, list)):
+            open_nodes.append(_inside(node))
+
+
+def _inside(node: JsonNode) -> Iterator[JsonNode]:
+    if isinstance(node.value, dict):
+        prefix = f"{node.path}." if node.path else ""
+        for key, value in node.value.items():
+            yield JsonNode(value, f"{prefix}{key}", node.source, key)
+    elif isinstance(node.value, list):
+        for place, value in enumerate(node.value):
+            if isinstance(value, (dict, list)) or (isinstance(value, str) and not value.isascii()):
+                yield JsonNode(value, f"{node.path}[{place}]", node.source)
+
+
+def _first_twice(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("no name is given twice")
 
 
 def _kind(value: Any) -> str:

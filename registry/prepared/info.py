@@ -141,12 +141,11 @@ def _read_split(node: JsonNode, dataset: str, file_format: str) -> tuple[Split, 
             "it has shards, but not their lengths",
             hint="It was written by TFDS 1 or older. Load it once with a TFDS of that time, which adds the lengths.",
         )
-    lengths = [length.integer() for length in fields["shardLengths"].elements()] if "shardLengths" in fields else []
     template = _text(fields, "filepathTemplate") or DEFAULT_TEMPLATE
     try:
         split = Split(
             name=fields["name"].text(),
-            shard_lengths=ShardLengths(lengths),
+            shard_lengths=ShardLengths(fields["shardLengths"].integers() if "shardLengths" in fields else ()),
             num_bytes=fields["numBytes"].integer() if "numBytes" in fields else 0,
             files=ShardedFileTemplate(dataset=dataset, template=template, file_format=file_format),
         )

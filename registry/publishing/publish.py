@@ -64,14 +64,17 @@ def publish_staged(
     report = verify_shards(staged.store, prepared.splits, shards, advance=advance)
     report.raise_for_faults(str(prepared.reference))
     version = _describe(prepared, report, target.slicing)
-    published = _is_published(target.catalog, version)
-    moved = _move_into_place(staged, target.store, version, published=published)
-    try:
-        newly = _write_row(target, version, shards)
-    except VersionExistsError:
-        if moved:
-            target.store.remove_tree(version.location)
-        raise
+    # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
+    # that has just put its own there, nor two that repair a damaged folder each other.
+    with target.store.exclusive(version.location):
+        published = _is_published(target.catalog, version)
+        moved = _move_into_place(staged, target.store, version, published=published)
+        try:
+            newly = _write_row(target, version, shards)
+        except ConflictError:  # refused for good: the folder will never have a row
+            if moved and _digest_of(target.store.child(version.location), version.slicing) == version.content_digest:
+                target.store.retract(version.location)
+            raise
     return Publication(version=version, newly=newly, num_bytes=report.num_bytes)
 
 
@@ -97,6 +100,7 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
     if source.url == target.store.child(version.location).url:
         newly = _write_row(target, version, report.shards)
         return Publication(version=version, newly=newly, num_bytes=report.num_bytes)
+    target.store.clear_abandoned(version.location.rpartition("/")[0])
     with target.store.stage(version.location) as staged:
         for name in source.list():
             source.copy(name, staged.store)
@@ -162,16 +166,15 @@ def _move_into_place(staged: StagedFolder, store: Store, version: DatasetVersion
     except FolderExistsError as error:
         if _digest_of(store.child(place), version.slicing) == version.content_digest:
             return False
-        if published:
-            parent, _, last_part = place.rpartition("/")
-            store.publish_folder(place, f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}")
-            staged.commit()
-            return True
-        raise ConflictError(
-            f"the folder of {version.reference} holds other data: {store.locate(place)}",
-            hint="No row describes it. Publish what is there with: registry publish FOLDER, or move it away.",
-            details={"folder": store.locate(place)},
-        ) from error
+        if not published:
+            raise ConflictError(
+                f"the folder of {version.reference} holds other data: {store.locate(place)}",
+                hint="No row describes it. Publish what is there with: registry publish FOLDER, or move it away.",
+                details={"folder": store.locate(place)},
+            ) from error
+        parent, _, last_part = place.rpartition("/")
+        store.publish_folder(place, f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}")
+        staged.commit()
     return True
 
 

@@ -21,6 +21,8 @@ Advance = Callable[[int], None]
 """Called with the number of records walked since the last call."""
 
 _IN_FLIGHT = 64
+_MOST_FAULTS = 1000
+"""So many bad shards are named; a folder where all of a million are missing is known to be bad long before the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +37,15 @@ class ShardFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
-    """What a verification walked and found. ``shards`` are the sound ones by split; ``faults`` the others."""
+    """What a verification walked and found. ``shards`` are the sound ones by split; ``faults`` the others.
+
+    A walk that met 1,000 faults ends early: then ``is_whole`` is False, and nothing is known of the other shards.
+    """
 
     num_shards: int
     shards: Mapping[str, tuple[Shard, ...]]
     faults: tuple[ShardFault, ...]
+    is_whole: bool = True
 
     @property
     def num_examples(self) -> int:
@@ -56,6 +62,7 @@ class VerifyReport:
         if self.faults:
             shown = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
             more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
+            more += "" if self.is_whole else "; the others were not looked at"
             raise ShardMismatchError(
                 f"{what}: {len(self.faults)} of {self.num_shards} shards are not as promised\n{shown}{more}",
                 hint="Fetch or build these files again. Nothing was changed.",
@@ -76,7 +83,13 @@ def measure_shards(
     """
     sound: dict[str, list[Shard]] = {split.name: [] for split in splits}
     faults: list[ShardFault] = []
-    work = ((split, index) for split in splits for index in range(split.num_shards))
+
+    def pending() -> Iterator[tuple[Split, int]]:
+        for split in splits:
+            for index in range(split.num_shards):
+                if len(faults) >= _MOST_FAULTS:
+                    return
+                yield split, index
 
     def measure(split: Split, index: int) -> FileFacts:
         filename = split.filename(index)
@@ -89,7 +102,7 @@ def measure_shards(
             _decode_every_record(store, filename, features)
         return found
 
-    for split, index, outcome in _side_by_side(work, measure):
+    for split, index, outcome in _side_by_side(pending(), measure):
         try:
             found = outcome.result()
         except (VerificationError, StorageError) as error:
@@ -107,10 +120,12 @@ def measure_shards(
             )
         if advance is not None:
             advance(split.shard_lengths[index])
+    num_shards = sum(split.num_shards for split in splits)
     return VerifyReport(
-        num_shards=sum(split.num_shards for split in splits),
+        num_shards=num_shards,
         shards={name: tuple(shards) for name, shards in sound.items()},
         faults=tuple(faults),
+        is_whole=sum(map(len, sound.values())) + len(faults) == num_shards,
     )
 
 
@@ -142,7 +157,7 @@ def verify_shards(
             else:
                 kept.append(shard)
         sound[split.name] = tuple(kept)
-    return VerifyReport(num_shards=measured.num_shards, shards=sound, faults=tuple(faults))
+    return VerifyReport(num_shards=measured.num_shards, shards=sound, faults=tuple(faults), is_whole=measured.is_whole)
 
 
 def _difference(found: Shard, promised: Shard) -> str | None:

@@ -11,6 +11,7 @@ import io
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from registry.storage.names import (
     check_folder_name,
     check_relative_name,
     is_content,
+    is_unfinished,
     new_unfinished_name,
 )
 from registry.storage.store import Names, Store
@@ -126,10 +128,38 @@ class LocalStore(Store):
         path = os.path.join(self._inside(folder_name), last_part)
         with storage_errors("remove", path), suppress(FileNotFoundError):
             if stat.S_ISDIR(os.lstat(path).st_mode):
-                shutil.rmtree(path)
+                _remove_folder(path)
             else:
                 os.unlink(path)
             sync_folder(os.path.dirname(path))
+
+    @contextmanager
+    def exclusive(self, name: str) -> Iterator[None]:
+        """Lock the folder that holds ``name``, itself: no lock file is left, and none can be removed under a holder."""
+        folder = self._inside(check_relative_name(name).rpartition("/")[0])
+        with storage_errors("lock", folder):
+            make_folders(folder)
+        with _locked(folder):
+            yield
+
+    def remove_stump(self, name: str) -> bool:
+        """Remove a staged folder that holds nothing, or an owner file that was never finished."""
+        path = self._inside(check_relative_name(name))
+        with storage_errors("remove", path), suppress(FileNotFoundError):
+            found = os.listdir(path)
+            if not all(is_unfinished(file) and file.endswith(OWNER_FILE) for file in found):
+                return False
+            for file in found:
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(path, file))
+            try:
+                os.rmdir(path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                return False  # its process lives, and has just finished the owner file
+            sync_folder(os.path.dirname(path))
+        return True
 
     def publish_folder(self, staged: str, final: str) -> None:
         """Sync every file and folder of ``staged``, then rename it; an empty folder of that name gives way."""
@@ -195,6 +225,36 @@ def sync_tree(path: str) -> None:
         for file in files:
             _sync(os.path.join(folder, file), os.O_RDONLY if os.name != "nt" else os.O_RDWR)
         sync_folder(folder)
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Hold the advisory lock of a folder; without one where the system or its file system knows none."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with storage_errors("lock", folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_folder(path: str) -> None:
+    """Remove a folder, its owner file last: killed on the way, it can still be told whose it was."""
+    with os.scandir(path) as found:
+        others = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in found if entry.name != OWNER_FILE]
+    for inside, is_folder in others:
+        if is_folder:
+            shutil.rmtree(inside)
+        else:
+            os.unlink(inside)
+    shutil.rmtree(path)
 
 
 def _sync(path: str, flags: int) -> None:

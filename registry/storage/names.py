@@ -11,6 +11,7 @@ from registry.errors import StorageError
 OWNER_FILE: Final = ".owner.json"
 """Who is writing a staged folder; see ``staging``. Never listed as content."""
 
+_OWN = re.compile(r"incomplete\.[0-9a-f]{8}_.*", flags=re.DOTALL)
 _UNFINISHED = re.compile(r"incomplete\.[0-9A-Za-z]+_.*", flags=re.DOTALL)
 
 
@@ -56,6 +57,15 @@ def is_unfinished(part: str) -> bool:
     (True, False)
     """
     return _UNFINISHED.fullmatch(part) is not None
+
+
+def is_own_staged(part: str) -> bool:
+    """Whether ``new_unfinished_name`` made this name: TFDS's have another number of letters.
+
+    >>> is_own_staged("incomplete.0a1b2c3d_1.0.0"), is_own_staged("incomplete.AB12CD_1.0.0")
+    (True, False)
+    """
+    return _OWN.fullmatch(part) is not None
 
 
 def is_content(name: str) -> bool:

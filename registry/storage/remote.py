@@ -114,7 +114,9 @@ class RemoteStore(Store):
     def remove_tree(self, name: str) -> None:
         """Remove an object and every one below it."""
         with storage_errors("remove", self.locate(check_relative_name(name))):
-            for found in [*self._all_names(name), name]:
+            # The owner file last: killed on the way, it can still be told whose the rest is.
+            names = sorted(self._all_names(name), key=lambda found: found.endswith(f"/{OWNER_FILE}"))
+            for found in [*names, name]:
                 with suppress(FileNotFoundError):
                     self._files.rm_file(self._path(found))
 

@@ -3,8 +3,8 @@
     store.stage("mnist/1.0.0")  ->  mnist/incomplete.5f0a9c31_1.0.0/  ->  .commit()  ->  mnist/1.0.0/
 
 While it is filled, an owner file in it says which process does so, on which machine. A later run clears folders whose
-owner is dead, and never one whose owner lives, or may live: a folder of another machine, or without an owner file,
-stays.
+owner is dead, and never one whose owner lives, or may live: a folder of another machine, or with files and without an
+owner file, stays.
 """
 
 from __future__ import annotations
@@ -16,19 +16,23 @@ import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from registry.errors import StorageError
+from registry.errors import NotStoredError, StorageError
 from registry.storage.names import (
     OWNER_FILE,
     check_folder_name,
     check_relative_name,
+    is_own_staged,
     is_unfinished,
     new_unfinished_name,
 )
 
 if TYPE_CHECKING:
     from registry.storage.store import Store
+
+
+_ATTEMPTS: Final = 10
 
 
 class StagedFolder:
@@ -84,9 +88,16 @@ class StagedFolder:
 def stage_folder(store: Store, final: str) -> StagedFolder:
     """Make a staged folder for ``final``, with this process as its owner."""
     parent, _, last_part = check_relative_name(final).rpartition("/")
-    name = f"{parent}/{new_unfinished_name(last_part)}" if parent else new_unfinished_name(last_part)
-    with store.create(f"{name}/{OWNER_FILE}") as file:
-        file.write(json.dumps(asdict(Owner.this_process()), sort_keys=True).encode())
+    for attempt in range(1, _ATTEMPTS + 1):
+        name = f"{parent}/{new_unfinished_name(last_part)}" if parent else new_unfinished_name(last_part)
+        try:
+            with store.create(f"{name}/{OWNER_FILE}") as file:
+                file.write(json.dumps(asdict(Owner.this_process()), sort_keys=True).encode())
+        except NotStoredError:  # a rival took the empty folder for a dead process's and removed it: once more
+            if attempt == _ATTEMPTS:
+                raise
+        else:
+            break
     return StagedFolder(store, name=name, final=final)
 
 
@@ -99,6 +110,8 @@ def clear_abandoned(store: Store, parent: str) -> list[str]:
             owner = _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
             if owner is not None and owner.is_dead():
                 store.remove_tree(prefix + folder)
+                removed.append(prefix + folder)
+            elif owner is None and is_own_staged(folder) and store.remove_stump(prefix + folder):
                 removed.append(prefix + folder)
     return removed
 
@@ -151,7 +164,7 @@ def _read_owner(store: Store, name: str) -> Owner | None:
     try:
         content: Any = json.loads(store.read_bytes(name, limit=10_000))
         owner = Owner(**content)
-    except (StorageError, ValueError, TypeError):  # a folder of TFDS's own, or one being removed
+    except (StorageError, ValueError, TypeError, RecursionError):  # a folder of TFDS's own, or one being removed
         return None
     texts = (owner.host, owner.machine, owner.boot, owner.namespace, owner.started)
     if not all(isinstance(text, str) for text in texts) or type(owner.pid) is not int or owner.pid <= 0:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import abc
 import shutil
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from registry.errors import StorageError
+from registry.storage.names import check_relative_name
 from registry.storage.staging import StagedFolder, clear_abandoned, stage_folder
 
 DEFAULT_READ_LIMIT: Final = 64 * 2**20
@@ -86,6 +87,28 @@ class Store(abc.ABC):
         Raises:
             FolderExistsError: something is stored at ``final``.
         """
+
+    def exclusive(self, name: str) -> AbstractContextManager[None]:
+        """Within the block no other process or thread of this machine is in it for ``name`` or a folder beside it.
+
+        Only an advice, and nothing is kept on disk: the lock goes with its process. Object stores, and file systems
+        without locks, have none; there the order of steps and the catalog's constraints have to do.
+        """
+        check_relative_name(name)
+        return nullcontext()
+
+    def remove_stump(self, name: str) -> bool:
+        """Remove a staged folder whose process died before it said who it is; False where it is more than that.
+
+        Object stores have none: a folder without objects is not there.
+        """
+        check_relative_name(name)
+        return False
+
+    def retract(self, name: str) -> None:
+        """Remove a folder that was published: out of sight in one step, then file by file."""
+        with self.stage(name) as staged:
+            self.publish_folder(name, f"{staged.name}/retracted")
 
     def read_bytes(self, name: str, *, limit: int = DEFAULT_READ_LIMIT) -> bytes:
         """The whole content of a small file.

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from catalog_samples import execute, make_shards, publish, sample
 
-from registry.catalog import SqlCatalog
+from registry.catalog import SqlCatalog, sqlite_path
 from registry.errors import (
     AliasNotFoundError,
+    CatalogError,
     ConfigNotFoundError,
     DatasetNotFoundError,
     SplitNotFoundError,
@@ -341,3 +344,38 @@ def test_many_shards_keep_their_order(catalog: SqlCatalog) -> None:
 
     assert catalog.find("big").splits == version.splits
     assert [shard.num_examples for shard in catalog.shards(version, "train")] == lengths
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("metadata_json", "'{'"),
+        ("metadata_json", "'[]'"),
+        ("metadata_json", "'{\"description\": 5}'"),
+        ("metadata_json", f"'{'[' * 50_000}'"),
+        ("labels_json", "'{\"label\": 5}'"),
+        ("release_notes_json", "'[1]'"),
+        ("published_at", "'yesterday'"),
+        ("published_at", "5"),
+        ("slicing", "'weird'"),
+        ("state", "'weird'"),
+        ("location", "x'ff'"),
+        ("version_to_prepare", "'x'"),
+    ],
+)
+def test_a_damaged_row_is_an_error_of_the_catalog(
+    catalog: SqlCatalog, catalog_url: str, column: str, value: str
+) -> None:
+    publish(catalog, "mnist:1.0.0")
+    path = sqlite_path(catalog_url)
+    assert path is not None
+    with closing(sqlite3.connect(path, isolation_level=None)) as stranger:
+        stranger.execute("DROP TRIGGER dataset_version_no_update")
+        stranger.execute("PRAGMA ignore_check_constraints=ON")
+        stranger.execute(f"UPDATE dataset_version SET {column} = {value}")  # noqa: S608 (a test's own values)
+    with pytest.raises(CatalogError, match="the catalog is damaged: a stored value does not read"):
+        catalog.find("mnist")
+    for look_up in (catalog.datasets, lambda: catalog.versions("mnist")):
+        with suppress(CatalogError):
+            look_up()

@@ -329,3 +329,19 @@ def _in_child(action: Callable[[], bool]) -> bool:
             traceback.print_exc()
             os._exit(2)
     return os.waitpid(child, 0)[1] == 0
+
+
+def test_a_catalog_on_a_read_only_file_system_is_read_and_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a catalog, 100%.db"
+    with open_catalog(path) as catalog:
+        publish(catalog, "mnist:1.0.0")
+
+    facts = os.statvfs_result((*os.statvfs(path)[:8], os.ST_RDONLY, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: facts)
+    with open_catalog(path) as catalog:
+        assert catalog.find("mnist").num_examples == 9
+        assert [file.name for file in tmp_path.iterdir()] == [path.name], "no -wal, no -shm"
+        with pytest.raises(CatalogError, match="is read-only"):
+            publish(catalog, "mnist:1.0.1")

@@ -139,6 +139,31 @@ def test_verify_finds_the_one_bad_shard(digits: Cli, workspace: Path) -> None:
     assert " at byte " in fault["problem"]
 
 
+def test_quickstart_in_a_catalog_of_its_own_names_it_in_what_to_try_next(cli: Cli, workspace: Path) -> None:
+    shown = cli("quickstart", "--catalog", str(workspace / "my own.db")).out
+    commands = shown[shown.index("Try next:\n") :].splitlines()[1:]
+    assert len(commands) == 3
+    for command in commands:
+        program = {"registry": f"{sys.executable} -m registry", "python": sys.executable}[command.split()[0]]
+        line = program + command.strip()[len(command.split()[0]) :]
+        done = subprocess.run(line, shell=True, capture_output=True, text=True, check=True)  # noqa: S602 (as printed)
+        assert done.stdout
+
+
+def test_show_draws_nested_features_as_a_tree() -> None:
+    from registry.cli.show import feature_lines
+    from registry.features import FeaturesDict, Sequence, Text
+
+    features = FeaturesDict({"a": {"b": "int64"}, "c": Sequence({"d": Text()}, length=2), "e": Sequence("int8")})
+    assert list(feature_lines(features)) == [
+        "a:",
+        "  b: Scalar(dtype=int64)",
+        "c: Sequence of 2",
+        "  d: Text()",
+        "e: Sequence(feature=Scalar(dtype=int8))",
+    ]
+
+
 def test_show(digits: Cli) -> None:
     shown = digits("show", "digits").out
     assert "digits:1.0.0\n" in shown
@@ -147,6 +172,7 @@ def test_show(digits: Cli) -> None:
     data = digits("show", "digits", "--format", "json").json()["data"]
     assert data["splits"][0]["num_shards"] == 4
     assert data["content_digest"].startswith("sha256:")
+    assert data["labels"]["label"] == list("0123456789")
     assert data["supervised_keys"] == ["image", "label"]
 
 
@@ -245,3 +271,15 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
 def test_the_module_is_the_command() -> None:
     done = subprocess.run([sys.executable, "-m", "registry", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"registry, version {registry.__version__}\n"
+
+
+def test_one_shard_is_one_shard(cli: Cli) -> None:
+    assert "1,797 examples in 1 shard, " in cli("build", "digits", "--shards", "1").out
+
+
+@pytest.mark.usefixtures("digits")
+def test_a_locale_without_utf8_costs_letters_and_nothing_else() -> None:
+    program = str(Path(sys.executable).parent / "registry")
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = subprocess.run([program, "list"], capture_output=True, text=True, check=True, env=environment)
+    assert "\\u2026" in done.stdout

@@ -24,6 +24,11 @@ MISTAKES = {
         3,
         "error: no version '2.*.*' in digits\nhint: Published: 1.0.0 (canonical).\n",
     ),
+    "unknown alias": (
+        ["show", "digits@stable"],
+        3,
+        "error: no alias 'stable' in digits\nhint: It has no aliases; its versions: registry versions digits\n",
+    ),
     "unknown exact version": (
         ["show", "digits:1.0.1"],
         3,
@@ -160,3 +165,70 @@ def test_interrupting_ends_with_130(workspace: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 130
     assert json.loads(done.stderr)["error"]["code"] == "interrupted"
+
+
+@pytest.mark.parametrize(("arguments", "usage"), [([], "registry"), (["db"], "registry db")])
+def test_a_group_without_a_command_shows_its_help_and_no_error(cli: Cli, arguments: list[str], usage: str) -> None:
+    ran = cli(*arguments)
+
+    assert ran.code == 2
+    assert ran.err.startswith(f"Usage: {usage} [OPTIONS] COMMAND")
+    assert "error:" not in ran.err
+    assert "hint:" not in ran.err
+
+
+def test_a_missing_choice_is_listed_without_odd_characters(cli: Cli) -> None:
+    ran = cli("completion")
+
+    assert ran.code == 2
+    assert "�" not in ran.err
+    assert "    bash" in ran.err
+
+
+def test_a_data_folder_that_is_a_file_says_so(cli: Cli, workspace: Path) -> None:
+    (workspace / "file").write_text("no folder")
+
+    ran = cli("build", "digits", "--data-dir", str(workspace / "file"))
+
+    assert ran.code == 1
+    assert "hint: A file stands where a folder should be. Check the path, or choose another data directory." in ran.err
+
+
+def test_an_authors_mistake_names_the_line_and_debug_shows_the_traceback(
+    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "my_code.py").write_text(
+        "from registry import DatasetBuilder\n"
+        "from registry.features import FeaturesDict\n"
+        "class Broken(DatasetBuilder):\n"
+        "    VERSION = '1.0.0'\n"
+        "    def features(self):\n"
+        "        return FeaturesDict({'number': 'int64'})\n"
+        "    def splits(self):\n"
+        "        return {'train': self.examples()}\n"
+        "    def examples(self):\n"
+        "        yield 'first', {'number': 1}\n"
+        "        raise ValueError('page 7 is missing')\n"
+    )
+    monkeypatch.syspath_prepend(str(workspace))
+    ran = cli("build", "my_code:Broken")
+    assert ran.code == 1
+    assert ran.err == (
+        "error: split 'train': the generator failed after 1 example, the last with key 'first': "
+        f"ValueError: page 7 is missing ({workspace}/my_code.py, line 11)\n"
+        "hint: Set REGISTRY_DEBUG=1 to see the whole traceback.\n"
+    )
+    monkeypatch.setenv("REGISTRY_DEBUG", "1")
+    assert "Traceback (most recent call last)" in cli("build", "my_code:Broken").err
+
+
+def test_a_dataset_that_can_be_built_is_offered(cli: Cli) -> None:
+    ran = cli("show", "digits")
+    assert ran.code == 3
+    assert ran.err == "error: no dataset 'digits' in the catalog\nhint: Build it with: registry build digits\n"
+
+
+def test_an_empty_catalog_url_is_a_mistake_and_not_the_default(cli: Cli) -> None:
+    ran = cli("list", "--catalog", "")
+    assert ran.code == 2
+    assert ran.err.startswith("error: the catalog's URL is empty\n")

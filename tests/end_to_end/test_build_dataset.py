@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
 from registry.building.keys import hash_key
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
@@ -337,8 +338,12 @@ def test_ctrl_c_stays_what_it_is_and_leaves_nothing(tmp_path: Path) -> None:
         signal.raise_signal(signal.SIGINT)
         yield 2, {"number": 2}
 
-    with pytest.raises(KeyboardInterrupt):
-        build_dataset(builder_of(examples), open_store(tmp_path))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background are told to ignore it
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            build_dataset(builder_of(examples), open_store(tmp_path))
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
@@ -388,3 +393,11 @@ def test_a_disk_that_takes_no_more_is_a_storage_error(tmp_path: Path, budget_byt
     )
     assert "too large" in done.stdout
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_reference_that_is_no_text_is_an_error_of_ours(tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db") as catalog, pytest.raises(UsageError) as caught:
+        catalog.dataset(5)  # type: ignore[arg-type]  # the mistake under test
+
+    assert caught.value.message == "a reference is a text or a Reference, not int"
+    assert caught.value.hint == 'Write name[/config][:request], e.g. "mnist:3.*".'

@@ -248,7 +248,8 @@ def test_a_build_takes_one_process_at_least(encoder: Any, processes: int) -> Non
 
 
 ENDLESS = """
-import itertools, sys
+import itertools, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from engine_encoder import Encoder
 from registry.building.engine import Engine, KeyedExample
 
@@ -270,9 +271,12 @@ def test_no_worker_outlives_a_build_that_is_interrupted_or_killed(
         [sys.executable, str(tmp_path / "endless.py")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as build:
         assert build.stdout is not None
-        assert len(build.stdout.readline().split()) == 2
-        build.send_signal(number)
-        _, errors = build.communicate(timeout=30)  # stderr ends when the last process that holds it has ended
+        try:
+            assert len(build.stdout.readline().split()) == 2
+            build.send_signal(number)
+            _, errors = build.communicate(timeout=30)  # stderr ends when the last process that holds it has ended
+        finally:
+            build.kill()
     if number == signal.SIGINT:
         assert errors.rstrip().endswith("KeyboardInterrupt")
         assert errors.count("Traceback") == 1  # the build's own; its workers say nothing

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -119,3 +121,61 @@ def test_messages_hide_passwords() -> None:
     with pytest.raises(StorageError) as caught:
         open_store("nonsense://user:secret@host/data")
     assert "secret" not in str(caught.value)
+
+
+def test_a_folder_whose_process_died_before_it_said_who_it_is_is_cleared(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    for name in ("incomplete.0a1b2c3d_3.0.1", "incomplete.0a1b2c3e_3.0.1"):
+        (tmp_path / "mnist" / name).mkdir(parents=True)
+    (tmp_path / "mnist/incomplete.0a1b2c3e_3.0.1/incomplete.5f0a9c31_.owner.json").write_bytes(b"{")
+    (tmp_path / "mnist/incomplete.AB12CD_3.0.1").mkdir()  # TFDS's own, perhaps alive
+    assert store.clear_abandoned("mnist") == ["mnist/incomplete.0a1b2c3d_3.0.1", "mnist/incomplete.0a1b2c3e_3.0.1"]
+    assert store.folders("mnist") == ["incomplete.AB12CD_3.0.1"]
+
+
+def test_clearing_over_and_over_never_takes_the_folder_of_a_live_process(tmp_path: Path) -> None:
+    script = (
+        "import sys, time\n"
+        "from registry.storage import open_store\n"
+        "store = open_store(sys.argv[1])\n"
+        "while not store.exists('stop'):\n"
+        "    store.clear_abandoned('mnist')\n"
+        "    time.sleep(0.05)\n"
+    )
+    store = open_store(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)]) as rival:
+        try:
+            for _ in range(200):
+                with store.stage("mnist/3.0.1") as staged:
+                    assert store.exists(f"{staged.name}/.owner.json")
+        finally:
+            (tmp_path / "stop").touch()
+    assert rival.returncode == 0
+    assert store.folders("mnist") == []
+
+
+def test_the_owner_file_is_the_last_to_be_removed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = leave_folder(store, replace(HERE, pid=2**22 + 1))
+    removed: list[str] = []
+    if store.local_root is not None:
+        unlink = os.unlink
+
+        def remember(path: Any, **options: Any) -> None:
+            removed.append(Path(path).name)
+            unlink(path, **options)
+
+        monkeypatch.setattr(os, "unlink", remember)
+    else:
+        files = cast("Any", store)._files
+        remove = files.rm_file
+        monkeypatch.setattr(files, "rm_file", lambda path: (removed.append(path.rpartition("/")[2]), remove(path)))
+    store.remove_tree(name)
+    assert [part for part in removed if part in ("shard", ".owner.json")] == ["shard", ".owner.json"]
+
+
+def test_a_retracted_folder_leaves_nothing(store: Store) -> None:
+    with store.create("mnist/3.0.1/shard") as file:
+        file.write(b"x")
+    store.retract("mnist/3.0.1")
+    assert store.folders("mnist") == []
+    assert not store.exists("mnist/3.0.1")

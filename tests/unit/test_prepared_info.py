@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -228,3 +229,21 @@ def test_mutated_file_ends_in_a_value_or_a_fault_with_its_key(data: st.DataObjec
     else:
         text = info_to_json(prepared)
         assert info_to_json(info_from_json(text, FEATURES)) == text
+
+
+def test_a_key_given_twice_among_very_many_is_found() -> None:
+    keys = [f'"{number}":0' for number in range(100_000)]
+    with pytest.raises(PreparedFormatError, match="the key '99999' is given twice"):
+        info_from_json("{" + ",".join([*keys, keys[-1]]) + "}", FeaturesDict({}))
+
+
+def test_a_million_shard_lengths_cost_little_more_than_their_text() -> None:
+    text = '{"name":"x","version":"1.0.0","splits":[{"name":"train","shardLengths":[' + "1," * 999_999 + '"7"]}]}'
+    tracemalloc.start()
+    try:
+        prepared = info_from_json(text, FeaturesDict({}))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert prepared.splits[0].num_examples == 1_000_006
+    assert peak < 64 * 2**20
