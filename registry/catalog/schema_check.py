@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from registry.catalog import immutability
 from registry.catalog.session import reading
-from registry.catalog.tables import metadata
+from registry.catalog.tables import whole_metadata
 
 
 def differences(engine: sa.Engine) -> list[str]:
@@ -22,7 +22,7 @@ def differences(engine: sa.Engine) -> list[str]:
     from alembic.migration import MigrationContext
 
     with reading(engine) as connection:
-        found = compare_metadata(MigrationContext.configure(connection), metadata)
+        found = compare_metadata(MigrationContext.configure(connection), whole_metadata())
         lines = [line for difference in found for line in _describe(difference)]
         lines += _constraints(connection)
         if connection.dialect.name == "sqlite":
@@ -65,7 +65,7 @@ def _name(operand: Any) -> str:
 def _constraints(connection: sa.Connection) -> Iterator[str]:
     inspector = sa.inspect(connection)
     present = set(inspector.get_table_names())
-    for table in metadata.sorted_tables:
+    for table in whole_metadata().sorted_tables:
         if table.name not in present:
             continue  # said already
         key = tuple(inspector.get_pk_constraint(table.name)["constrained_columns"])

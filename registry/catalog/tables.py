@@ -13,6 +13,7 @@ The tables themselves are made by the migrations (``registry.migrations``), whic
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -90,13 +91,6 @@ builder_config: Final = sa.Table(
     # The canonical version is one of this very config.
     sa.ForeignKeyConstraint(
         ["id", "canonical_version_id"], ["dataset_version.config_id", "dataset_version.id"], use_alter=True
-    ),
-    sa.Index(
-        "ix_builder_config_default",
-        "builder_id",
-        unique=True,
-        sqlite_where=sa.text("is_default"),
-        postgresql_where=sa.text("is_default"),
     ),
 )
 
@@ -267,3 +261,16 @@ event: Final = sa.Table(
     sa.Index(None, "dataset", "id"),
     sa.CheckConstraint("length(hash) = 64 AND length(previous_hash) = 64", name="hash"),
 )
+
+
+@cache
+def whole_metadata() -> sa.MetaData:
+    """``metadata`` with the one index that loads PostgreSQL's dialect: 30 ms that a look-up need not spend."""
+    sa.Index(
+        "ix_builder_config_default",
+        builder_config.c.builder_id,
+        unique=True,
+        sqlite_where=sa.text("is_default"),
+        postgresql_where=sa.text("is_default"),
+    )
+    return metadata

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import traceback
 from importlib import import_module
 from typing import Final
 
@@ -103,6 +102,8 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except RegistryError as error:
         if os.environ.get("REGISTRY_DEBUG"):
+            import traceback
+
             traceback.print_exception(error)
         return _fail(arguments, error.code, error.message, error.hint, error.details, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
