@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from registry.errors import CatalogError, CatalogUnavailableError, NotACatalogError, UsageError
 
 _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
+_RESTORE: Final = "Restore it from a copy."
 _TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
 
@@ -34,6 +35,8 @@ def typed_faults(where: str) -> Iterator[None]:
         raise _translate(error.orig or error, where) from error
     except sqlite3.Error as error:  # raised by PRAGMAs on a fresh connection, before SQLAlchemy watches it
         raise _translate(error, where) from error
+    except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema quote it, whatever it is
+        raise CatalogError(f"{where} is damaged: it holds text that is no UTF-8", hint=_RESTORE) from error
     except sa.exc.TimeoutError as error:
         raise CatalogUnavailableError(
             f"no connection to {where} became free", hint="Too many look-ups at once in this process. Try again."
@@ -73,7 +76,7 @@ def _translate_sqlite(error: sqlite3.Error, where: str) -> Exception:
                 f"{where} cannot be written: {error}", hint="Check that the disk has space left, then try again."
             )
         case "CORRUPT":
-            return CatalogError(f"{where} is damaged: {error}", hint="Restore it from a copy.")
+            return CatalogError(f"{where} is damaged: {error}", hint=_RESTORE)
         case _:
             return CatalogError(f"{where} refuses: {error}", hint="Compare it with its schema: registry db check.")
 

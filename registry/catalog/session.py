@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from registry.catalog.faults import is_worth_retrying, typed_faults
 from registry.catalog.location import describe_url, is_sqlite, network_filesystem, parse_url
-from registry.errors import CatalogError, MissingExtraError
+from registry.errors import CatalogError, MissingExtraError, NotACatalogError
 
 T = TypeVar("T")
 
@@ -42,6 +42,7 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
 
     Raises:
         UsageError: text that is no URL of a catalog.
+        NotACatalogError: the path of a folder.
         MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
     parsed = parse_url(url)
@@ -58,6 +59,8 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         path = Path(parsed.database or "")
+        if path.is_dir():
+            raise NotACatalogError(f"{describe_url(parsed)} is a folder", hint="Name a file in it, e.g. catalog.db.")
         sa.event.listen(engine, "do_connect", lambda *_: _refuse_shared_wal(path))
         sa.event.listen(engine, "do_connect", lambda dialect, _, __, options: _open_frozen(path, dialect, options))
     else:

@@ -70,8 +70,8 @@ class ShardedFileTemplate:
             raise self._refuse("it does not use SHARD_X_OF_Y or SHARD_INDEX")
         if len(set(names)) != len(names) or {"SHARD_X_OF_Y", "SHARD_INDEX"} <= set(names):
             raise self._refuse("it uses a variable twice")
-        if re.search(r"[{}\\\0]", rest) or self.template.startswith("/") or ".." in self.template.split("/"):
-            raise self._refuse("it would leave the version's folder")
+        if re.search(r"[{}\\\0]", rest) or {"", ".", ".."} & set(self.template.split("/")):
+            raise self._refuse("it is no path of a file below the version's folder")
 
     def filename(self, split: str, index: int, num_shards: int) -> str:
         """Name of the file of shard ``index`` of ``num_shards`` of ``split``, relative to the version's folder."""

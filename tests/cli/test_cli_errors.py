@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 import subprocess
 import sys
@@ -232,3 +233,33 @@ def test_an_empty_catalog_url_is_a_mistake_and_not_the_default(cli: Cli) -> None
     ran = cli("list", "--catalog", "")
     assert ran.code == 2
     assert ran.err.startswith("error: the catalog's URL is empty\n")
+
+
+def test_a_folder_is_no_catalog(cli: Cli, workspace: Path) -> None:
+    ran = cli("list", "--catalog", str(workspace))
+    assert (ran.code, ran.err) == (
+        1,
+        f"error: sqlite:///{workspace} is a folder\nhint: Name a file in it, e.g. catalog.db.\n",
+    )
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["resolve", "digits", "train"], ["db", "status"], ["db", "check"]])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_damaged_database_file_is_a_typed_error(
+    digits: Cli, workspace: Path, arguments: list[str], seed: int
+) -> None:
+    path, chance = workspace / "catalog.db", random.Random(seed)
+    damaged = bytearray(path.read_bytes())
+    if seed % 3 == 0:
+        del damaged[chance.randrange(1, len(damaged)) :]
+    elif seed % 3 == 1:
+        for _ in range(200):
+            damaged[chance.randrange(4096)] = chance.randrange(256)
+    else:
+        page = chance.randrange(len(damaged) // 4096) * 4096
+        damaged[page : page + 4096] = chance.randbytes(4096)
+    path.write_bytes(damaged)
+    ran = digits(*arguments)
+    assert ran.code in (0, 1, 8)  # the damage may lie where this command does not look
+    assert "fault of the registry" not in ran.err
+    assert ran.code == 0 or "hint: " in ran.err

@@ -115,11 +115,13 @@ def test_a_reference_names_a_request_or_an_alias() -> None:
         ("{NAME}-{SHARD_X_OF_Y}", "it uses the unknown variable NAME"),
         ("{SHARD_INDEX}-{SHARD_INDEX}", "it uses a variable twice"),
         ("{SHARD_INDEX}-{SHARD_X_OF_Y}", "it uses a variable twice"),
-        ("../{SHARD_X_OF_Y}", "it would leave the version's folder"),
-        ("a/../../{SHARD_X_OF_Y}", "it would leave the version's folder"),
-        ("/{SHARD_X_OF_Y}", "it would leave the version's folder"),
-        ("a\\{SHARD_X_OF_Y}", "it would leave the version's folder"),
-        ("{SHARD_X_OF_Y}{0}", "it would leave the version's folder"),
+        ("./{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
+        ("a//{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
+        ("../{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
+        ("a/../../{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
+        ("/{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
+        ("a\\{SHARD_X_OF_Y}", "it is no path of a file below the version's folder"),
+        ("{SHARD_X_OF_Y}{0}", "it is no path of a file below the version's folder"),
     ],
 )
 def test_a_template_that_names_no_shard_file_is_refused(template: str, why: str) -> None:
