@@ -37,6 +37,8 @@ def typed_faults(where: str) -> Iterator[None]:
         raise _translate(error, where) from error
     except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema quote it, whatever it is
         raise CatalogError(f"{where} is damaged: it holds text that is no UTF-8", hint=_RESTORE) from error
+    except (sa.exc.NoReferenceError, sa.exc.NoSuchTableError) as error:  # while its schema is read for a check
+        raise CatalogError(f"{where} is damaged: its schema contradicts itself: {error}", hint=_RESTORE) from error
     except sa.exc.TimeoutError as error:
         raise CatalogUnavailableError(
             f"no connection to {where} became free", hint="Too many look-ups at once in this process. Try again."
