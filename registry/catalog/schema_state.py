@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -67,13 +68,13 @@ def require_current(status: SchemaStatus) -> None:
         case "empty":
             raise SchemaBehindError(
                 f"{status.url} holds no catalog yet",
-                hint="Make it one with: registry db upgrade",
+                hint=f"Make it one with: registry db upgrade --catalog {shlex.quote(status.url)}",
                 details={"revision": None, "head": status.head},
             )
         case "behind":
             raise SchemaBehindError(
                 f"{status.url} has the schema {status.revision}, this registry needs {status.head}",
-                hint="Bring it up to date with: registry db upgrade",
+                hint=f"Bring it up to date with: registry db upgrade --catalog {shlex.quote(status.url)}",
                 details={"revision": status.revision, "head": status.head},
             )
         case _:
