@@ -77,6 +77,8 @@ class ShardLengths(Sequence[int]):
         return iter(self._lengths)
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, list):  # as TFDS gives them; a list has no hash that could differ
+            return self._lengths.tolist() == other
         return self._lengths == other._lengths if isinstance(other, ShardLengths) else NotImplemented
 
     def __hash__(self) -> int:
