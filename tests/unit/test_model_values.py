@@ -160,7 +160,7 @@ def test_a_split_counts_and_names_its_shards() -> None:
     assert (split.num_examples, split.num_shards) == (3, 2)
     assert split.filenames == ["mnist-train.tfrecord-00000-of-00002", "mnist-train.tfrecord-00001-of-00002"]
     assert repr(ShardLengths(range(10))) == "ShardLengths([0, 1, 2, 3, 4, 5, 6, 7, ...])"
-    assert ShardLengths([1]) != [1]
+    assert ShardLengths([1]) != (1,)
 
 
 def test_shard_lengths_equal_the_list_of_them() -> None:
