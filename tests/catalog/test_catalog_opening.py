@@ -89,12 +89,18 @@ def test_a_text_file_is_no_catalog_and_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "Dear diary, " * 100
 
 
-@pytest.mark.parametrize("place", ["missing/catalog.db", "."])
-def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path, place: str) -> None:
+def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     with pytest.raises(CatalogUnavailableError, match="cannot be opened") as caught:
-        open_catalog(tmp_path / place)
+        open_catalog(tmp_path / "missing/catalog.db")
 
     assert caught.value.hint == "Check that its folder exists and that you may write there."
+
+
+def test_a_folder_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(NotACatalogError, match="is a folder$") as caught:
+        open_catalog(tmp_path)
+
+    assert caught.value.hint == "Name a file in it, e.g. catalog.db."
 
 
 def _everything_said(error: RegistryError) -> str:
