@@ -97,7 +97,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
-    with pytest.raises(NotACatalogError, match="is a folder$") as caught:
+    with pytest.raises(NotACatalogError, match=r"is a folder$") as caught:
         open_catalog(tmp_path)
 
     assert caught.value.hint == "Name a file in it, e.g. catalog.db."
