@@ -93,6 +93,12 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
             hint="Only tfrecord shards can be published. Prepare the dataset again with file_format='tfrecord'.",
             details={"file_format": prepared.file_format},
         )
+    if not prepared.splits:
+        raise PreparedFormatError(
+            f"{source.url}: dataset_info.json names no split",
+            hint="There is nothing to publish. Prepare the dataset again.",
+            details={"key": "splits"},
+        )
     report = measure_shards(source, prepared.splits, advance=advance)
     report.raise_for_faults(source.url)
     version = _describe(prepared, report, target.slicing)

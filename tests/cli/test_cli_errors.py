@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -263,3 +264,18 @@ def test_a_damaged_database_file_is_a_typed_error(
     assert ran.code in (0, 1, 8)  # the damage may lie where this command does not look
     assert "fault of the registry" not in ran.err
     assert ran.code == 0 or "hint: " in ran.err
+
+
+def test_a_dataset_without_splits_is_not_published(digits: Cli, workspace: Path) -> None:
+    folder = workspace / "empty"
+    folder.mkdir()
+    for name in ("dataset_info.json", "features.json", "label.labels.txt"):
+        shutil.copy(workspace / "datasets/digits/1.0.0" / name, folder)
+    info = json.loads((folder / "dataset_info.json").read_text())
+    (folder / "dataset_info.json").write_text(json.dumps({**info, "splits": [], "version": "2.0.0"}))
+    ran = digits("publish", str(folder))
+    assert ran.code == 1
+    assert ran.err == (
+        f"error: file://{folder}: dataset_info.json names no split\n"
+        "hint: There is nothing to publish. Prepare the dataset again.\n"
+    )
