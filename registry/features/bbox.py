@@ -28,8 +28,8 @@ class BBox(Tensor):
     shape: Shape = field(default=(4,), init=False)
     dtype: Any = field(default=np.float32, init=False)
     encoding: str = field(default="none", init=False)
-    minimum: float | None = field(default=None, init=False)
-    maximum: float | None = field(default=None, init=False)
+    minimum: int | None = field(default=None, init=False)
+    maximum: int | None = field(default=None, init=False)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """Four float32."""

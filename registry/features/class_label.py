@@ -34,8 +34,8 @@ class ClassLabel(Tensor):
     shape: Shape = field(default=(), init=False)
     dtype: Any = field(default=np.int64, init=False)
     encoding: str = field(default="none", init=False)
-    minimum: float | None = field(default=None, init=False)
-    maximum: float | None = field(default=None, init=False)
+    minimum: int | None = field(default=None, init=False)
+    maximum: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

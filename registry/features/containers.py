@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from registry.errors import FeatureError
 from registry.features.class_label import ClassLabel
 from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
-from registry.features.tensor import Scalar
+from registry.features.tensor import Tensor
 
 if TYPE_CHECKING:
     from registry.features.codec import Codec
@@ -210,13 +210,13 @@ class Sequence(Feature):
 
 
 def as_feature(value: Any) -> Feature:
-    """``value`` as a feature: itself, a dict of features, or the scalar of a dtype."""
+    """``value`` as a feature: itself, a dict of features, or the tensor of shape ``()`` that TFDS makes of a dtype."""
     if isinstance(value, Feature):
         return value
     if isinstance(value, Mapping):
         return FeaturesDict(value)
     try:
-        return Scalar(value)
+        return Tensor(shape=(), dtype=value)
     except FeatureError as error:
         raise feature_fault(
             "", f"{value!r} is no feature", "Use a feature, a dict of features, or a dtype such as 'int64'."

@@ -68,12 +68,6 @@ class JsonNode:
             self.fail(f"true or false belongs here, not {_kind(self.value)}")
         return self.value
 
-    def number(self) -> float:
-        """A number, int or float as it is written."""
-        if isinstance(self.value, bool) or not isinstance(self.value, (int, float)):
-            self.fail(f"a number belongs here, not {_kind(self.value)}")
-        return self.value
-
     def integer(self) -> int:
         """A 64-bit integer, written as a number or as text."""
         value = self.value

@@ -63,7 +63,9 @@ def read_picture(data: bytes) -> Picture:
 def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt.NDArray[Any]:
     """The pixels, shape (height, width, channels); uint16 where ``wide``, else uint8.
 
-    ``channels`` None keeps those of the file. 8 bits become 16 by repeating them, 16 become 8 by dropping the lower.
+    ``channels`` None keeps those of the file. Colour becomes grey first, in the bits of the file; then 8 bits become 16
+    by repeating them, 16 become 8 by dropping the lower. An alpha channel that a PNG lacks is opaque (TensorFlow fills
+    in 1, 3 or 15 of 255 where the PNG has fewer than 8 bits).
 
     Raises:
         PictureError: damaged or truncated.
@@ -72,11 +74,13 @@ def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt
     pixels = None if picture.png is None else _decode_png(picture.png)
     if pixels is None:
         pixels = _decode_with_pillow(picture, channels)
+    if channels not in (None, pixels.shape[2]):
+        pixels = _convert_channels(pixels, channels)
     if wide and pixels.dtype == np.uint8:
         pixels = pixels.astype(np.uint16) * 257
     elif not wide and pixels.dtype == np.uint16:
         pixels = (pixels >> 8).astype(np.uint8)
-    return pixels if channels in (None, pixels.shape[2]) else _convert_channels(pixels, channels)
+    return pixels
 
 
 def encode_jpeg(array: npt.NDArray[Any]) -> bytes:
@@ -115,13 +119,20 @@ def _decode_with_pillow(picture: Picture, channels: int | None) -> npt.NDArray[A
             image.load()
             if image.mode.startswith("I"):
                 return np.asarray(image).astype(np.uint16)[:, :, np.newaxis]
-            mode = (
-                _MODES[channels] if channels else image.mode if image.mode in _MODES.values() else _native_mode(image)
-            )
+            mode = _pillow_mode(image, channels, is_png=picture.png is not None)
             array = np.asarray(image if image.mode == mode else image.convert(mode))
     except _PILLOW_FAULTS as error:
         raise PictureError(f"a damaged {picture.format.upper()}: {error}") from error
     return array[:, :, np.newaxis] if array.ndim == 2 else array
+
+
+def _pillow_mode(image: PillowImage.Image, channels: int | None, *, is_png: bool) -> str:
+    """The mode to convert to. Colour of a PNG stays colour: Pillow rounds its grey otherwise than libpng."""
+    if is_png and channels in (1, 2) and image.mode not in ("1", "L", "LA"):
+        return "RGB" if channels == 1 else "RGBA"
+    if channels:
+        return _MODES[channels]
+    return image.mode if image.mode in _MODES.values() else _native_mode(image)
 
 
 def _native_mode(image: PillowImage.Image) -> str:
@@ -133,8 +144,10 @@ def _native_mode(image: PillowImage.Image) -> str:
 def _convert_channels(pixels: npt.NDArray[Any], channels: int | None) -> npt.NDArray[Any]:
     color, alpha = (pixels[:, :, :-1], pixels[:, :, -1:]) if pixels.shape[2] in (2, 4) else (pixels, None)
     if channels in (1, 2) and color.shape[2] == 3:
-        weights = np.array([19595, 38470, 7471], np.uint32)  # ITU-R 601 brightness in 1/65536
-        color = ((color @ weights + 0x8000) >> 16).astype(pixels.dtype)[:, :, np.newaxis]
+        # libpng's brightness in 1/32768 (ITU-R 601): it rounds 16 bits and cuts 8.
+        weights = np.array([9797, 19234, 3737], np.uint32)
+        half = 0x4000 if pixels.dtype == np.uint16 else 0
+        color = ((color @ weights + half) >> 15).astype(pixels.dtype)[:, :, np.newaxis]
     elif channels in (3, 4) and color.shape[2] == 1:
         color = np.repeat(color, 3, axis=2)
     if channels in (2, 4):

@@ -93,13 +93,13 @@ def _read(node: JsonNode) -> Feature:
 
 
 def _write_tensor(feature: Tensor) -> dict[str, Any]:
-    # minimum and maximum have presence in the message: a 0 that is set is written.
+    # minimum and maximum are int64 with presence: written as text, and a 0 that is set is written.
     bounds = {"minimum": feature.minimum, "maximum": feature.maximum}
     return {
         "dtype": _dtype_name(feature.dtype),
         "encoding": feature.encoding,
         "shape": _write_shape(feature.shape),
-    } | {name: bound for name, bound in bounds.items() if bound is not None}
+    } | {name: str(bound) for name, bound in bounds.items() if bound is not None}
 
 
 def _read_tensor(node: JsonNode, about: dict[str, Any]) -> Tensor:
@@ -116,7 +116,7 @@ def _tensor_options(node: JsonNode) -> dict[str, Any]:
     fields = node.only("shape", "dtype", "encoding", "minimum", "maximum", "optional")
     if "optional" in fields and fields["optional"].boolean():
         fields["optional"].fail("an optional tensor is not supported")
-    options: dict[str, Any] = {name: fields[name].number() for name in ("minimum", "maximum") if name in fields}
+    options: dict[str, Any] = {name: fields[name].integer() for name in ("minimum", "maximum") if name in fields}
     options["dtype"] = _read_dtype(node)
     options["encoding"] = fields["encoding"].text() if "encoding" in fields else "none"
     return options

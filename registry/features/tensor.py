@@ -55,7 +55,8 @@ class Tensor(Leaf):
         dtype: bool, any integer, float16, float32, float64, or text (``str``, ``bytes``, ``object``), which decodes to
             ``bytes``. float64 is stored as float32, unless ``encoding="bytes"``; that is TFDS's format.
         encoding: ``none`` or ``bytes``.
-        minimum, maximum: bounds for people and agents; they are kept in features.json and not enforced.
+        minimum, maximum: bounds for people and agents; they are kept in features.json, which holds them as
+            whole numbers of 64 bits, and not enforced.
 
     >>> Tensor(shape=(2, None), dtype="int32").flatten([[1, 2], [3, 4]], "mat")
     (array([1, 2, 3, 4]),)
@@ -67,14 +68,14 @@ class Tensor(Leaf):
     shape: Shape
     dtype: Any
     encoding: str = "none"
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: int | None = None
+    maximum: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
         object.__setattr__(self, "shape", check_shape(self.shape))
-        if not all(bound is None or math.isfinite(bound) for bound in (self.minimum, self.maximum)):
-            raise feature_fault("", "minimum and maximum are finite numbers")
+        object.__setattr__(self, "minimum", _check_bound(self.minimum))
+        object.__setattr__(self, "maximum", _check_bound(self.maximum))
         if self.encoding not in _ENCODINGS:
             raise feature_fault("", f"unknown encoding {self.encoding!r}", "Use 'none' or 'bytes'.")
         if self.encoding == "bytes" and self.dtype == TEXT:
@@ -217,6 +218,19 @@ def check_shape(shape: Any) -> Shape:
     if any(size is not None and (type(size) is not int or not 0 <= size < 2**31) for size in sizes) or len(sizes) > 32:
         raise feature_fault("", f"{sizes!r} is no shape", "Write a tuple of int or None, e.g. (28, None).")
     return sizes
+
+
+def _check_bound(bound: Any) -> int | None:
+    if bound is None:
+        return None
+    is_whole = isinstance(bound, (int, np.integer)) or (isinstance(bound, (float, np.floating)) and bound % 1 == 0)
+    if not is_whole or not -(2**63) <= bound < 2**63:
+        raise feature_fault(
+            "",
+            f"{_shown(bound)} is no bound: minimum and maximum are whole numbers of 64 bits",
+            "Say what a value means in value_range=, which is free text.",
+        )
+    return int(bound)
 
 
 def wire_kind(dtype: np.dtype[Any]) -> WireKind:

@@ -27,8 +27,8 @@ class Text(Tensor):
     shape: Shape = field(default=(), init=False)
     dtype: Any = field(default=TEXT, init=False)
     encoding: str = field(default="none", init=False)
-    minimum: float | None = field(default=None, init=False)
-    maximum: float | None = field(default=None, init=False)
+    minimum: int | None = field(default=None, init=False)
+    maximum: int | None = field(default=None, init=False)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """One entry: the text's bytes."""

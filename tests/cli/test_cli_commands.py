@@ -157,10 +157,10 @@ def test_show_draws_nested_features_as_a_tree() -> None:
     features = FeaturesDict({"a": {"b": "int64"}, "c": Sequence({"d": Text()}, length=2), "e": Sequence("int8")})
     assert list(feature_lines(features)) == [
         "a:",
-        "  b: Scalar(dtype=int64)",
+        "  b: Tensor(shape=(), dtype=int64)",
         "c: Sequence of 2",
         "  d: Text()",
-        "e: Sequence(feature=Scalar(dtype=int8))",
+        "e: Sequence(feature=Tensor(shape=(), dtype=int8))",
     ]
 
 

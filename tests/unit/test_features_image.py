@@ -169,6 +169,24 @@ def test_channels_of_png_become_the_declared_ones() -> None:
     np.testing.assert_array_equal(two, grey)
 
 
+def test_colour_of_png_becomes_the_grey_that_libpng_computes() -> None:
+    # What TFDS 4.9.10 decodes from these files: libpng cuts 8 bits and rounds 16, before the depth is changed.
+    colours = [[255, 0, 0], [0, 255, 0], [0, 0, 255], [1, 2, 3], [200, 100, 50], [77, 77, 77], [72, 99, 160]]
+    grey = [76, 149, 29, 1, 124, 77, 97]
+    colour = np.array([colours], np.uint8)
+    palette = io.BytesIO()
+    Pillow.fromarray(colour).quantize(8, dither=Pillow.Dither.NONE).save(palette, "PNG")
+    np.testing.assert_array_equal(read_image(palette.getvalue()), colour)
+    for file in (encode_png(colour), palette.getvalue()):
+        assert read_image(file, shape=(1, 7, 1)).reshape(-1).tolist() == grey
+        wide = read_image(file, shape=(1, 7, 1), dtype="uint16")
+        assert wide.reshape(-1).tolist() == [value * 257 for value in grey]
+    file = encode_png(colour.astype(np.uint16) * 256 + np.arange(7, dtype=np.uint16)[:, np.newaxis])
+    assert read_image(file, shape=(1, 7, 1)).reshape(-1).tolist() == grey
+    wide = read_image(file, shape=(1, 7, 1), dtype="uint16")
+    assert wide.reshape(-1).tolist() == [19517, 38319, 7447, 468, 31798, 19717, 25064]
+
+
 def test_depth_becomes_the_declared_one() -> None:
     wide = gradient(4, 4, 1, np.uint16) * 300
     assert (read_image(encode_png(wide), shape=(4, 4, 1)) == (wide >> 8)).all()

@@ -29,7 +29,7 @@ EVERYTHING = FeaturesDict(
         "unknown_label": ClassLabel(num_classes=0),
         "text": Text(),
         "box": BBox(),
-        "tensor": Tensor(shape=(None, None), dtype="float64", encoding="bytes", minimum=0, maximum=0.5),
+        "tensor": Tensor(shape=(None, None), dtype="float64", encoding="bytes", minimum=0, maximum=2**53 + 1),
         "string": Tensor(shape=(2,), dtype=str),
         "scalar": Scalar("bool"),
         "sequence": Sequence({"a": "int8", "b": Sequence(Text(), length=3)}),
@@ -81,8 +81,23 @@ def test_defaults_are_left_out_as_proto3_does() -> None:
     assert written["empty"]["featuresDict"] == {}
     assert "length" not in written["none_at_all"]["sequence"]
     assert written["scalar"]["tensor"] == {"dtype": "bool", "encoding": "none", "shape": {}}
-    assert written["tensor"]["tensor"]["minimum"] == 0
+    assert written["tensor"]["tensor"]["minimum"] == "0"
     assert written["plain"]["image"] == {"dtype": "uint8", "shape": {"dimensions": ["-1", "-1", "-1"]}}
+
+
+def test_dtype_is_written_as_the_tensor_that_tfds_makes_of_it() -> None:
+    features = FeaturesDict({"f": "int8"})
+    assert features == FeaturesDict({"f": Tensor(shape=(), dtype="int8")})
+    written = json.loads(features.to_json())["featuresDict"]["features"]["f"]["pythonClassName"]
+    assert written == f"{PACKAGE}tensor_feature.Tensor"
+
+
+@pytest.mark.parametrize("written", ["9", 9, 9.0])
+def test_bounds_are_64_bit_integers_that_tfds_writes_as_text(written: Any) -> None:
+    features = features_from_json(of(tensor(minimum="0", maximum=written)))
+    assert features == FeaturesDict({"f": Tensor(shape=(), dtype="int8", minimum=0, maximum=9.0)})  # type: ignore[arg-type]  # whole
+    content = json.loads(features.to_json())["featuresDict"]["features"]["f"]["tensor"]
+    assert (content["minimum"], content["maximum"]) == ("0", "9")
 
 
 @pytest.mark.parametrize("dtype", ["string", "object", "str", "bytes"])
@@ -133,7 +148,7 @@ F = "featuresDict.features.f"
         (of(tensor(encoding="zlib")), f"{F}.tensor", "unknown encoding 'zlib'"),
         (of(tensor(optional=True)), f"{F}.tensor.optional", "an optional tensor is not supported"),
         (of(tensor(dtipe="int8")), f"{F}.tensor.dtipe", "there is no such field here"),
-        (of(tensor(minimum="0")), f"{F}.tensor.minimum", "a number belongs here, not a text"),
+        (of(tensor(minimum=0.5)), f"{F}.tensor.minimum", "an integer belongs here, not a number"),
         (of(tensor(shape=[])), f"{F}.tensor.shape", "an object belongs here, not a list"),
         (
             of(tensor(shape={"dimensions": ["-2"]})),

@@ -140,7 +140,10 @@ def test_record_that_does_not_hold_the_feature_is_corrupt(feature: Any, flat: An
         lambda: Tensor(shape=(), dtype="int8", encoding="zip"),
         lambda: Tensor(shape=(), dtype=str, encoding="bytes"),
         lambda: Tensor(shape=(0, None), dtype="int8"),
-        lambda: Tensor(shape=(), dtype="int8", minimum=float("nan")),
+        lambda: Tensor(shape=(), dtype="int8", minimum=float("nan")),  # type: ignore[arg-type]  # refused
+        lambda: Tensor(shape=(), dtype="float32", maximum=0.5),  # type: ignore[arg-type]  # features.json holds int64
+        lambda: Tensor(shape=(), dtype="float32", maximum=float("inf")),  # type: ignore[arg-type]  # refused
+        lambda: Tensor(shape=(), dtype="uint64", maximum=2**63),
         ClassLabel,
         lambda: ClassLabel(num_classes=-1),
         lambda: ClassLabel(num_classes=3, names=["a"]),
