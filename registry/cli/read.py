@@ -29,7 +29,7 @@ def command(session: Session, reference: str, split: str, rounding: str | None, 
     the examples stand in one JSON value, under data.examples.
     """
     with session.connect() as catalog:
-        dataset = catalog.dataset(reference)
+        dataset = session.look_up(catalog, reference)
         selected = (jsonable(example) for example in islice(dataset.read(split, rounding=rounding), take))
         if session.out.as_json:
             data = {

@@ -21,7 +21,7 @@ from registry.splits import Plan
 def command(session: Session, reference: str, split: str, rounding: str | None) -> None:
     """Show which records of which files a split expression names, without opening a file."""
     with session.connect() as catalog:
-        dataset = catalog.dataset(reference)
+        dataset = session.look_up(catalog, reference)
     plan = dataset.resolve(split, rounding=rounding)
     data = {
         "dataset": dataset.reference.dataset,

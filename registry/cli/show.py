@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # numpy is loaded when features are
 def command(session: Session, reference: str) -> None:
     """Show one dataset version: splits, features, licence, citation."""
     with session.connect() as catalog:
-        dataset = catalog.dataset(reference)
+        dataset = session.look_up(catalog, reference)
         folder = dataset.folder
         features = list(feature_lines(dataset.features))
     details, metadata = dataset.details, dataset.metadata

@@ -21,7 +21,7 @@ def command(ctx: click.Context, session: Session, reference: str, deep: bool) ->
     Ends with exit code 5 where a shard is not as the catalog promises; the shards are named.
     """
     with session.connect() as catalog:
-        dataset = catalog.dataset(reference)
+        dataset = session.look_up(catalog, reference)
         with record_progress(session.out, "verifying", dataset.details.num_examples) as advance:
             report = dataset.verify(deep=deep, advance=advance)
     data = {

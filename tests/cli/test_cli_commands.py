@@ -283,3 +283,34 @@ def test_a_locale_without_utf8_costs_letters_and_nothing_else() -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = subprocess.run([program, "list"], capture_output=True, text=True, check=True, env=environment)
     assert "\\u2026" in done.stdout
+
+
+def test_a_version_above_the_canonical_one_comes_with_a_note(
+    cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "two_versions.py").write_text(
+        "from registry import DatasetBuilder\n"
+        "from registry.features import FeaturesDict\n"
+        "class Numbers(DatasetBuilder):\n"
+        "    VERSION = '1.0.0'\n"
+        "    SUPPORTED_VERSIONS = ['2.0.0']\n"
+        "    def features(self):\n"
+        "        return FeaturesDict({'number': 'int64'})\n"
+        "    def splits(self):\n"
+        "        return {'train': [(n, {'number': n}) for n in range(self.version.major)]}\n"
+    )
+    monkeypatch.syspath_prepend(str(workspace))
+    import two_versions
+
+    with registry.connect() as catalog:
+        for version in ("1.0.0", "2.0.0"):
+            catalog.build(two_versions.Numbers(version=version))
+    assert cli("resolve", "numbers", "train").err == ""
+    ran = cli("resolve", "numbers:2.*", "train")
+    note = "note: numbers:2.0.0 is experimental: the canonical version is 1.0.0"
+    assert ran.err == f"{note}\n"
+    as_json = cli("resolve", "numbers:>=1", "train", "--format", "json")
+    assert as_json.json()["warnings"] == [note]
+    assert as_json.json()["data"]["num_examples"] == 2
+    statuses = [row["status"] for row in cli("versions", "numbers", "--format", "json").json()["data"]]
+    assert statuses == ["experimental", "canonical"]
