@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -88,8 +89,8 @@ class Tensor(Leaf):
         """Whether the shape is stored beside the values (``k/shape``, ``k/value``): several dimensions are unknown."""
         return self.shape.count(None) > 1
 
-    @property
-    def parts(self) -> tuple[Part, ...]:
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:  # asked for with every example
         """One flat value; two, ``/shape`` and ``/value``, where several dimensions are unknown."""
         if self.encoding == "bytes":
             value = Part("/value" if self.has_stored_shape else "", "bytes", 1)
