@@ -15,7 +15,7 @@ from registry.model.dataset_version import (
 from registry.model.experiment import Experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.reference import Reference, check_alias, check_config, check_name
-from registry.model.split import Shard, ShardLengths, Split, check_split_name
+from registry.model.split import Shard, ShardLengths, Split, check_split_name, check_splits
 from registry.model.version import Version, VersionClause, VersionRequest
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "check_config",
     "check_name",
     "check_split_name",
+    "check_splits",
     "content_digest",
     "version_folder",
     "version_status",

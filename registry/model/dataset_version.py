@@ -10,9 +10,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from registry.errors import SplitNotFoundError, UsageError
+from registry.errors import SplitNotFoundError
 from registry.model.reference import Reference, check_config, check_name
-from registry.model.split import Shard, Split
+from registry.model.split import Shard, Split, check_splits
 from registry.model.version import Version
 
 
@@ -101,9 +101,7 @@ class DatasetVersion:
         check_name(self.name)
         if self.config is not None:
             check_config(self.config)
-        names = [split.name for split in self.splits]
-        if len(set(names)) != len(names):
-            raise UsageError(f"{self.reference}: a split name is used twice: {names}")
+        check_splits(self.splits, str(self.reference))
 
     @property
     def reference(self) -> Reference:

@@ -137,6 +137,13 @@ class Shard:
     sha256: str
 
 
+def check_splits(splits: Sequence[Split], where: str) -> None:
+    """Refuse splits of which two have one name; ``where`` says whose they are."""
+    names = [split.name for split in splits]
+    if len(set(names)) != len(names):
+        raise UsageError(f"{where}: a split name is used twice: {names}")
+
+
 def check_split_name(name: str) -> str:
     """``name`` if it may name a split: letters, digits, ``_`` and ``-``, at least one letter or digit, not ``all``."""
     if name == "all" or not _SPLIT_NAME.fullmatch(name):

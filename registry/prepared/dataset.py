@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from registry.errors import UsageError
 from registry.features import FeaturesDict
-from registry.model import DatasetMetadata, Reference, Split, Version, check_config, check_name
+from registry.model import DatasetMetadata, Reference, Split, Version, check_config, check_name, check_splits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +36,7 @@ class PreparedDataset:
         check_name(self.name)
         if self.config is not None:
             check_config(self.config)
-        names = [split.name for split in self.splits]
-        if len(set(names)) != len(names):
-            raise UsageError(f"{self.reference}: a split name is used twice: {names}")
+        check_splits(self.splits, str(self.reference))
 
     @property
     def reference(self) -> Reference:

@@ -314,3 +314,29 @@ def test_a_version_above_the_canonical_one_comes_with_a_note(
     assert as_json.json()["data"]["num_examples"] == 2
     statuses = [row["status"] for row in cli("versions", "numbers", "--format", "json").json()["data"]]
     assert statuses == ["experimental", "canonical"]
+
+
+def test_verify_finds_a_sound_shard_with_other_records(digits: Cli, workspace: Path) -> None:
+    first, second = (
+        workspace / f"datasets/digits/1.0.0/digits-train.tfrecord-{index:05d}-of-00004" for index in (0, 1)
+    )
+    first.write_bytes(second.read_bytes())  # as many records, each of them sound
+    ran = digits("verify", "digits", "--format", "json")
+    assert ran.code == 5
+    (fault,) = ran.json()["data"]["faults"]
+    assert (fault["filename"], fault["code"]) == (first.name, "shard_mismatch")
+
+
+def test_verify_finds_a_shard_of_the_same_size_with_other_records(digits: Cli, workspace: Path) -> None:
+    from registry.storage import open_store
+    from registry.tfrecord import RecordWriter, read_records
+
+    shard = workspace / "datasets/digits/1.0.0/digits-train.tfrecord-00000-of-00004"
+    records = list(read_records(open_store(shard.parent), shard.name))
+    with shard.open("wb") as file:
+        writer = RecordWriter(file)
+        for record in reversed(records):
+            writer.write(record)
+    ran = digits("verify", "digits")
+    assert ran.code == 5
+    assert f"{shard.name}: its sha256 is " in ran.out

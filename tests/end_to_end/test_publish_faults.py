@@ -19,6 +19,7 @@ import pytest
 
 import registry
 from registry.errors import ConflictError, ShardMismatchError, VersionExistsError
+from registry.features import FeaturesDict
 
 KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 
@@ -345,3 +346,24 @@ def test_bytes_that_are_missing_here_are_built_again(catalog_url: str, tmp_path:
     with registry.connect(catalog_url, data_dir=tmp_path / "there") as catalog:
         assert not catalog.build("digits").newly
         assert catalog.dataset("digits").verify(deep=True).faults == ()
+
+
+def test_older_code_does_not_take_the_canonical_version_back(catalog_url: str, tmp_path: Path) -> None:
+    class Numbers(registry.DatasetBuilder):
+        VERSION = "2.0.0"
+
+        def features(self) -> FeaturesDict:
+            return FeaturesDict({"number": "int64"})
+
+        def splits(self) -> dict[str, list[tuple[int, dict[str, int]]]]:
+            return {"train": [(1, {"number": self.version.major})]}
+
+    class Older(Numbers):
+        name = "numbers"
+        VERSION = "1.0.0"
+
+    with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
+        catalog.build(Numbers)
+        catalog.build(Older)
+        assert str(catalog.dataset("numbers").reference) == "numbers:2.0.0"
+        assert [str(one.version) for one in catalog.versions("numbers")] == ["2.0.0", "1.0.0"]
