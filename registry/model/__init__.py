@@ -15,7 +15,8 @@ from registry.model.dataset_version import (
 from registry.model.experiment import Experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.reference import Reference, check_alias, check_config, check_name
-from registry.model.split import Shard, ShardLengths, Split, check_split_name, check_splits
+from registry.model.shard_lengths import ShardLengths
+from registry.model.split import Shard, Split, check_split_name, check_splits
 from registry.model.version import Version, VersionClause, VersionRequest
 
 __all__ = [

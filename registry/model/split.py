@@ -3,90 +3,14 @@
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import overload
 
 from registry.errors import UsageError
 from registry.model.filenames import ShardedFileTemplate
+from registry.model.shard_lengths import ShardLengths
 
 _SPLIT_NAME = re.compile(r"(?=.*[a-zA-Z0-9])[a-zA-Z0-9_-]{1,200}")
-
-
-class ShardLengths(Sequence[int]):
-    """Number of records in each shard, in shard order. Immutable; 16 bytes a shard, whatever the number of shards.
-
-    >>> lengths = ShardLengths([3, 0, 4])
-    >>> list(lengths), lengths.num_examples, lengths.start(2)
-    ([3, 0, 4], 7, 3)
-    >>> lengths.shard_of(3)
-    2
-    """
-
-    __slots__ = ("_filled", "_lengths", "_starts")
-
-    def __init__(self, lengths: Iterable[int]) -> None:
-        try:
-            self._lengths = array("q", lengths)
-            self._starts = array("q", accumulate(self._lengths, initial=0))
-        except (OverflowError, TypeError) as error:
-            raise UsageError("shard lengths are whole numbers, fewer than 2**63 records in all") from error
-        shortest = min(self._lengths, default=1)
-        if shortest < 0:
-            raise UsageError("a shard length is never negative")
-        # The shards that hold records, where some hold none; almost every split has no empty shard and needs no list.
-        self._filled = (
-            array("q", (index for index, length in enumerate(self._lengths) if length)) if shortest == 0 else None
-        )
-
-    @property
-    def num_examples(self) -> int:
-        """Number of records in all shards."""
-        return self._starts[-1]
-
-    def start(self, index: int) -> int:
-        """Position in the split of the first record of shard ``index``; ``start(len(self))`` is ``num_examples``."""
-        return self._starts[index]
-
-    def shard_of(self, position: int) -> int:
-        """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none."""
-        return bisect_right(self._starts, position) - 1
-
-    def num_filled(self, stop: int) -> int:
-        """Number of shards before shard ``stop`` that hold a record."""
-        return stop if self._filled is None else bisect_left(self._filled, stop)
-
-    def filled_shard(self, rank: int) -> int:
-        """Index of the shard that holds records and has ``rank`` such shards before it."""
-        return rank if self._filled is None else self._filled[rank]
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[int]: ...
-    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
-        return self._lengths[index]
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._lengths)
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, list):  # as TFDS gives them; a list has no hash that could differ
-            return self._lengths.tolist() == other
-        return self._lengths == other._lengths if isinstance(other, ShardLengths) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._lengths.tobytes())
-
-    def __repr__(self) -> str:
-        shown = ", ".join(map(str, self._lengths[:8])) + (", ..." if len(self) > 8 else "")
-        return f"ShardLengths([{shown}])"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

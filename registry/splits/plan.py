@@ -6,10 +6,11 @@ The last step of ``text -> ReadInstruction -> record ranges -> FileInstructions`
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import overload
+from functools import partial
+from itertools import accumulate, chain, repeat
+from typing import Final, NamedTuple, overload
 
 from registry.errors import SliceError
 from registry.model import SlicingRule
@@ -17,17 +18,7 @@ from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import RecordRange, ShardedSplit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileInstruction:
-    """Of the file ``filename``, skip ``skip`` records and read ``take``; it holds ``examples_in_shard``.
-
-    The first four fields are TFDS's, and ``take`` is always the number itself. ``shard`` is the index of the file in
-    ``split``.
-
-    Raises:
-        SliceError: it reads nothing, or beyond the file's records.
-    """
-
+class _Fields(NamedTuple):
     filename: str
     skip: int
     take: int
@@ -35,41 +26,94 @@ class FileInstruction:
     split: str
     shard: int
 
-    def __post_init__(self) -> None:
-        if self.skip < 0 or self.take < 1 or self.skip + self.take > self.examples_in_shard:
+
+class FileInstruction(_Fields):
+    """Of the file ``filename``, skip ``skip`` records and read ``take``; it holds ``examples_in_shard``.
+
+    The first four fields are TFDS's, and ``take`` is always the number itself. ``shard`` is the index of the file in
+    ``split``. A named tuple, because a plan may make hundreds of thousands of them.
+
+    Raises:
+        SliceError: it reads nothing, or beyond the file's records.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, filename: str, skip: int, take: int, examples_in_shard: int, split: str, shard: int
+    ) -> FileInstruction:
+        """Check that there is something to read, and that the file holds it."""
+        if skip < 0 or take < 1 or skip + take > examples_in_shard:
             raise SliceError(
-                f"{self.filename}: cannot skip {self.skip} and take {self.take} of {self.examples_in_shard} records",
-                details={"filename": self.filename, "skip": self.skip, "take": self.take},
+                f"{filename}: cannot skip {skip} and take {take} of {examples_in_shard} records",
+                details={"filename": filename, "skip": skip, "take": take},
             )
+        return super().__new__(cls, filename, skip, take, examples_in_shard, split, shard)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every record of the file is read."""
+        return self.take == self.examples_in_shard
+
+
+_UNCHECKED: Final[Callable[[tuple[str, int, int, int, str, int]], FileInstruction]] = partial(
+    tuple.__new__, FileInstruction
+)
+_BLOCK: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One range that holds records, and the shards it touches: ``count`` filled ones, the first of them ``rank``th."""
+    """One range that holds records, and the shards ``first``..``last`` that it touches, but for the ``empty`` ones."""
 
     records: RecordRange
     split: ShardedSplit
-    rank: int
-    count: int
+    first: int
+    last: int
+    empty: Sequence[int]
 
-    def instructions(self, places: Iterable[int]) -> Iterator[FileInstruction]:
-        """The instructions for the files that the range touches, by their places among them."""
-        name, start, stop = self.records.split, self.records.start, self.records.stop
+    @property
+    def count(self) -> int:
+        """Number of files that the range touches."""
+        return self.last - self.first + 1 - len(self.empty)
+
+    def instruction(self, place: int) -> FileInstruction:
+        """The instruction for the file that has ``place`` others before it."""
+        shard = self.first + place
+        if self.empty:
+            # The empty shards before the file are those that have no more than ``place`` filled ones before them.
+            ranks = range(len(self.empty))
+            shard += bisect_right(ranks, place, key=lambda rank: self.empty[rank] - self.first - rank)
         lengths = self.split.shard_lengths
-        filename = self.split.files.namer(self.split.name, len(lengths))
-        for place in places:
-            shard = lengths.filled_shard(self.rank + place)
-            first, length = lengths.start(shard), lengths[shard]
-            skip = start - first if first < start else 0
-            end = stop - first if first + length > stop else length
-            yield FileInstruction(
-                filename=filename(shard),
-                skip=skip,
-                take=end - skip,
-                examples_in_shard=length,
-                split=name,
-                shard=shard,
-            )
+        return self._cut(shard, lengths.start(shard), lengths[shard])
+
+    def __iter__(self) -> Iterator[FileInstruction]:
+        """All instructions. Files between the first and the last are read whole, so they are made without a look."""
+        lengths = self.split.shard_lengths
+        name = self.records.split
+        filename = self.split.files.namer(name, len(lengths))
+        yield self._cut(self.first, lengths.start(self.first), lengths[self.first])
+        for start in range(self.first + 1, self.last, _BLOCK):
+            shards: Iterable[int] = range(start, min(start + _BLOCK, self.last))
+            takes: Iterable[int] = lengths[start : min(start + _BLOCK, self.last)]
+            if self.empty:
+                filled = [(shard, take) for shard, take in zip(shards, takes, strict=True) if take]
+                shards, takes = [shard for shard, _ in filled], [take for _, take in filled]
+            yield from map(_UNCHECKED, zip(map(filename, shards), repeat(0), takes, takes, repeat(name), shards))
+        if self.last > self.first:
+            yield self._cut(self.last, lengths.start(self.last), lengths[self.last])
+
+    def _cut(self, shard: int, first: int, length: int) -> FileInstruction:
+        """What the range takes of one shard that it touches, whose first record is ``first``."""
+        skip = max(self.records.start - first, 0)
+        return FileInstruction(
+            filename=self.split.files.filename(self.split.name, shard, len(self.split.shard_lengths)),
+            skip=skip,
+            take=min(self.records.stop - first, length) - skip,
+            examples_in_shard=length,
+            split=self.split.name,
+            shard=shard,
+        )
 
 
 class Plan(Sequence[FileInstruction]):
@@ -117,11 +161,10 @@ class Plan(Sequence[FileInstruction]):
 
     def _item(self, place: int) -> FileInstruction:
         part = bisect_right(self._ends, place)
-        return next(self._parts[part].instructions((place - (self._ends[part - 1] if part else 0),)))
+        return self._parts[part].instruction(place - (self._ends[part - 1] if part else 0))
 
     def __iter__(self) -> Iterator[FileInstruction]:
-        for part in self._parts:
-            yield from part.instructions(range(part.count))
+        return chain.from_iterable(self._parts)
 
     def __eq__(self, other: object) -> bool:
         return self._parts == other._parts if isinstance(other, Plan) else NotImplemented
@@ -138,6 +181,5 @@ class Plan(Sequence[FileInstruction]):
 
 def _locate(records: RecordRange, split: ShardedSplit) -> _Part:
     lengths = split.shard_lengths
-    rank = lengths.num_filled(lengths.shard_of(records.start))
-    last = lengths.num_filled(lengths.shard_of(records.stop - 1))
-    return _Part(records, split, rank, last - rank + 1)
+    first, last = lengths.shard_of(records.start), lengths.shard_of(records.stop - 1)
+    return _Part(records, split, first, last, lengths.empty_shards(first, last))
