@@ -29,6 +29,20 @@ settings.load_profile("registry")
 NOBODY = 65534
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what tests counted (``record_property``), such as how many vectors are equal, whoever runs them."""
+    counted = [
+        pair
+        for kind in ("passed", "failed")
+        for one in terminalreporter.getreports(kind)
+        for pair in one.user_properties
+    ]
+    if counted:
+        terminalreporter.section("counted")
+        for name, value in counted:
+            terminalreporter.write_line(f"{name}: {value}")
+
+
 class PostgresServer:
     """A running server in a temporary folder; ``create_database`` gives the URL of a fresh database."""
 

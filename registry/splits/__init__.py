@@ -1,27 +1,38 @@
 """Split expressions, resolved without disk or database: ``train[:80%]`` and a layout give a plan of files and records.
 
-    text --grammar--> SplitSlice --documented | tfds4--> RecordRange --plan--> FileInstruction
+    text --grammar--> terms --documented | tfds4, division--> RecordRange --files--> FileInstruction
 
 ``ReadInstruction`` is the value of an expression, ``resolve`` applies it to a layout under a named slicing rule, and
-``Plan`` is what readers run.
+``Plan`` is what readers run. ``even_splits`` and ``k_fold`` write expressions, ``relation`` compares plans.
 """
 
-from registry.splits.even import even_splits
+from registry.splits.even import Fold, even_splits, k_fold, split_for_process
+from registry.splits.files import FileInstruction
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Layout, RecordRange
-from registry.splits.plan import FileInstruction, Plan
+from registry.splits.parts import EvenPart
+from registry.splits.plan import Plan
+from registry.splits.relation import Relation, overlaps_between, relation, uncovered
 from registry.splits.resolve import resolve
 from registry.splits.rounding import round_percent
 from registry.splits.slices import SplitSlice
 
 __all__ = [
+    "EvenPart",
     "FileInstruction",
+    "Fold",
     "Layout",
     "Plan",
     "ReadInstruction",
     "RecordRange",
+    "Relation",
     "SplitSlice",
     "even_splits",
+    "k_fold",
+    "overlaps_between",
+    "relation",
     "resolve",
     "round_percent",
+    "split_for_process",
+    "uncovered",
 ]

@@ -1,7 +1,7 @@
 """Which records does a slice name, as the TFDS documents say it? The slicing rule ``documented``.
 
-One of the functions behind the seam ``SplitSlice, Extent -> (start, stop)``; ``tfds4`` is the other. Exact: a bound is
-first counted from the start, compared, and only then rounded, so the order of two bounds never depends on rounding.
+One of the functions behind the seam ``RangeFinder`` (resolve.py); ``tfds4`` is the other. Exact: a bound is first
+counted from the start, compared, and only then rounded, so the order of two bounds never depends on rounding.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from registry.splits.slices import ALL, SplitSlice, print_bound
 def documented_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
     """``(start, stop)`` of the records that ``part`` names in ``extent``, 0 <= start <= stop <= num_examples.
 
-    Negative bounds count from the end. A bound may lie at the very end, and both may be the same: an empty slice.
-    Percent are rounded as ``round_percent`` says; under ``pct1_dropremainder`` an open end is 100%, so the remainder of
-    the division by 100 is dropped there too, and a percentage with a fraction is refused, because 5 * len(1%) = len(5%)
-    could not hold for it.
+    ``part`` has a bound. Negative bounds count from the end. A bound may lie at the very end, and both may be the same:
+    an empty slice. Percent are rounded as ``round_percent`` says; under ``pct1_dropremainder`` an open end is 100%, so
+    the remainder of the division by 100 is dropped there too, and a percentage with a fraction is refused, because
+    5 * len(1%) = len(5%) could not hold for it.
 
     Raises:
         SliceError: a bound outside the split, a reversed slice, or what ``pct1_dropremainder`` cannot divide.
     """
-    if part.is_whole:
-        return 0, extent.num_examples
     if part.rounding == "pct1_dropremainder":
         _check_divisible(part, extent)
     end = {"abs": extent.num_examples, "%": 100, "shard": extent.num_shards}[part.unit]

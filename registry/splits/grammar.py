@@ -1,7 +1,7 @@
-"""What does the text of a split expression say? Text to slices, with a caret under whatever does not belong.
+"""What does the text of a split expression say? Text to terms, with a caret under whatever does not belong.
 
-The first step of ``text -> SplitSlice -> record ranges``. A recursive descent over compiled patterns that never goes
-back, so the time is linear in the text; every text ends in slices or in one SplitSyntaxError.
+The first step of ``text -> terms -> record ranges``. A recursive descent over compiled patterns that never goes
+back, so the time is linear in the text; every text ends in terms or in one SplitSyntaxError.
 
 The TFDS 4 slicing rule reads a slightly different language; ``_Dialect`` lists the differences.
 """
@@ -15,30 +15,35 @@ from typing import Final
 
 from registry.errors import SplitSyntaxError, UsageError
 from registry.model import SlicingRule
+from registry.splits.parts import MAX_DEPTH, EvenPart, PartUnit, Term
 from registry.splits.slices import MAX_DIGITS, MAX_NAME_LENGTH, SplitSlice, Unit
 
 _NAME_HINT: Final = "A split name holds letters, digits, '_' and '-'; join splits with '+', e.g. train+test."
+_PART_HINT: Final = "An exact part is even(split, number of parts)[part], e.g. even(train, 3)[0]."
 _COUNTED: Final = {"abs": "records", "%": "percent", "shard": "shards"}
 
 
-def parse_slices(text: str, *, slicing: SlicingRule = SlicingRule.DOCUMENTED) -> tuple[SplitSlice, ...]:
-    r"""The slices that ``text`` names, in order.
+def parse_terms(text: str, *, slicing: SlicingRule = SlicingRule.DOCUMENTED) -> tuple[Term, ...]:
+    r"""The terms that ``text`` joins, in order: slices of splits, and exact parts.
 
-    Grammar (spaces are allowed around ``+`` and nowhere else)::
+    Grammar (spaces are allowed around ``+``, and within the brackets of ``even``)::
 
         expression := term ( space* "+" space* term )*
-        term       := name ( "[" selector "]" )?
+        term       := slice | part
+        slice      := name ( "[" selector "]" )?
         name       := ( letter | digit | "_" | "-" )+             "all" is the union of every split
         selector   := bound? ":" bound? | whole "shard"           the second form is one shard
         bound      := whole | whole "shard" | percent "%"
         whole      := "-"? digits
         percent    := "-"? ( digits ( "." digits? )? | "." digits )
+        part       := "even" "(" expression "," digits "shard"? ( "," "drop_remainder" )? ")" "[" places "]"
+        places     := whole | whole? ":" whole?                   negative ones count from the last part
         digits     := [0-9]+ ( "_" [0-9]+ )*
 
     Every bound says its own unit, and both bounds of a slice have the same one: ``train[10:50%]`` and
     ``train[1:3shard]`` are refused, because they read as a record and a percentage, or a record and a shard.
 
-    >>> [str(part) for part in parse_slices("train[1_000:] + test[-1shard] + all[:2.50%]")]
+    >>> [str(part) for part in parse_terms("train[1_000:] + test[-1shard] + all[:2.50%]")]
     ['train[1000:]', 'test[-1shard:]', 'all[:2.5%]']
 
     ``slicing`` TFDS_4 reads what TFDS 4 reads: letters and digits of any script, one unit for both bounds (that of the
@@ -49,7 +54,7 @@ def parse_slices(text: str, *, slicing: SlicingRule = SlicingRule.DOCUMENTED) ->
     """
     if not isinstance(text, str):
         raise UsageError(f"a split expression is a text or a ReadInstruction, not {type(text).__name__}")
-    return _Parser(text, _TFDS_4 if slicing is SlicingRule.TFDS_4 else _DOCUMENTED).expression()
+    return _Parser(text, _TFDS_4 if slicing is SlicingRule.TFDS_4 else _DOCUMENTED).whole()
 
 
 class _Dialect:
@@ -86,24 +91,33 @@ class _Parser:
         self.text = text
         self.dialect = dialect
         self.at = 0
+        self.depth = 0
         self.end = len(text) - 1 if dialect.is_tfds and text.endswith("\n") else len(text)
 
-    def expression(self) -> tuple[SplitSlice, ...]:
-        """``expression := term ( space* "+" space* term )*``."""
+    def whole(self) -> tuple[Term, ...]:
+        """The expression that is all of the text."""
+        terms = self.expression()
+        if self.at < self.end:
+            raise self._refuse(
+                f"expected {self._wanted_after_term()} or the end of the expression here", hint=_NAME_HINT
+            )
+        return terms
+
+    def expression(self) -> tuple[Term, ...]:
+        """``expression := term ( space* "+" space* term )*``; ends where no ``+`` follows a term."""
         terms = [self.term()]
         while self.at < self.end:
-            is_sliced = self.text[self.at - 1] == "]"
-            end_of_term, self.at = self.at, self._after_space()
+            end_of_term = self.at
+            self._skip_space()
             if not self._take("+"):
                 self.at = end_of_term
-                wanted = "'+' or the end" if is_sliced else "'[', '+' or the end"
-                raise self._refuse(f"expected {wanted} of the expression here", hint=_NAME_HINT)
-            self.at = self._after_space()
+                break
+            self._skip_space()
             terms.append(self.term())
         return tuple(terms)
 
-    def term(self) -> SplitSlice:
-        """``term := name ( "[" selector "]" )?``."""
+    def term(self) -> Term:
+        """``term := name ( "[" selector "]" )? | part``."""
         found = self.dialect.name.match(self.text, self.at, self.end)
         if found is None:
             raise self._refuse("expected a split name here", hint=_NAME_HINT)
@@ -112,6 +126,8 @@ class _Parser:
                 f"a split name has at most {MAX_NAME_LENGTH} characters", stop=found.end(), hint=_NAME_HINT
             )
         self.at = found.end()
+        if found[0] == "even" and self._take("("):
+            return self.part(found.start())
         if not self._take("["):
             return SplitSlice(found[0])
         selected = self.selector(found[0])
@@ -141,6 +157,92 @@ class _Parser:
             return SplitSlice(name)
         unit = self._common_unit(first, second)
         return SplitSlice(name, self._value(first, unit), self._value(second, unit), unit)
+
+    def part(self, start: int) -> EvenPart:
+        """``part := "even" "(" expression "," digits "shard"? ( "," "drop_remainder" )? ")" "[" places "]"``."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self._refuse(
+                f"parts of parts are nested at most {MAX_DEPTH} deep", start=start, stop=self.at, hint=_PART_HINT
+            )
+        self._skip_space()
+        terms = self.expression()
+        wanted = self._wanted_after_term()
+        self._skip_space()
+        if not self._take(","):
+            raise self._refuse(f"expected {wanted} or ',' here", hint=_PART_HINT)
+        self._skip_space()
+        count, unit = self._count()
+        self._skip_space()
+        is_dropping = self._take(",")
+        if is_dropping:
+            self._skip_space()
+            if not self._take("drop_remainder"):
+                raise self._refuse("expected 'drop_remainder' here", hint=_PART_HINT)
+            self._skip_space()
+        if not self._take(")"):
+            wanted = "')'" if is_dropping else "',' or ')'" if unit == "shard" else "a digit, 'shard', ',' or ')'"
+            raise self._refuse(f"expected {wanted} here", hint=_PART_HINT)
+        if not self._take("["):
+            raise self._refuse("expected '[' and the number of a part here", hint=_PART_HINT)
+        first, stop = self._places(count)
+        self.depth -= 1
+        return EvenPart(terms, count, first, stop, unit, is_dropping)
+
+    def _count(self) -> tuple[int, PartUnit]:
+        start = self.at
+        digits = self._digits()
+        if not digits:
+            raise self._refuse("expected the number of parts here", hint=_PART_HINT)
+        if len(digits) > MAX_DIGITS:
+            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start, stop=self.at)
+        if not (count := int(digits)):
+            raise self._refuse("a split is divided into 1 part or more", start=start, stop=self.at, hint=_PART_HINT)
+        return count, "shard" if self._take("shard") else "abs"
+
+    def _places(self, count: int) -> tuple[int, int]:
+        """``places := whole | whole? ":" whole?``, counted from the first part, and the ``]`` behind them."""
+        start = self.at
+        first = self._place(count, is_end=False)
+        if not self._take(":"):
+            if first is None:
+                raise self._refuse("expected the number of a part or ':' here", hint=_PART_HINT)
+            if not self._take("]"):
+                raise self._refuse("expected a digit, ':' or ']' here", hint=_PART_HINT)
+            return first, first + 1
+        stop = self._place(count, is_end=True)
+        if not self._take("]"):
+            raise self._refuse(
+                "expected a number or ']' here" if stop is None else "expected a digit or ']' here", hint=_PART_HINT
+            )
+        first, stop = first or 0, count if stop is None else stop
+        if first > stop:
+            raise self._refuse(
+                f"these parts are reversed: from {first} to {stop}", start=start, stop=self.at - 1, hint=_PART_HINT
+            )
+        return first, stop
+
+    def _place(self, count: int, *, is_end: bool) -> int | None:
+        """One number of a part, or None where there is none. As an end it may lie behind the last one."""
+        start = self.at
+        is_negative = self._take("-")
+        digits = self._digits()
+        if not digits:
+            if is_negative:
+                raise self._refuse("expected a digit here", hint=_PART_HINT)
+            return None
+        if len(digits) > MAX_DIGITS:
+            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start, stop=self.at)
+        place = count - int(digits) if is_negative else int(digits)
+        # An open ':' after the first number makes it a bound, which may lie behind the last part, too.
+        if not 0 <= place < count + (is_end or self._peek() == ":"):
+            raise self._refuse(
+                f"there {'is 1 part' if count == 1 else f'are {count} parts'}, counted from 0",
+                start=start,
+                stop=self.at,
+                hint=_PART_HINT,
+            )
+        return place
 
     def bound(self) -> _Bound | None:
         """``bound := whole | whole "shard" | percent "%"``; None where no number begins."""
@@ -223,17 +325,21 @@ class _Parser:
     def _fraction(self, bound: _Bound) -> SplitSyntaxError:
         return self._refuse("only a percentage has a fraction", start=bound.start, stop=bound.stop)
 
-    def _after_space(self) -> int:
+    def _wanted_after_term(self) -> str:
+        return "'+'" if self.text[self.at - 1] == "]" else "'[', '+'"
+
+    def _skip_space(self) -> None:
         found = self.dialect.space.match(self.text, self.at, self.end)
-        return self.at if found is None else found.end()
+        if found is not None:
+            self.at = found.end()
 
     def _peek(self) -> str:
         return self.text[self.at] if self.at < self.end else ""
 
-    def _take(self, character: str) -> bool:
-        if self._peek() != character:
+    def _take(self, word: str) -> bool:
+        if not self.text.startswith(word, self.at, self.end):
             return False
-        self.at += 1
+        self.at += len(word)
         return True
 
     def _refuse(

@@ -5,9 +5,12 @@ Text becomes a ReadInstruction (``from_spec``), and ``resolve`` makes a plan of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from registry.errors import UsageError
 from registry.model import SlicingRule
-from registry.splits.grammar import parse_slices
+from registry.splits.grammar import parse_terms
+from registry.splits.parts import EvenPart, PartUnit, Term
 from registry.splits.slices import BoundLike, Rounding, SplitSlice, Unit, check_rounding, print_bound
 
 
@@ -30,8 +33,8 @@ class ReadInstruction:
         UsageError: an unknown unit or rounding, or a name that no split has.
     """
 
-    __slots__ = ("_slices",)
-    _slices: tuple[SplitSlice, ...]
+    __slots__ = ("_terms",)
+    _terms: tuple[Term, ...]
 
     def __init__(
         self,
@@ -42,47 +45,71 @@ class ReadInstruction:
         rounding: Rounding = "closest",
     ) -> None:
         # SplitSlice turns whatever a caller may give into exact numbers.
-        self._slices = (SplitSlice(split_name, from_, to, unit, rounding),)  # type: ignore[arg-type]
+        self._terms: tuple[Term, ...] = (SplitSlice(split_name, from_, to, unit, rounding),)  # type: ignore[arg-type]
 
     @classmethod
     def from_spec(
         cls, spec: str | ReadInstruction, *, slicing: SlicingRule = SlicingRule.DOCUMENTED
     ) -> ReadInstruction:
-        """The instruction that a split expression spells (grammar: ``parse_slices``); an instruction is given back.
+        """The instruction that a split expression spells (grammar: ``parse_terms``); an instruction is given back.
 
         Raises:
             SplitSyntaxError: the text is no expression; the message draws a caret under the place.
         """
-        return spec if isinstance(spec, ReadInstruction) else cls.of(parse_slices(spec, slicing=slicing))
+        return spec if isinstance(spec, ReadInstruction) else cls.of(parse_terms(spec, slicing=slicing))
 
     @classmethod
-    def of(cls, slices: tuple[SplitSlice, ...]) -> ReadInstruction:
-        """The sum of ``slices``, in order; UsageError where there are none."""
-        if not slices:
+    def of(cls, terms: tuple[Term, ...]) -> ReadInstruction:
+        """The sum of ``terms``, in order; UsageError where there are none."""
+        if not terms:
             raise UsageError("an instruction reads at least one slice")
         instruction = cls.__new__(cls)
-        instruction._slices = slices
+        instruction._terms = terms
         return instruction
 
     @property
-    def slices(self) -> tuple[SplitSlice, ...]:
-        """The slices that are read, in order."""
-        return self._slices
+    def terms(self) -> tuple[Term, ...]:
+        """What is read, in order: slices of splits, and exact parts."""
+        return self._terms
+
+    def part(
+        self, first: int, stop: int | None = None, *, of: int, unit: PartUnit = "abs", drop_remainder: bool = False
+    ) -> ReadInstruction:
+        """Part ``first`` (0..of-1) of ``of`` equal parts of what this reads, or parts ``first``..``stop``.
+
+        What ``even_splits`` makes many of; units and remainder are explained there.
+
+        >>> str(ReadInstruction("train").part(0, of=3))
+        'even(train, 3)[0]'
+
+        Raises:
+            UsageError: a part that is not there, or an unknown unit.
+        """
+        return ReadInstruction.of(
+            (EvenPart(self._terms, of, first, first + 1 if stop is None else stop, unit, drop_remainder),)
+        )
 
     def with_rounding(self, rounding: str) -> ReadInstruction:
         """The same instruction, all its percentages rounded by ``rounding``."""
         checked = check_rounding(rounding)
         return ReadInstruction.of(
-            tuple(
-                SplitSlice(part.split_name, part.from_, part.to, part.unit, checked) if part.unit == "%" else part
-                for part in self._slices
-            )
+            tuple(_round_term(term, checked) for term in self.read_by(SlicingRule.DOCUMENTED)._terms)
         )
+
+    def read_by(self, slicing: SlicingRule) -> ReadInstruction:
+        """The same instruction, with every text that ``even_splits`` had to leave to a slicing rule read by this one.
+
+        Raises:
+            SplitSyntaxError: the rule cannot read it.
+        """
+        if not any(isinstance(term, EvenPart) for term in self._terms):
+            return self
+        return ReadInstruction.of(tuple(_read_term(term, slicing) for term in self._terms))
 
     def __add__(self, other: ReadInstruction | str) -> ReadInstruction:
         if not isinstance(other, ReadInstruction | str):
             return NotImplemented
-        return ReadInstruction.of(self._slices + ReadInstruction.from_spec(other).slices)
+        return ReadInstruction.of(self._terms + ReadInstruction.from_spec(other).terms)
 
     def __radd__(self, other: str) -> ReadInstruction:
         if not isinstance(other, str):
@@ -90,20 +117,53 @@ class ReadInstruction:
         return ReadInstruction.from_spec(other) + self
 
     def __eq__(self, other: object) -> bool:
-        return self._slices == other._slices if isinstance(other, ReadInstruction) else NotImplemented
+        return self._terms == other._terms if isinstance(other, ReadInstruction) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash((ReadInstruction, self._slices))
+        return hash((ReadInstruction, self._terms))
 
     def __str__(self) -> str:
-        return "+".join(map(str, self._slices))
+        return "+".join(map(str, self._terms))
 
     def __repr__(self) -> str:
-        return " + ".join(map(_print_call, self._slices))
+        return " + ".join(map(_print_call, self._terms))
 
 
-def _print_call(part: SplitSlice) -> str:
-    """The call that makes ``part``; fractions as Decimal texts, which are exact."""
+def _read_term(term: Term, slicing: SlicingRule) -> Term:
+    if isinstance(term, SplitSlice):
+        return term
+    terms = parse_terms(term.split, slicing=slicing) if isinstance(term.split, str) else term.split
+    return replace(term, split=tuple(_read_term(one, slicing) for one in terms))
+
+
+def _round_term(term: Term, rounding: Rounding) -> Term:
+    if isinstance(term, SplitSlice):
+        return replace(term, rounding=rounding) if term.unit == "%" else term
+    return replace(term, split=tuple(_round_term(one, rounding) for one in term.terms))
+
+
+def _print_call(term: Term) -> str:
+    """The call that makes ``term``."""
+    return _print_part(term) if isinstance(term, EvenPart) else _print_slice(term)
+
+
+def _print_part(part: EvenPart) -> str:
+    if isinstance(part.split, str):
+        return f"ReadInstruction.from_spec({str(part)!r})"
+    whole = " + ".join(map(_print_call, part.split))
+    arguments = [f"{part.first}"]
+    if part.stop != part.first + 1:
+        arguments.append(f"{part.stop}")
+    arguments.append(f"of={part.count}")
+    if part.unit != "abs":
+        arguments.append(f"unit={part.unit!r}")
+    if part.drop_remainder:
+        arguments.append("drop_remainder=True")
+    return f"{f'({whole})' if len(part.split) > 1 else whole}.part({', '.join(arguments)})"
+
+
+def _print_slice(part: SplitSlice) -> str:
+    """Fractions as Decimal texts, which are exact."""
     arguments = [repr(part.split_name)]
     for name, bound in (("from_", part.from_), ("to", part.to)):
         if bound is not None:

@@ -1,9 +1,8 @@
 """Which records does a slice name, as TFDS 4 resolves it? The slicing rule ``tfds-4``, for datasets made by TFDS.
 
-One of the functions behind the seam ``SplitSlice, Extent -> (start, stop)``; ``documented`` is the other. Follows what
-TFDS 4.9.10 does, its floats and open ends and wrapping shards included, wherever the result can be read. Where TFDS
-makes an instruction that reads something else than the slice (a negative take, a fraction of a record), there is an
-error instead.
+One of the functions behind the seam ``RangeFinder`` (resolve.py); ``documented`` is the other. Follows what TFDS 4.9.10
+does, its floats and open ends and wrapping shards included, wherever the result can be read. Where TFDS makes an
+instruction that reads something else than the slice (a negative take, a fraction of a record), we refuse it.
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from fractions import Fraction
 
 from registry.splits.documented import slice_error
 from registry.splits.layout import Extent
+from registry.splits.parts import EvenPart
 from registry.splits.slices import ALL, SplitSlice
 
 
-def tfds4_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
+def tfds4_range(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...] = ()) -> tuple[int, int]:
     """``(start, stop)`` of the records that TFDS 4.9.10 reads for ``part``, 0 <= start <= stop <= num_examples.
+
+    ``part`` has a bound. ``parts`` are the parts of ``even_splits`` that it is divided into, innermost first: TFDS
+    divides every slice of a union on its own, fractions of records included, and refuses a reversed one there.
 
     Raises:
         SliceError: TFDS refuses the slice too (out of range, ``all[...]``, fewer than 100 records under
             ``pct1_dropremainder``), or makes a negative take or a fraction of a record of it.
     """
-    if part.is_whole:
-        return 0, extent.num_examples
     if part.split_name == ALL:
         raise slice_error(
             f"{part}: TFDS has no slices of 'all'",
@@ -32,6 +33,22 @@ def tfds4_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
             extent,
             hint="Resolve it under the slicing rule 'documented', or slice every split by its name.",
         )
+    start, stop = _bounds(part, extent)
+    if parts and start > stop:
+        raise slice_error(
+            f"{part} is reversed: TFDS does not divide records {start}..{stop} into parts",
+            part,
+            extent,
+            hint="The first bound is the smaller one.",
+        )
+    for one in parts:
+        first, last = one.bounds(stop - start)
+        start, stop = start + first, start + last
+    return _readable(part, start, stop, extent)
+
+
+def _bounds(part: SplitSlice, extent: Extent) -> tuple[float, float]:
+    """Both bounds in records, counted from the start. Raises SliceError where TFDS finds them out of range."""
     first, last = _requested(part, extent)
     num_examples = extent.num_examples
     if max(abs(first), abs(last)) > num_examples:
@@ -42,9 +59,7 @@ def tfds4_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
             extent,
             hint="Leave a bound out to read to the end.",
         )
-    start = num_examples + first if first < 0 else first
-    stop = num_examples + last if last < 0 else last
-    return _readable(part, start, stop, extent)
+    return num_examples + first if first < 0 else first, num_examples + last if last < 0 else last
 
 
 def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:

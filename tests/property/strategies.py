@@ -46,7 +46,7 @@ def percents(*, low: int = -100, high: int = 100) -> st.SearchStrategy[int | Fra
 
 def read_instructions(names: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[ReadInstruction]:
     """Sums of one to three slices of any unit, as the constructor takes them; most of them fit no particular layout."""
-    name = st.one_of(st.just("all"), names or split_names())
+    name = st.one_of(st.just("all"), split_names() if names is None else names)
 
     def optional(bounds: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
         return st.one_of(st.none(), bounds)
@@ -59,7 +59,20 @@ def read_instructions(names: st.SearchStrategy[str] | None = None) -> st.SearchS
         st.builds(ReadInstruction, name, whole, whole, st.sampled_from(["abs", "shard"])),
         st.builds(ReadInstruction, name, percent, percent, st.just("%")),
     )
-    return st.lists(one, min_size=1, max_size=3).map(lambda parts: sum(parts[1:], parts[0]))
+    return st.recursive(one, lambda inner: st.one_of(_sums(inner), _parts(inner)), max_leaves=4)
+
+
+def _sums(inner: st.SearchStrategy[ReadInstruction]) -> st.SearchStrategy[ReadInstruction]:
+    return st.lists(inner, min_size=1, max_size=3).map(lambda parts: sum(parts[1:], parts[0]))
+
+
+@st.composite
+def _parts(draw: st.DrawFn, inner: st.SearchStrategy[ReadInstruction]) -> ReadInstruction:
+    """Some of the equal parts of an instruction; four leaves are never nested too deep."""
+    count = draw(st.one_of(st.integers(1, 5), st.integers(1, 10**20)))
+    first, stop = sorted((draw(st.integers(0, count)), draw(st.integers(0, count))))
+    unit = draw(st.sampled_from(["abs", "shard"]))
+    return draw(inner).part(first, stop, of=count, unit=unit, drop_remainder=draw(st.booleans()))
 
 
 def versions() -> st.SearchStrategy[Version]:

@@ -82,4 +82,4 @@ def test_a_megabyte_ends_in_a_value_or_a_syntax_error(beginning: str, piece: str
 
 
 def test_a_megabyte_of_terms_is_read() -> None:
-    assert len(ReadInstruction.from_spec("+".join(["train[:10%]"] * 90_000)).slices) == 90_000
+    assert len(ReadInstruction.from_spec("+".join(["train[:10%]"] * 90_000)).terms) == 90_000

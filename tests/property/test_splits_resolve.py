@@ -11,7 +11,7 @@ from strategies import large_shard_lengths, layouts, percents, shard_lengths
 
 from registry.errors import SliceError
 from registry.model import ShardLengths
-from registry.splits import Plan, ReadInstruction, RecordRange, even_splits, resolve, round_percent
+from registry.splits import Plan, ReadInstruction, RecordRange, resolve, round_percent
 
 ANY_LENGTHS = st.one_of(shard_lengths(), large_shard_lengths())
 
@@ -143,20 +143,6 @@ def test_shards_of_all_are_counted_through(layout: dict[str, ShardLengths], data
     name, index = shards[chosen]
     plan = resolve(f"all[{chosen}shard]", layout)
     assert [(file.split, file.shard) for file in plan] == ([(name, index)] if layout[name][index] else [])
-
-
-@given(ANY_LENGTHS, st.integers(1, 1200))
-def test_even_splits_cover_every_example_once(lengths: ShardLengths, n: int) -> None:
-    layout = {"train": lengths}
-    ranges = [found for part in even_splits("train", n) for found in resolve(part, layout).ranges]
-    assert len(ranges) == n
-    assert [ranges[0].start, *(found.stop for found in ranges)] == [
-        *(found.start for found in ranges),
-        lengths.num_examples,
-    ]
-    assert all(
-        part.slices[0].from_ != part.slices[0].to for part in map(ReadInstruction.from_spec, even_splits("train", n))
-    )
 
 
 @given(layouts(), st.data())

@@ -167,3 +167,69 @@ def test_the_tfds_4_rule_reads_what_tfds_reads(text: str, printed: str) -> None:
 def test_the_tfds_4_rule_refuses_what_tfds_refuses(text: str) -> None:
     with pytest.raises(SplitSyntaxError):
         ReadInstruction.from_spec(text, slicing=SlicingRule.TFDS_4)
+
+
+PART_HINT = "An exact part is even(split, number of parts)[part], e.g. even(train, 3)[0]."
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("even(train, 3)[0]", "even(train, 3)[0]"),
+        ("even( train +test ,3shard ,drop_remainder )[-1]", "even(train+test, 3shard, drop_remainder)[2]"),
+        ("even(even(train,3)[0],2)[1:]+test", "even(even(train, 3)[0], 2)[1]+test"),
+        ("even(all[:10%],1_0)[:]", "even(all[:10%], 10)[0:10]"),
+        ("even(train,3)[3:]", "even(train, 3)[3:3]"),
+        ("even[:5]+even", "even[:5]+even"),
+    ],
+)
+def test_an_exact_part_is_read_and_printed_under_both_rules(text: str, printed: str) -> None:
+    for slicing in SlicingRule:
+        assert str(ReadInstruction.from_spec(text, slicing=slicing)) == printed
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "marks", "hint"),
+    [
+        ("even(", "expected a split name here", "     ^", NAME_HINT),
+        ("even(train", "expected '[', '+' or ',' here", "          ^", PART_HINT),
+        ("even(train[:5%])", "expected '+' or ',' here", "               ^", PART_HINT),
+        ("even(train, x)", "expected the number of parts here", "            ^", PART_HINT),
+        ("even(train, -3)[0]", "expected the number of parts here", "            ^", PART_HINT),
+        ("even(train, 0)[0]", "a split is divided into 1 part or more", "            ^", PART_HINT),
+        ("even(train, 3.5)[0]", "expected a digit, 'shard', ',' or ')' here", "             ^", PART_HINT),
+        ("even(train, 3shards)[0]", "expected ',' or ')' here", "                  ^", PART_HINT),
+        ("even(train, 3, drop)[0]", "expected 'drop_remainder' here", "               ^", PART_HINT),
+        ("even(train, 3, drop_remainder[0]", "expected ')' here", "                             ^", PART_HINT),
+        ("even(train, 3)", "expected '[' and the number of a part here", "              ^", PART_HINT),
+        ("even(train, 3)[]", "expected the number of a part or ':' here", "               ^", PART_HINT),
+        ("even(train, 3)[-]", "expected a digit here", "                ^", PART_HINT),
+        ("even(train, 3)[1%]", "expected a digit, ':' or ']' here", "                ^", PART_HINT),
+        ("even(train, 3)[1:2:3]", "expected a digit or ']' here", "                  ^", PART_HINT),
+        ("even(train, 3)[1:x]", "expected a number or ']' here", "                 ^", PART_HINT),
+        ("even(train, 3)[3]", "there are 3 parts, counted from 0", "               ^", PART_HINT),
+        ("even(train, 1)[-2]", "there is 1 part, counted from 0", "               ^~", PART_HINT),
+        ("even(train, 3)[0:4]", "there are 3 parts, counted from 0", "                 ^", PART_HINT),
+        ("even(train, 3)[2:1]", "these parts are reversed: from 2 to 1", "               ^~~", PART_HINT),
+        ("even(train, 3)[0]x", "expected '+' or the end of the expression here", "                 ^", NAME_HINT),
+        ("even (train, 3)[0]", "expected '[', '+' or the end of the expression here", "    ^", NAME_HINT),
+    ],
+)
+def test_a_malformed_part_is_refused_with_a_caret(text: str, problem: str, marks: str, hint: str) -> None:
+    with pytest.raises(SplitSyntaxError) as caught:
+        ReadInstruction.from_spec(text)
+    assert str(caught.value) == f"{problem}\n    {text}\n    {marks}"
+    assert caught.value.hint == hint
+
+
+def test_parts_of_parts_are_nested_sixteen_deep_and_no_deeper() -> None:
+    text = "train"
+    for _ in range(16):
+        text = f"even({text}, 2)[0]"
+    assert str(ReadInstruction.from_spec(text)) == text
+    with pytest.raises(SplitSyntaxError, match=r"^parts of parts are nested at most 16 deep\n"):
+        ReadInstruction.from_spec(f"even({text}, 2)[0]")
+    with pytest.raises(UsageError, match="parts of parts are nested more than 16 deep"):
+        ReadInstruction.from_spec(text).part(0, of=2)
+    with pytest.raises(SplitSyntaxError, match=r"^a number has at most 400 digits\n"):
+        ReadInstruction.from_spec(f"even(train, {'1' * 401})[0]")

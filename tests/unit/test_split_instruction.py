@@ -107,7 +107,7 @@ def test_instructions_and_texts_add_up() -> None:
     both = ReadInstruction.from_spec("train[:5]+test")
     assert train + test == train + "test" == "train[:5]" + test == both
     assert len({train + test, both}) == 1
-    assert [str(part) for part in both.slices] == ["train[:5]", "test"]
+    assert [str(part) for part in both.terms] == ["train[:5]", "test"]
     with pytest.raises(TypeError):
         train + 5  # type: ignore[operator]
     with pytest.raises(TypeError):
@@ -134,4 +134,4 @@ def test_repr_makes_the_same_value_again() -> None:
 
 def test_rounding_is_given_to_every_percentage_and_to_nothing_else() -> None:
     rounded = ReadInstruction.from_spec("train[:5%]+train[:5]").with_rounding("pct1_dropremainder")
-    assert [part.rounding for part in rounded.slices] == ["pct1_dropremainder", "closest"]
+    assert [part.rounding for part in rounded.terms] == ["pct1_dropremainder", "closest"]

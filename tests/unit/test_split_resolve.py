@@ -11,7 +11,7 @@ import pytest
 
 from registry.errors import SliceError, SplitNotFoundError, UsageError
 from registry.model import ShardedFileTemplate, ShardLengths, Split
-from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange, even_splits, resolve, round_percent
+from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange, resolve, round_percent
 
 
 def find_range(expression: str | ReadInstruction, lengths: list[int], **options: Any) -> tuple[int, int]:
@@ -248,23 +248,6 @@ def test_rounding_is_exact_where_floats_are_not() -> None:
     # In floats, 0.29 * 50 * 100 and the like fall short of the half; and 2**53 + 1 is no float.
     assert round_percent(50, 2**53 + 1, "closest") == 2**52 + 1
     assert round_percent(100, 10**30 + 1, "closest") == 10**30 + 1
-
-
-def test_even_splits_are_the_documented_percent_strings() -> None:
-    assert even_splits("train", n=1) == ["train[0%:100%]"]
-    assert even_splits("train", n=3) == ["train[0%:33%]", "train[33%:67%]", "train[67%:100%]"]
-    assert even_splits("all", n=8)[1] == "all[13%:25%]"
-    assert even_splits("train + test", 2) == ["train[0%:50%]+test[0%:50%]", "train[50%:100%]+test[50%:100%]"]
-    assert even_splits("train", n=100)[37] == "train[37%:38%]"
-    assert even_splits("train", n=101)[:2] == ["train[0%:1%]", "train[1%:2%]"]
-    assert even_splits("train", n=1000)[999] == "train[99.9%:100%]"
-
-
-def test_even_splits_refuse_what_they_cannot_divide() -> None:
-    with pytest.raises(UsageError, match=r"^a split is divided into 1 part or more, not 0$"):
-        even_splits("train", n=0)
-    with pytest.raises(UsageError, match=r"^train\[:50%\] is sliced already"):
-        even_splits("train[:50%]", n=2)
 
 
 def test_the_resolver_imports_nothing_heavy() -> None:

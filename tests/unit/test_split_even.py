@@ -1,0 +1,163 @@
+"""Equal parts of a split: percent texts, exact records, whole files; folds and processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from registry.errors import SliceError, SplitSyntaxError, UsageError
+from registry.model import ShardLengths
+from registry.splits import Fold, Plan, ReadInstruction, even_splits, k_fold, resolve, split_for_process
+
+LAYOUT = {"train": [4, 0, 3, 3], "test": [5]}
+
+
+def ranges(plan: Plan) -> list[tuple[str, int, int]]:
+    return [(one.split, one.start, one.stop) for one in plan.ranges]
+
+
+def test_even_splits_are_the_documented_percent_strings() -> None:
+    assert even_splits("train", n=1) == ["train[0%:100%]"]
+    assert even_splits("train", n=3) == ["train[0%:33%]", "train[33%:67%]", "train[67%:100%]"]
+    assert even_splits("all", n=8)[1] == "all[13%:25%]"
+    assert even_splits("train + test", 2) == ["train[0%:50%]+test[0%:50%]", "train[50%:100%]+test[50%:100%]"]
+    assert even_splits("train", n=100)[37] == "train[37%:38%]"
+    assert even_splits("train", n=101)[:2] == ["train[0%:1%]", "train[1%:2%]"]
+    assert even_splits("train", n=1000)[999] == "train[99.9%:100%]"
+
+
+def test_exact_parts_run_over_the_whole_expression() -> None:
+    parts = even_splits("train+test", n=4, unit="abs")
+    assert [ranges(resolve(part, LAYOUT)) for part in parts] == [
+        [("train", 0, 4)],
+        [("train", 4, 8)],
+        [("train", 8, 10), ("test", 0, 2)],
+        [("test", 2, 5)],
+    ]
+
+
+def test_exact_parts_under_tfds_4_are_parts_of_each_range() -> None:
+    parts = even_splits("train+test", n=4, unit="abs")
+    assert [ranges(resolve(part, LAYOUT, slicing="tfds-4")) for part in parts] == [
+        [("train", 0, 3), ("test", 0, 2)],
+        [("train", 3, 6), ("test", 2, 3)],
+        [("train", 6, 8), ("test", 3, 4)],
+        [("train", 8, 10), ("test", 4, 5)],
+    ]
+
+
+def test_a_remainder_is_dropped_at_the_end() -> None:
+    parts = even_splits("train[1:]+test", n=4, unit="abs", drop_remainder=True)
+    assert [ranges(resolve(part, LAYOUT)) for part in parts] == [
+        [("train", 1, 4)],
+        [("train", 4, 7)],
+        [("train", 7, 10)],
+        [("test", 0, 3)],
+    ]
+
+
+def test_parts_of_files_share_none() -> None:
+    parts = even_splits("train[:9]+test", n=3, unit="shard")
+    assert [[(file.split, file.shard, file.skip, file.take) for file in resolve(part, LAYOUT)] for part in parts] == [
+        [("train", 0, 0, 4), ("train", 2, 0, 3)],
+        [("train", 3, 0, 2)],
+        [("test", 0, 0, 5)],
+    ]
+    (alone, *dropped) = even_splits("all", n=3, unit="shard", drop_remainder=True)
+    assert [len(resolve(part, LAYOUT)) for part in (alone, *dropped)] == [1, 1, 1]
+
+
+def test_more_parts_than_records_leaves_some_empty() -> None:
+    plans = [resolve(part, {"train": [2]}) for part in even_splits("train", n=4, unit="abs")]
+    assert [plan.num_examples for plan in plans] == [1, 1, 0, 0]
+    assert [list(plan.ranges) for plan in plans[2:]] == [[], []]
+
+
+def test_parts_are_divided_again_and_added() -> None:
+    half = even_splits("train", n=2, unit="abs")[1]
+    quarter = even_splits(half, n=2, unit="abs")[0]
+    assert ranges(resolve(quarter + "test[:1]", LAYOUT)) == [("train", 5, 8), ("test", 0, 1)]
+    assert ranges(resolve(quarter, LAYOUT, slicing="tfds-4")) == [("train", 5, 8)]
+    assert eval(repr(quarter), {"ReadInstruction": ReadInstruction}) == quarter  # noqa: S307 (our own repr)
+
+
+def test_the_rule_that_resolves_a_part_reads_its_text() -> None:
+    mixed = even_splits("train[10:50%]", n=2, unit="abs")[1]
+    assert ranges(resolve(mixed, {"train": [100]}, slicing="tfds-4")) == [("train", 30, 50)]
+    with pytest.raises(SplitSyntaxError, match=r"^mixed units"):
+        resolve(mixed, {"train": [100]})
+    open_slice = even_splits("train[:]", n=2, unit="abs")[1]
+    assert ranges(resolve(open_slice, {"train": [100]})) == [("train", 50, 100)]
+    with pytest.raises(SplitSyntaxError, match=r"^TFDS expects a number"):
+        resolve(open_slice, {"train": [100]}, slicing="tfds-4")
+
+
+def test_rounding_reaches_into_parts() -> None:
+    part = even_splits("train[:50%]", n=2, unit="abs")[0]
+    assert resolve(part, {"train": [199]}).num_examples == 50
+    assert resolve(part, {"train": [199]}, rounding="pct1_dropremainder").num_examples == 25
+
+
+def test_a_reversed_slice_is_divided_by_neither_rule() -> None:
+    part = even_splits("train[75%:25%]", n=2, unit="abs")[0]
+    for slicing in ("documented", "tfds-4"):
+        with pytest.raises(SliceError, match=r"^train\[75%:25%\] is reversed"):
+            resolve(part, {"train": [10] * 10}, slicing=slicing)
+
+
+def test_even_splits_refuse_what_they_cannot_divide() -> None:
+    with pytest.raises(UsageError, match="a split is divided into 1 part or more, not 0"):
+        even_splits("train", n=0)
+    with pytest.raises(UsageError, match="a split is divided into 1 part or more, not 0"):
+        even_splits("train", n=0, unit="abs")
+    with pytest.raises(UsageError, match=r"^train\[:50%\] is sliced already, and percent of a slice") as caught:
+        even_splits("train[:50%]", n=2)
+    hint = "Give names of splits, or divide exactly: even_splits('train[:50%]', ..., unit='abs')."
+    assert caught.value.hint == hint
+    with pytest.raises(UsageError, match="percent leave no remainder to drop"):
+        even_splits("train", n=2, drop_remainder=True)  # type: ignore[call-overload]
+    with pytest.raises(UsageError, match="exact parts have no unit 'record'"):
+        even_splits("train", n=2, unit="record")  # type: ignore[call-overload]
+    with pytest.raises(SplitSyntaxError):
+        even_splits("train[", n=2, unit="abs")
+
+
+def test_a_process_reads_its_part_of_any_number() -> None:
+    plan = resolve(split_for_process("train", index=7 * 10**8, count=10**9), {"train": ShardLengths([10**12])})
+    assert ranges(plan) == [("train", 7 * 10**11, 7 * 10**11 + 1000)]
+    assert split_for_process("train", index=1, count=3, unit="shard", drop_remainder=True) == ReadInstruction.from_spec(
+        "even(train, 3shard, drop_remainder)[1]"
+    )
+    for index in (-1, 3):
+        with pytest.raises(UsageError, match=f"there is no process {index} of 3"):
+            split_for_process("train", index=index, count=3)
+
+
+def test_ten_folds_are_written_as_the_splits_document_writes_them() -> None:
+    folds = k_fold("train", k=10)
+    assert folds[0] == Fold("train[0%:10%]", "train[10%:100%]")
+    assert folds[1] == Fold("train[10%:20%]", "train[0%:10%]+train[20%:100%]")
+    assert folds[9] == Fold("train[90%:100%]", "train[0%:90%]")
+    assert k_fold("train+test", k=2)[0] == Fold("train[0%:50%]+test[0%:50%]", "train[50%:100%]+test[50%:100%]")
+
+
+def test_exact_folds_are_parts_and_all_the_others() -> None:
+    first, second, third = k_fold("train+test", k=3, unit="abs")
+    assert [str(one) for one in first] == ["even(train+test, 3)[0]", "even(train+test, 3)[1:3]"]
+    assert [str(one) for one in second] == ["even(train+test, 3)[1]", "even(train+test, 3)[0]+even(train+test, 3)[2]"]
+    assert [str(one) for one in third] == ["even(train+test, 3)[2]", "even(train+test, 3)[0:2]"]
+
+
+def test_folds_refuse_what_they_cannot_divide() -> None:
+    with pytest.raises(UsageError, match="a cross-validation has 2 folds or more, not 1"):
+        k_fold("train", k=1)
+    with pytest.raises(UsageError, match=r"^train\[:5\] is sliced already"):
+        k_fold("train[:5]", k=2)
+    with pytest.raises(UsageError, match="exact parts have no unit 'x'"):
+        k_fold("train", k=2, unit="x")  # type: ignore[arg-type]
+
+
+def test_a_part_beyond_the_parts_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^there are 3 parts, 0 to 2, and no parts 3\.\.4$"):
+        ReadInstruction("train").part(3, of=3)
+    with pytest.raises(UsageError, match="parts are counted in whole numbers, not float"):
+        ReadInstruction("train").part(0, of=2.0)  # type: ignore[arg-type]

@@ -1,0 +1,81 @@
+"""How plans stand to each other: every kind of relation, with the ranges that prove it."""
+
+from __future__ import annotations
+
+import pytest
+
+from registry.errors import UsageError
+from registry.splits import RecordRange, overlaps_between, relation, resolve, uncovered
+
+LAYOUT = {"train": [50, 51], "test": [20]}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kind"),
+    [
+        ("train", "train[:50%]+train[50%:]", "equal"),
+        ("train[:0]", "test[:0]", "equal"),
+        ("train[:10]", "train", "subset"),
+        ("all", "test", "superset"),
+        ("train[:80%]", "train[80%:]", "disjoint"),
+        ("train", "test", "disjoint"),
+        ("train[:60]", "train[40:]", "overlapping"),
+        ("even(train, 3)[0]", "train[:34]", "equal"),
+    ],
+)
+def test_two_plans_stand_in_one_relation(first: str, second: str, kind: str) -> None:
+    assert relation(resolve(first, LAYOUT), resolve(second, LAYOUT)).kind == kind
+
+
+def test_a_relation_names_the_ranges() -> None:
+    found = relation(resolve("train[:60]+test", LAYOUT), resolve("test[15:]+train[40:90]", LAYOUT))
+    assert found.common == (
+        RecordRange(split="train", start=40, stop=60),
+        RecordRange(split="test", start=15, stop=20),
+    )
+    assert found.only_first == (
+        RecordRange(split="train", start=0, stop=40),
+        RecordRange(split="test", start=0, stop=15),
+    )
+    assert found.only_second == (RecordRange(split="train", start=60, stop=90),)
+    assert found.missing == (RecordRange(split="train", start=90, stop=101),)
+    holding = [found.is_disjoint, found.is_equal, found.is_subset, found.is_superset, found.is_covering]
+    assert not any(holding)
+
+
+def test_all_names_every_split_where_covering_is_asked() -> None:
+    whole = resolve("all[:50%]", LAYOUT)
+    assert relation(whole, resolve("train[60:]", LAYOUT)).missing == (RecordRange(split="test", start=0, stop=20),)
+    assert relation(whole, resolve("all[50%:]", LAYOUT)).is_covering
+
+
+def test_what_several_plans_leave_out() -> None:
+    plans = [resolve(part, LAYOUT) for part in ("train[:30]", "train[31:]", "train[:10]")]
+    assert uncovered(plans) == (RecordRange(split="train", start=30, stop=31),)
+    assert uncovered(plans, of=resolve("train[:30]", LAYOUT)) == ()
+    assert uncovered(plans, of=resolve("test[5:7]", LAYOUT)) == (RecordRange(split="test", start=5, stop=7),)
+
+
+def test_overlaps_are_named_by_pair() -> None:
+    plans = [resolve(part, LAYOUT) for part in ("train[:50]", "train[50:]", "train[45:55]+test", "train[:0]")]
+    assert overlaps_between(plans) == {
+        (0, 2): (RecordRange(split="train", start=45, stop=50),),
+        (1, 2): (RecordRange(split="train", start=50, stop=55),),
+    }
+
+
+def test_a_plan_names_what_it_reads_twice() -> None:
+    assert resolve("train+test", LAYOUT).overlaps == ()
+    assert resolve("train[:30]+train[20:40]+train[25:35]+test+all[:5]", LAYOUT).overlaps == (
+        RecordRange(split="train", start=0, stop=5),
+        RecordRange(split="train", start=20, stop=35),
+    )
+
+
+def test_plans_of_different_layouts_are_not_compared() -> None:
+    with pytest.raises(UsageError) as caught:
+        relation(resolve("train", {"train": [101]}), resolve("train", LAYOUT))
+    assert str(caught.value) == (
+        "these plans are of different layouts: split 'train' has 101 records in 1 shards, and 101 in 2"
+    )
+    assert caught.value.hint == "Resolve both expressions on the same dataset version."
