@@ -16,7 +16,20 @@ if TYPE_CHECKING:
     from registry.errors import RegistryError
     from registry.model import DatasetVersion, Reference, SlicingRule, Split, Version, VersionRequest, VersionStatus
     from registry.reading import Reader
-    from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange, even_splits, resolve
+    from registry.splits import (
+        Explanation,
+        FileInstruction,
+        Plan,
+        ReadInstruction,
+        RecordRange,
+        Relation,
+        even_splits,
+        explain,
+        k_fold,
+        relation,
+        resolve,
+        split_for_process,
+    )
 
 __version__ = "0.1.0"
 
@@ -34,7 +47,20 @@ _HOMES: Final = {
         "VersionStatus",
     ),
     "registry.reading": ("Reader",),
-    "registry.splits": ("FileInstruction", "Plan", "ReadInstruction", "RecordRange", "even_splits", "resolve"),
+    "registry.splits": (
+        "Explanation",
+        "FileInstruction",
+        "Plan",
+        "ReadInstruction",
+        "RecordRange",
+        "Relation",
+        "even_splits",
+        "explain",
+        "k_fold",
+        "relation",
+        "resolve",
+        "split_for_process",
+    ),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -44,6 +70,7 @@ __all__ = [
     "Dataset",
     "DatasetBuilder",
     "DatasetVersion",
+    "Explanation",
     "FileInstruction",
     "Plan",
     "ReadInstruction",
@@ -51,6 +78,7 @@ __all__ = [
     "RecordRange",
     "Reference",
     "RegistryError",
+    "Relation",
     "SlicingRule",
     "Split",
     "Version",
@@ -58,8 +86,12 @@ __all__ = [
     "VersionStatus",
     "connect",
     "even_splits",
+    "explain",
+    "k_fold",
     "load",
+    "relation",
     "resolve",
+    "split_for_process",
 ]
 
 

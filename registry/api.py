@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.catalog import DatasetSummary, SqlCatalog, VersionSummary, open_catalog, sqlite_path
+from registry.catalog import DatasetSummary, SqlCatalog, VersionSummary, explain_choice, open_catalog, sqlite_path
 from registry.errors import DatasetNotFoundError, NotFoundError, StorageError, UsageError
 from registry.model import (
     DatasetMetadata,
@@ -27,7 +27,7 @@ from registry.model import (
     Version,
     VersionStatus,
 )
-from registry.splits import Plan, ReadInstruction, resolve
+from registry.splits import Explanation, Plan, ReadInstruction, Relation, explain, relation, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read or written
     from registry.building import BuildProgress, DatasetBuilder
@@ -77,25 +77,31 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
 
 def load(
     reference: str | Reference,
-    split: str | ReadInstruction | list[str] | dict[str, str] | None = None,
+    split: str | ReadInstruction | list[str | ReadInstruction] | dict[str, str | ReadInstruction] | None = None,
     *,
+    slicing: SlicingRule | str | None = None,
+    rounding: str | None = None,
     catalog: Catalog | None = None,
 ) -> Any:
     """Look a dataset up and read it, in one call.
 
     ``split`` may be an expression, or a list or dict of expressions; the answer has its shape. None gives a dict with
-    every split.
+    every split. ``slicing`` and ``rounding`` are those of ``Dataset.resolve``.
 
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
     """
     dataset = (catalog or connect()).dataset(reference)
+
+    def read(expression: str | ReadInstruction) -> Reader:
+        return dataset.read(expression, slicing=slicing, rounding=rounding)
+
     if split is None:
-        return {name: dataset.read(name) for name in dataset.splits}
+        return {name: read(name) for name in dataset.splits}
     if isinstance(split, dict):
-        return {key: dataset.read(expression) for key, expression in split.items()}
+        return {key: read(expression) for key, expression in split.items()}
     if isinstance(split, (list, tuple)):
-        return [dataset.read(expression) for expression in split]
-    return dataset.read(split)
+        return [read(expression) for expression in split]
+    return read(split)
 
 
 class Catalog:
@@ -122,7 +128,7 @@ class Catalog:
             found = self._catalog.find(wanted)
         except DatasetNotFoundError as error:
             raise _offer_builder(error, wanted.name) from error
-        return Dataset(found, catalog=self)
+        return Dataset(found, catalog=self, wanted=wanted)
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, by name."""
@@ -251,9 +257,10 @@ class Catalog:
 class Dataset:
     """One published version: what it holds, and the way to its records. Frozen, like what it describes."""
 
-    def __init__(self, version: DatasetVersion, *, catalog: Catalog) -> None:
+    def __init__(self, version: DatasetVersion, *, catalog: Catalog, wanted: Reference | None = None) -> None:
         self._version = version
         self._catalog = catalog
+        self._wanted = version.reference if wanted is None else wanted
 
     @property
     def reference(self) -> Reference:
@@ -280,9 +287,14 @@ class Dataset:
         """How it stands to the canonical version when it was looked up."""
         return self._version.status
 
+    @cached_property
+    def why(self) -> tuple[str, ...]:
+        """Why the look-up gave this version, in sentences."""
+        return explain_choice(self._wanted, self._version, self._catalog.versions(self.name, self.config))
+
     @property
     def slicing(self) -> SlicingRule:
-        """The rule by which split expressions are resolved."""
+        """The rule by which split expressions are resolved, unless a call chooses another."""
         return self._version.slicing
 
     @property
@@ -317,20 +329,69 @@ class Dataset:
         """Path or URL of the folder that holds the shards."""
         return self._store().url
 
-    def resolve(self, split: str | ReadInstruction, *, rounding: str | None = None) -> Plan:
+    def resolve(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Plan:
         """The plan of a split expression: which records of which files, without opening one.
+
+        Args:
+            split: an expression, or a ReadInstruction.
+            slicing: ``documented`` or ``tfds-4`` for this call; None is the rule that was published with the version.
+            rounding: ``closest`` or ``pct1_dropremainder`` for every percentage.
 
         Raises:
             SplitSyntaxError: the expression does not parse; a caret shows where.
             SplitNotFoundError, SliceError: it names a split or a range that is not there.
         """
-        return resolve(split, self.splits, slicing=self._version.slicing, rounding=rounding)
+        return resolve(split, self.splits, slicing=slicing or self.slicing, rounding=rounding)
 
-    def read(self, split: str | ReadInstruction, *, rounding: str | None = None) -> Reader:
-        """The examples of a split expression, as dicts of numpy arrays. Errors as ``resolve``, and while iterating."""
+    def explain(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Explanation:
+        """The plan of a split expression, with the reason for every bound. Arguments and errors as ``resolve``."""
+        return explain(split, self.splits, slicing=slicing or self.slicing, rounding=rounding)
+
+    def relation(
+        self,
+        first: str | ReadInstruction,
+        second: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Relation:
+        """How the records of two expressions stand to each other: ``is_disjoint``, ``common`` and more.
+
+        Arguments and errors as ``resolve``.
+        """
+        return relation(
+            self.resolve(first, slicing=slicing, rounding=rounding),
+            self.resolve(second, slicing=slicing, rounding=rounding),
+        )
+
+    def read(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Reader:
+        """The examples of a split expression, as dicts of numpy arrays. Arguments as ``resolve``.
+
+        Raises:
+            As ``resolve``, and while iterating as ``Reader``.
+        """
         from registry.reading import Reader
 
-        return Reader(self.resolve(split, rounding=rounding), store=self._store(), features=self.features)
+        plan = self.resolve(split, slicing=slicing, rounding=rounding)
+        return Reader(plan, store=self._store(), features=self.features)
 
     def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:
         """Compare every shard file with the catalog: size, number of records, sha256; ``deep`` decodes every record."""

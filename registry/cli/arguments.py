@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from registry.errors import RegistryError
+from registry.model import SlicingRule
 
 
 def _complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -54,12 +55,28 @@ def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("split", metavar="SPLIT", shell_complete=_complete_split)(function)
 
 
+def splits_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """SPLIT...: split expressions, one or more."""
+    return click.argument("splits", metavar="SPLIT...", nargs=-1, required=True, shell_complete=_complete_split)(
+        function
+    )
+
+
 def rounding_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """--rounding: how the percents of SPLIT become record numbers."""
     return click.option(
         "--rounding",
         type=click.Choice(["closest", "pct1_dropremainder"]),
         help="How percents become record numbers.  [default: closest]",
+    )(function)
+
+
+def slicing_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--slicing: the rule by which SPLIT is resolved."""
+    return click.option(
+        "--slicing",
+        type=click.Choice([rule.value for rule in SlicingRule]),
+        help="The slicing rule, instead of the one that was published with the version.",
     )(function)
 
 

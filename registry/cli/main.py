@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "show": "Show one dataset version: splits, features, licence.",
     "versions": "List the versions of a dataset.",
     "resolve": "Show which records of which files a split expression names.",
+    "split": "Prove how split expressions stand to each other.",
     "read": "Print examples as JSON lines.",
     "verify": "Check every stored shard against the catalog.",
     "db": "Look after the catalog's database.",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from registry.cli.options import Session, examples, session_command
+from registry.cli.plans import summary
 from registry.cli.progress import build_progress
-from registry.cli.resolve import summary
 
 if TYPE_CHECKING:
     import numpy as np

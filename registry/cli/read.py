@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from registry.cli.arguments import reference_argument, rounding_option, split_argument
+from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
 from registry.cli.options import Session, examples, session_command
 
 
@@ -20,9 +20,12 @@ from registry.cli.options import Session, examples, session_command
 )
 @reference_argument
 @split_argument
+@slicing_option
 @rounding_option
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
-def command(session: Session, reference: str, split: str, rounding: str | None, take: int | None) -> None:
+def command(
+    session: Session, reference: str, split: str, slicing: str | None, rounding: str | None, take: int | None
+) -> None:
     """Print the examples of a split expression, one JSON object a line.
 
     Arrays become nested lists, text becomes strings; bytes that are no UTF-8 become {"base64": ...}. With --format json
@@ -30,12 +33,14 @@ def command(session: Session, reference: str, split: str, rounding: str | None, 
     """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        selected = (jsonable(example) for example in islice(dataset.read(split, rounding=rounding), take))
+        reader = dataset.read(split, slicing=slicing, rounding=rounding)
+        selected = (jsonable(example) for example in islice(reader, take))
         if session.out.as_json:
             data = {
                 "dataset": dataset.reference.dataset,
                 "version": str(dataset.version),
                 "split": split,
+                "slicing": reader.plan.slicing.value,
                 "examples": list(selected),
             }
             session.out.result("read", data, lambda: None)

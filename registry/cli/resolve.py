@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from registry.cli.arguments import reference_argument, rounding_option, split_argument
+from typing import Any
+
+import click
+
+from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
 from registry.cli.options import Session, examples, session_command
-from registry.splits import Plan
+from registry.cli.plans import print_ranges, ranges_json, summary
+from registry.splits import Explanation
 
 
 @session_command(
     "resolve",
     epilog=examples(
         "registry resolve digits 'train[:10%]'",
+        "registry resolve digits 'train[:10%]' --why",
         "registry resolve 'mnist:3.*' 'train[80%:]+test' --format json",
+        "registry resolve digits 'even(train, 3)[0]'",
+        "registry resolve digits 'train[:33%]' --slicing tfds-4",
         "registry resolve digits 'train[:33%]' --rounding pct1_dropremainder",
     ),
 )
 @reference_argument
 @split_argument
+@slicing_option
 @rounding_option
-def command(session: Session, reference: str, split: str, rounding: str | None) -> None:
+@click.option("--why", is_flag=True, help="Say why: the version, how every bound was rounded, what was dropped.")
+def command(session: Session, reference: str, split: str, slicing: str | None, rounding: str | None, why: bool) -> None:
     """Show which records of which files a split expression names, without opening a file."""
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-    plan = dataset.resolve(split, rounding=rounding)
-    data = {
+        explanation = dataset.explain(split, slicing=slicing, rounding=rounding) if why else None
+        plan = dataset.resolve(split, slicing=slicing, rounding=rounding) if explanation is None else explanation.plan
+        version_reasons = dataset.why if why else ()
+    if plan.overlaps:
+        session.out.note(f"note: the expression reads more than once: {print_ranges(plan.overlaps)}")
+    files = list(plan)
+    data: dict[str, Any] = {
         "dataset": dataset.reference.dataset,
         "version": str(dataset.version),
         "split": plan.expression,
         "num_examples": plan.num_examples,
         "slicing": plan.slicing.value,
-        "ranges": [{"split": part.split, "start": part.start, "stop": part.stop} for part in plan.ranges],
+        "ranges": ranges_json(plan.ranges),
         "files": [
             {
                 "filename": file.filename,
@@ -37,22 +52,41 @@ def command(session: Session, reference: str, split: str, rounding: str | None) 
                 "take": file.take,
                 "examples_in_shard": file.examples_in_shard,
             }
-            for file in plan
+            for file in files
         ],
     }
+    if explanation is not None:
+        data["why"] = _why_json(version_reasons, explanation)
 
     def human() -> None:
         session.out.line(summary(str(dataset.reference), plan))
+        if explanation is not None:
+            whose = "was chosen for this call" if slicing else f"was published with {dataset.reference}"
+            for reason in (*version_reasons, f"The slicing rule {plan.slicing.value} {whose}.", *explanation.sentences):
+                session.out.line(f"  {reason}")
         session.out.table(
             ("FILE", "SKIP", "TAKE", "OF"),
-            [(file.filename, file.skip, file.take, file.examples_in_shard) for file in plan],
+            [(file.filename, file.skip, file.take, file.examples_in_shard) for file in files],
         )
 
     session.out.result("resolve", data, human)
 
 
-def summary(reference: str, plan: Plan) -> str:
-    """One line: what a plan reads."""
-    ranges = " + ".join(f"{part.split} {part.start:,}..{part.stop:,}" for part in plan.ranges)
-    rule = f"({plan.slicing.value} slicing)"
-    return f"{reference} {plan.expression}: {plan.num_examples:,} examples, records {ranges} {rule}"
+def _why_json(version: tuple[str, ...], explanation: Explanation) -> dict[str, Any]:
+    return {
+        "version": list(version),
+        "terms": [
+            {
+                "term": term.term,
+                "bounds": [
+                    {"bound": bound.bound, "exact": bound.exact, "record": bound.record, "why": bound.why}
+                    for bound in term.bounds
+                ],
+                "ranges": ranges_json(term.ranges),
+                "why": list(term.why),
+            }
+            for term in explanation.terms
+        ],
+        "files": list(explanation.files),
+        "overlaps": ranges_json(explanation.plan.overlaps),
+    }

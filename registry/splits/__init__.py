@@ -7,6 +7,7 @@
 """
 
 from registry.splits.even import Fold, even_splits, k_fold, split_for_process
+from registry.splits.explain import BoundReason, Explanation, TermReason, explain
 from registry.splits.files import FileInstruction
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Layout, RecordRange
@@ -18,7 +19,9 @@ from registry.splits.rounding import round_percent
 from registry.splits.slices import SplitSlice
 
 __all__ = [
+    "BoundReason",
     "EvenPart",
+    "Explanation",
     "FileInstruction",
     "Fold",
     "Layout",
@@ -27,7 +30,9 @@ __all__ = [
     "RecordRange",
     "Relation",
     "SplitSlice",
+    "TermReason",
     "even_splits",
+    "explain",
     "k_fold",
     "overlaps_between",
     "relation",

@@ -27,9 +27,8 @@ def documented_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
     """
     if part.rounding == "pct1_dropremainder":
         _check_divisible(part, extent)
-    end = {"abs": extent.num_examples, "%": 100, "shard": extent.num_shards}[part.unit]
-    first = _counted_from_start(part, part.from_, extent, end=end, default=0)
-    last = _counted_from_start(part, part.to, extent, end=end, default=end)
+    first = counted_from_start(part, part.from_, extent, default=0)
+    last = counted_from_start(part, part.to, extent, default=end_of(part, extent))
     if first > last:
         raise slice_error(
             f"{part} is reversed: it runs from {print_bound(first, part.unit)} to {print_bound(last, part.unit)} "
@@ -38,7 +37,7 @@ def documented_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
             extent,
             hint="The first bound is the smaller one; write the parts of a union in the order you want to read them.",
         )
-    return _record_at(part, first, extent), _record_at(part, last, extent)
+    return record_at(part, first, extent), record_at(part, last, extent)
 
 
 def slice_error(message: str, part: SplitSlice, extent: Extent, *, hint: str | None = None) -> SliceError:
@@ -58,14 +57,20 @@ def slice_error(message: str, part: SplitSlice, extent: Extent, *, hint: str | N
     )
 
 
-def _counted_from_start(
-    part: SplitSlice, bound: int | Fraction | None, extent: Extent, *, end: int, default: int
+def end_of(part: SplitSlice, extent: Extent) -> int:
+    """The end of ``extent`` in the unit of ``part``."""
+    return {"abs": extent.num_examples, "%": 100, "shard": extent.num_shards}[part.unit]
+
+
+def counted_from_start(
+    part: SplitSlice, bound: int | Fraction | None, extent: Extent, *, default: int
 ) -> int | Fraction:
     """A bound in its own unit, counted from the start; percentages were checked when the slice was made."""
     if bound is None:
         return default
     if part.unit == "%":
         return from_start(bound)
+    end = end_of(part, extent)
     if not -end <= bound <= end:
         raise slice_error(
             f"{part} is out of range: {print_bound(bound, part.unit)} lies outside {_size(part, extent)}",
@@ -77,7 +82,8 @@ def _counted_from_start(
     return bound + end if bound < 0 else bound
 
 
-def _record_at(part: SplitSlice, bound: int | Fraction, extent: Extent) -> int:
+def record_at(part: SplitSlice, bound: int | Fraction, extent: Extent) -> int:
+    """The record at a bound that is counted from the start."""
     if part.unit == "%":
         return round_percent(bound, extent.num_examples, part.rounding)
     return extent.shard_start(int(bound)) if part.unit == "shard" else int(bound)

@@ -61,15 +61,19 @@ def resolve(
         UsageError: an unknown rule or rounding.
     """
     rule = slicing_rule(slicing)
-    instruction = ReadInstruction.from_spec(expression, slicing=rule).read_by(rule)
-    if rounding is not None:
-        instruction = instruction.with_rounding(rounding)
-    finder = _Finder(rule, layout)
+    instruction = read_expression(expression, rule, rounding)
+    finder = Finder(rule, layout)
     located = finder.locate(instruction.terms)
     return Plan(instruction, rule, finder.named_splits(), located)
 
 
-class _Finder:
+def read_expression(expression: str | ReadInstruction, rule: SlicingRule, rounding: str | None) -> ReadInstruction:
+    """The instruction that ``expression`` is under ``rule``, with ``rounding`` in the place of its own."""
+    instruction = ReadInstruction.from_spec(expression, slicing=rule).read_by(rule)
+    return instruction if rounding is None else instruction.with_rounding(rounding)
+
+
+class Finder:
     """The records of terms in one layout under one rule. Each split is looked up once, however often it is named."""
 
     def __init__(self, rule: SlicingRule, layout: Layout) -> None:
@@ -83,7 +87,7 @@ class _Finder:
         located: list[Located] = []
         for term in terms:
             if isinstance(term, SplitSlice):
-                extent = self._extent(term.split_name)
+                extent = self.extent(term.split_name)
                 if term.is_whole:
                     located.extend(divide_each(parts, extent.cut(0, extent.num_examples)))
                 else:
@@ -94,7 +98,8 @@ class _Finder:
                 located.extend(divide_each(parts, divide(term, self.locate(term.terms))))
         return located
 
-    def _extent(self, name: str) -> Extent:
+    def extent(self, name: str) -> Extent:
+        """What ``name`` stands for; errors as ``find_extent``."""
         extent = self._extents.get(name)
         if extent is None:
             extent = self._extents[name] = find_extent(name, self._layout)

@@ -65,7 +65,7 @@ def _bounds(part: SplitSlice, extent: Extent) -> tuple[float, float]:
 def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
     """Both bounds in records, negative ones still counted from the end: ints, but for some floats of pct1."""
     if part.unit == "shard":
-        return _first_of_shards(part.from_, extent), _end_of_shards(part.to, extent)
+        return first_of_shards(part.from_, extent), end_of_shards(part.to, extent)
     if part.unit == "abs":
         return int(part.from_ or 0), extent.num_examples if part.to is None else int(part.to)
     if part.rounding == "pct1_dropremainder" and extent.num_examples < 100:
@@ -76,11 +76,11 @@ def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
             extent,
             hint="Use the rounding 'closest' for a split of fewer than 100 records.",
         )
-    last: float = extent.num_examples if part.to is None else _rounded(part.to, part, extent)
-    return _rounded(part.from_ or 0, part, extent), last
+    last: float = extent.num_examples if part.to is None else rounded(part.to, part, extent)
+    return rounded(part.from_ or 0, part, extent), last
 
 
-def _rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float:
+def rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float:
     """The percentage in records, by the same operations on floats in the same order as TFDS: halves to even."""
     number = percent if isinstance(percent, int) else float(percent)
     if part.rounding == "pct1_dropremainder":
@@ -88,16 +88,16 @@ def _rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float
     return round(number * extent.num_examples / 100.0)
 
 
-def _first_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
+def first_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
     """Where a slice begins that begins with ``shard``; beyond either end, Python's slices clamp."""
     index = int(shard or 0)
     return extent.shard_start(max(0, extent.num_shards + index) if index < 0 else min(index, extent.num_shards))
 
 
-def _end_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
+def end_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
     """Where a slice ends that ends before ``shard``; 0 is the end, and what is still negative wraps once more."""
     index = extent.num_shards if shard is None else int(shard)
-    return _first_of_shards(index if index > 0 else extent.num_shards + index, extent)
+    return first_of_shards(index if index > 0 else extent.num_shards + index, extent)
 
 
 def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tuple[int, int]:

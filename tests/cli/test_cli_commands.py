@@ -107,6 +107,64 @@ def test_resolve_gives_the_plan(digits: Cli) -> None:
     ]
 
 
+def test_resolve_by_another_rule_shows_it(digits: Cli) -> None:
+    ran = digits("resolve", "digits", "train[:0shard]", "--slicing", "tfds-4")
+    assert ran.out.splitlines()[0] == (
+        "digits:1.0.0 train[:0shard]: 1,797 examples, records train 0..1,797 (tfds-4 slicing)"
+    )
+    data = digits("resolve", "digits", "train[:0shard]", "--format", "json").json()["data"]
+    assert (data["slicing"], data["num_examples"]) == ("documented", 0)
+    read = digits("read", "digits", "train[:0shard]", "--slicing", "tfds-4", "--take", "1", "--format", "json").json()
+    assert (read["data"]["slicing"], len(read["data"]["examples"])) == ("tfds-4", 1)
+    assert digits("resolve", "digits", "train", "--slicing", "tfds-5").code == 2
+
+
+def test_resolve_says_why(digits: Cli) -> None:
+    ran = digits("resolve", "digits:1.*", "train[20%:30%]+even(train[-10:], 3)[0]", "--why")
+    assert ran.out == (
+        "digits:1.0.0 train[20%:30%]+even(train[-10:], 3)[0]: 184 examples, "
+        "records train 359..539 + train 1,787..1,791 (documented slicing)\n"
+        "  digits:1.*.* allows 1.0.0 alone, of 1 published.\n"
+        "  The slicing rule documented was published with digits:1.0.0.\n"
+        "  train[20%:30%] begins at record 359: 20% of 1,797 records is 359.4, rounded.\n"
+        "  train[20%:30%] ends before record 539: 30% of 1,797 records is 539.1, rounded.\n"
+        "  train[20%:30%] reads records train 359..539: 180 of 1,797.\n"
+        "  train[-10:] begins at record 1,787: -10 counts from the end.\n"
+        "  train[-10:] ends before record 1,797: an open end.\n"
+        "  train[-10:] reads records train 1,787..1,797: 10 of 1,797.\n"
+        "  even(train[-10:], 3)[0]: the 10 records of train[-10:] make 3 parts, the first 1 of 4, the others of 3.\n"
+        "  even(train[-10:], 3)[0] reads records train 1,787..1,791: 4 of 10.\n"
+        "  It reads 184 records from 3 files: digits-train.tfrecord-00000-of-00004 (skip 359, take 90) to "
+        "digits-train.tfrecord-00003-of-00004 (skip 439, take 4).\n"
+        "FILE                                  SKIP  TAKE   OF\n"
+        "digits-train.tfrecord-00000-of-00004   359    90  449\n"
+        "digits-train.tfrecord-00001-of-00004     0    90  449\n"
+        "digits-train.tfrecord-00003-of-00004   439     4  449\n"
+    )
+    ran = digits("resolve", "digits", "train[:33.3%]", "--why", "--slicing", "tfds-4", "--format", "json")
+    why = ran.json()["data"]["why"]
+    assert why["version"] == ["digits names no version: 1.0.0 is the canonical one."]
+    (term,) = why["terms"]
+    assert term["term"] == "train[:33.3%]"
+    assert term["ranges"] == [{"split": "train", "start": 0, "stop": 598}]
+    assert term["bounds"] == [
+        {"bound": "", "exact": None, "record": 0, "why": "an open start"},
+        {
+            "bound": "33.3%",
+            "exact": "598.401",
+            "record": 598,
+            "why": "33.3% of 1,797 records is 598.401, in floats and halves to even 598",
+        },
+    ]
+
+
+def test_resolve_notes_what_is_read_twice(digits: Cli) -> None:
+    ran = digits("resolve", "digits", "train[:10]+train[5:8]")
+    assert ran.err == "note: the expression reads more than once: records train 5..8\n"
+    as_json = digits("resolve", "digits", "train[:10]+train[5:8]", "--format", "json").json()
+    assert as_json["warnings"] == ["note: the expression reads more than once: records train 5..8"]
+
+
 def test_resolve_with_dropped_remainder(digits: Cli) -> None:
     ran = digits("resolve", "digits", "train[:10%]", "--rounding", "pct1_dropremainder", "--format", "json")
     assert ran.json()["data"]["num_examples"] == 170
@@ -201,7 +259,7 @@ def test_db_commands(cli: Cli) -> None:
 def test_every_command_has_help_with_examples(cli: Cli, name: str) -> None:
     ran = cli(name, "--help")
     assert ran.code == 0
-    assert "Examples:" in ran.out or name == "db"
+    assert "Examples:" in ran.out or name in ("db", "split")
     listed = COMMANDS[name]
     assert listed in cli("--help").out
 

@@ -1,0 +1,155 @@
+"""``registry split``: what can be said of split expressions together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import click
+
+from registry.cli.arguments import reference_argument, rounding_option, slicing_option, splits_argument
+from registry.cli.options import Session, examples, session_command
+from registry.cli.plans import print_ranges, ranges_json
+from registry.errors import UsageError, VerificationError
+from registry.splits import Plan, RecordRange, overlaps_between, relation, uncovered
+
+_SHOWN: Final = 20
+
+
+@click.group("split")
+def command() -> None:
+    """Prove how split expressions of a dataset stand to each other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Records that break what was to be proved, and the sentence that says so."""
+
+    text: str
+    ranges: tuple[RecordRange, ...]
+
+
+@session_command(
+    "check",
+    epilog=examples(
+        "registry split check digits 'train[:80%]' 'train[80%:]'",
+        "registry split check digits 'train[:80%]' 'train[80%:90%]' 'train[90%:]' --disjoint --covering",
+        "registry split check digits 'train[:10%]' 'train[:50%]' --subset",
+        "registry split check digits 'train[:50%]+train[50%:]' train --equal",
+        "registry split check digits 'train[:33%]' 'train[33%:50%]' --covering --of 'train[:50%]'",
+    ),
+)
+@reference_argument
+@splits_argument
+@click.option("--disjoint", is_flag=True, help="No record is in two of them.  [default, where nothing else is asked]")
+@click.option("--covering", is_flag=True, help="Together they read every record of the splits that they name.")
+@click.option("--of", "whole", metavar="SPLIT", help="What --covering is to cover instead.")
+@click.option("--equal", is_flag=True, help="All of them read the same records.")
+@click.option("--subset", is_flag=True, help="Every record of the first is in each of the others.")
+@slicing_option
+@rounding_option
+def check(
+    session: Session,
+    reference: str,
+    splits: tuple[str, ...],
+    disjoint: bool,
+    covering: bool,
+    whole: str | None,
+    equal: bool,
+    subset: bool,
+    slicing: str | None,
+    rounding: str | None,
+) -> None:
+    """Prove that expressions are disjoint, covering, equal or subsets.
+
+    Decided on ranges of records, without opening a file. Ends with exit code 5 where what was asked does not hold, and
+    names the records.
+    """
+    disjoint = disjoint or not (covering or equal or subset)
+    if whole is not None and not covering:
+        raise UsageError("--of says what --covering is to cover", hint="Add --covering.")
+    if len(splits) < 2 and (disjoint or equal or subset):
+        raise UsageError("one expression stands in no relation", hint="Name two or more, or ask for --covering.")
+    with session.connect() as catalog:
+        dataset = session.look_up(catalog, reference)
+        plans = [dataset.resolve(split, slicing=slicing, rounding=rounding) for split in splits]
+        covered = None if whole is None else dataset.resolve(whole, slicing=slicing, rounding=rounding)
+    for plan in plans:
+        if plan.overlaps:
+            session.out.note(f"note: {plan.expression} reads more than once: {print_ranges(plan.overlaps)}")
+    checks: dict[str, list[Fault]] = {}
+    if disjoint:
+        checks["disjoint"] = _shared(plans)
+    if covering:
+        checks["covering"] = _left_out(plans, covered)
+    if equal:
+        checks["equal"] = [
+            fault for plan in plans[1:] for fault in (*_missing(plans[0], plan), *_missing(plan, plans[0]))
+        ]
+    if subset:
+        checks["subset"] = [fault for plan in plans[1:] for fault in _missing(plans[0], plan)]
+    data = {
+        "dataset": dataset.reference.dataset,
+        "version": str(dataset.version),
+        "slicing": plans[0].slicing.value,
+        "splits": [_plan_json(plan) for plan in plans],
+        "checks": [
+            {
+                "check": name,
+                "holds": not faults,
+                "faults": [{"message": fault.text, "ranges": ranges_json(fault.ranges)} for fault in faults],
+            }
+            for name, faults in checks.items()
+        ],
+    }
+
+    def human() -> None:
+        session.out.line(f"{dataset.reference} ({plans[0].slicing.value} slicing)")
+        session.out.table(
+            ("SPLIT", "RECORDS", "RANGES"),
+            [(plan.expression, plan.num_examples, print_ranges(plan.ranges)) for plan in plans],
+        )
+        for name, faults in checks.items():
+            session.out.line(f"{name}: {'no' if faults else 'yes'}")
+            for fault in faults[:_SHOWN]:
+                session.out.line(f"  {fault.text}")
+            if len(faults) > _SHOWN:
+                session.out.line(f"  and {len(faults) - _SHOWN:,} more; --format json lists them all")
+
+    session.out.result("split.check", data, human)
+    if broken := [name for name, faults in checks.items() if faults]:
+        raise VerificationError(
+            f"these expressions are not {' and not '.join(broken)}",
+            hint="The records are named above; --why of registry resolve explains each bound.",
+            details={"checks": broken},
+        )
+
+
+command.add_command(check)
+
+
+def _shared(plans: Sequence[Plan]) -> list[Fault]:
+    return [
+        _fault(f"{plans[first].expression} and {plans[second].expression} share", ranges)
+        for (first, second), ranges in overlaps_between(plans).items()
+    ]
+
+
+def _left_out(plans: Sequence[Plan], whole: Plan | None) -> list[Fault]:
+    ranges = uncovered(plans, of=whole)
+    return [_fault("they leave out", ranges)] if ranges else []
+
+
+def _missing(first: Plan, second: Plan) -> list[Fault]:
+    ranges = relation(first, second).only_first
+    return [_fault(f"{first.expression} has, and {second.expression} has not,", ranges)] if ranges else []
+
+
+def _fault(what: str, ranges: tuple[RecordRange, ...]) -> Fault:
+    count = sum(one.num_examples for one in ranges)
+    return Fault(text=f"{what} {print_ranges(ranges)} ({count:,} in all)", ranges=ranges)
+
+
+def _plan_json(plan: Plan) -> dict[str, Any]:
+    return {"split": plan.expression, "num_examples": plan.num_examples, "ranges": ranges_json(plan.ranges)}

@@ -1,0 +1,115 @@
+"""Proofs about split expressions: what holds, what does not, the records that show it, and the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+def test_no_validation_record_is_in_train(digits: Cli) -> None:
+    ran = digits("split", "check", "digits", "train[:80%]", "train[80%:]", "--disjoint", "--covering")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "digits:1.0.0 (documented slicing)\n"
+        "SPLIT        RECORDS  RANGES\n"
+        "train[:80%]    1,438  records train 0..1,438\n"
+        "train[80%:]      359  records train 1,438..1,797\n"
+        "disjoint: yes\n"
+        "covering: yes\n"
+    )
+
+
+def test_what_two_expressions_share_is_named(digits: Cli) -> None:
+    ran = digits("split", "check", "digits", "train[:80%]", "train[79%:]")
+    assert ran.code == 5
+    assert ran.out.splitlines()[-2:] == [
+        "disjoint: no",
+        "  train[:80%] and train[79%:] share records train 1,420..1,438 (18 in all)",
+    ]
+    assert ran.err == (
+        "error: these expressions are not disjoint\n"
+        "hint: The records are named above; --why of registry resolve explains each bound.\n"
+    )
+
+
+def test_programs_get_every_range(digits: Cli) -> None:
+    ran = digits("split", "check", "digits", "train[:60%]", "train[50%:]", "train[90%:]", "--format", "json")
+    assert ran.code == 5
+    (check,) = ran.json()["data"]["checks"]
+    assert (check["check"], check["holds"]) == ("disjoint", False)
+    assert [fault["ranges"] for fault in check["faults"]] == [
+        [{"split": "train", "start": 899, "stop": 1078}],
+        [{"split": "train", "start": 1617, "stop": 1797}],
+    ]
+    assert [split["num_examples"] for split in ran.json()["data"]["splits"]] == [1078, 898, 180]
+    assert ran.error()["code"] == "verification_failed"
+    assert ran.error()["details"] == {"checks": ["disjoint"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "verdicts"),
+    [
+        (["train[:10%]", "train[:50%]", "--subset"], 0, ["subset: yes"]),
+        (
+            ["train[:50%]", "train[:10%]", "--subset"],
+            5,
+            ["subset: no", "  train[:50%] has, and train[:10%] has not, records train 180..899 (719 in all)"],
+        ),
+        (["train[:50%]+train[50%:]", "train", "all", "--equal"], 0, ["equal: yes"]),
+        (
+            ["train[:5]", "train[3:8]", "--equal"],
+            5,
+            [
+                "equal: no",
+                "  train[:5] has, and train[3:8] has not, records train 0..3 (3 in all)",
+                "  train[3:8] has, and train[:5] has not, records train 5..8 (3 in all)",
+            ],
+        ),
+        (["train[:99%]", "--covering"], 5, ["covering: no", "  they leave out records train 1,779..1,797 (18 in all)"]),
+        (["train[:33%]", "train[33%:50%]", "--covering", "--of", "train[:50%]"], 0, ["covering: yes"]),
+        (
+            ["even(train, 3)[0]", "even(train, 3)[1:]", "--covering", "--disjoint"],
+            0,
+            ["disjoint: yes", "covering: yes"],
+        ),
+    ],
+)
+def test_each_proof(digits: Cli, arguments: list[str], code: int, verdicts: list[str]) -> None:
+    ran = digits("split", "check", "digits", *arguments)
+    assert ran.code == code
+    assert ran.out.splitlines()[-len(verdicts) :] == verdicts
+
+
+def test_the_rule_and_the_rounding_may_be_chosen(digits: Cli) -> None:
+    halves = ["train[:0.5shard]"]
+    assert digits("split", "check", "digits", *halves, "train").code == 2
+    ran = digits("split", "check", "digits", "train[:0shard]", "train", "--equal", "--slicing", "tfds-4")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, "digits:1.0.0 (tfds-4 slicing)")
+    ran = digits("split", "check", "digits", "train[:100%]", "--covering", "--rounding", "pct1_dropremainder")
+    assert ran.out.splitlines()[-1] == "  they leave out records train 1,700..1,797 (97 in all)"
+
+
+def test_what_is_read_twice_is_noted(digits: Cli) -> None:
+    ran = digits("split", "check", "digits", "train[:5]+train[:3]", "train[5:]")
+    assert (ran.code, ran.err) == (0, "note: train[:5]+train[:3] reads more than once: records train 0..3\n")
+
+
+def test_very_many_faults_are_counted(digits: Cli) -> None:
+    ran = digits("split", "check", "digits", *["train"] * 8)
+    assert ran.out.splitlines()[-1] == "  and 8 more; --format json lists them all"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train"], "error: one expression stands in no relation\nhint: Name two or more, or ask for --covering.\n"),
+        (["train", "all", "--of", "train"], "error: --of says what --covering is to cover\nhint: Add --covering.\n"),
+        ([], "error: Missing argument 'SPLIT...'.\nhint: See registry split check --help.\n"),
+    ],
+)
+def test_a_question_that_means_nothing_is_refused(digits: Cli, arguments: list[str], message: str) -> None:
+    ran = digits("split", "check", "digits", *arguments)
+    assert (ran.code, ran.out, ran.err) == (2, "", message)
