@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from registry.errors import SliceError, SplitSyntaxError
+from registry.splits import resolve
+
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
@@ -53,9 +56,13 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
     assert run(f"{sys.executable} example.py", environment, tmp_path) == blocks("text")[1]
 
 
-def test_the_ten_lines_of_shell_print_what_they_say(environment: dict[str, str], tmp_path: Path) -> None:
-    steps = [step for console in blocks("console") for step in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]]
-    assert len(steps) == 5
+@pytest.mark.parametrize(("document", "number"), [("README.md", 5), ("docs/splits.md", 4)])
+def test_the_lines_of_shell_print_what_they_say(
+    environment: dict[str, str], tmp_path: Path, document: str, number: int
+) -> None:
+    consoles = blocks("console", document)
+    steps = [step for console in consoles for step in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]]
+    assert len(steps) == number
     for step in steps:
         command, expected = step.split("\n", maxsplit=1)
         assert run(command, environment, tmp_path, may_fail="2>&1" in command) == expected.rstrip("\n") + "\n"
@@ -77,9 +84,32 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
     assert "Guten Tag" in run("registry read greetings train", environment, tmp_path)
 
 
-def test_the_blocks_of_publishing_run_and_print_what_they_say(environment: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "blocks.py").write_text("\n".join(blocks("python", "docs/publishing.md")))
-    assert run(f"{sys.executable} blocks.py", environment, tmp_path) == "".join(blocks("text", "docs/publishing.md"))
+@pytest.mark.parametrize("document", ["docs/publishing.md", "docs/splits.md"])
+def test_the_blocks_of_python_print_what_they_say(environment: dict[str, str], tmp_path: Path, document: str) -> None:
+    (tmp_path / "blocks.py").write_text("\n".join(blocks("python", document)))
+    assert run(f"{sys.executable} blocks.py", environment, tmp_path) == "".join(blocks("text", document))
+
+
+def test_the_table_of_the_two_slicing_rules_is_true() -> None:
+    text = (ROOT / "docs/splits.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*) \| `(.*)`( pct1)? \| (.*) \| (.*) \| (.*) \|$", text, flags=re.MULTILINE)
+    assert len(rows) == 22
+    for case, expression, pct1, records, documented, tfds in rows:
+        layout = {}
+        for one in records.split(", "):
+            name, *lengths = one.split()
+            layout[name] = [int(length) for length in lengths]
+        answers = []
+        for slicing in ("documented", "tfds-4"):
+            rounding = "pct1_dropremainder" if pct1 else None
+            try:
+                plan = resolve(expression.replace(r"\n", "\n"), layout, slicing=slicing, rounding=rounding)
+            except (SplitSyntaxError, SliceError):
+                answers.append("refused")
+            else:
+                ranges = [f"{one.split} {one.start}..{one.stop}" for one in plan.ranges if one.num_examples]
+                answers.append(" + ".join(ranges) or "nothing")
+        assert answers == [documented, tfds], case
 
 
 @pytest.mark.parametrize("document", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")))
