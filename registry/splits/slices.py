@@ -114,6 +114,8 @@ def _check_name(name: object) -> None:
 
 
 def _exact_bound(bound: Any, unit: Unit) -> int | Fraction:
+    if type(bound) is int and -100 <= bound <= 100:
+        return bound  # what most texts give, in any unit: nothing to convert
     if isinstance(bound, bool):
         raise SliceError(f"a bound is a number, not {bound}")
     if unit == "%":
