@@ -8,8 +8,8 @@ import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
 from registry.cli.options import Session, examples, session_command
-from registry.cli.plans import print_ranges, ranges_json, summary
-from registry.splits import Explanation
+from registry.cli.plans import ranges_json, summary
+from registry.splits import Explanation, print_ranges
 
 
 @session_command(

@@ -10,9 +10,9 @@ import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, splits_argument
 from registry.cli.options import Session, examples, session_command
-from registry.cli.plans import print_ranges, ranges_json
+from registry.cli.plans import ranges_json
 from registry.errors import UsageError, VerificationError
-from registry.splits import Plan, RecordRange, overlaps_between, relation, uncovered
+from registry.splits import Plan, RecordRange, overlaps_between, print_ranges, relation, uncovered
 
 _SHOWN: Final = 20
 

@@ -13,6 +13,7 @@ from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Layout, RecordRange
 from registry.splits.parts import EvenPart
 from registry.splits.plan import Plan
+from registry.splits.ranges import print_ranges
 from registry.splits.relation import Relation, overlaps_between, relation, uncovered
 from registry.splits.resolve import resolve
 from registry.splits.rounding import round_percent
@@ -35,6 +36,7 @@ __all__ = [
     "explain",
     "k_fold",
     "overlaps_between",
+    "print_ranges",
     "relation",
     "resolve",
     "round_percent",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
 
 from registry.model import SlicingRule
 from registry.splits.documented import counted_from_start, end_of, record_at
@@ -17,12 +16,11 @@ from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Extent, Layout, RecordRange
 from registry.splits.parts import EvenPart, Term
 from registry.splits.plan import Plan
+from registry.splits.ranges import print_ranges
 from registry.splits.resolve import Finder, read_expression, slicing_rule
 from registry.splits.rounding import from_start
 from registry.splits.slices import ALL, SplitSlice, print_bound
 from registry.splits.tfds4 import end_of_shards, first_of_shards, rounded
-
-_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +207,7 @@ def _explain_part(part: EvenPart, finder: Finder, rule: SlicingRule, ranges: tup
 
 
 def _explain_ranges(term: Term, ranges: tuple[RecordRange, ...], size: int) -> str:
-    return f"{term} reads {_print_ranges(ranges)}: {sum(one.num_examples for one in ranges):,} of {size:,}."
+    return f"{term} reads {print_ranges(ranges)}: {sum(one.num_examples for one in ranges):,} of {size:,}."
 
 
 def _explain_files(plan: Plan) -> Iterator[str]:
@@ -218,18 +216,11 @@ def _explain_files(plan: Plan) -> Iterator[str]:
     where = f" from {_counted(len(plan), 'file')}: {shown}" if files else ""
     yield f"It reads {_counted(plan.num_examples, 'record')}{where}."
     if plan.overlaps:
-        yield f"It reads more than once: {_print_ranges(plan.overlaps)}."
+        yield f"It reads more than once: {print_ranges(plan.overlaps)}."
 
 
 def _print_file(file: FileInstruction) -> str:
     return f"{file.filename} (skip {file.skip:,}, take {file.take:,})"
-
-
-def _print_ranges(ranges: tuple[RecordRange, ...]) -> str:
-    filled = [one for one in ranges if one.num_examples]
-    shown = " + ".join(f"{one.split} {one.start:,}..{one.stop:,}" for one in filled[:_SHOWN])
-    more = f" + {len(filled) - _SHOWN:,} more ranges" if len(filled) > _SHOWN else ""
-    return f"records {shown}{more}" if filled else "no records"
 
 
 def _counted(number: int, thing: str) -> str:

@@ -29,6 +29,11 @@ PIECES = st.sampled_from(
         "%",
         "shard",
         "sh",
+        "even(",
+        ",",
+        ")",
+        "[0]",
+        "drop_remainder",
         "1",
         "10",
         "100",
@@ -72,9 +77,28 @@ def test_any_text_ends_in_a_value_or_a_syntax_error(text: str, slicing: SlicingR
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "1", "+", "[", "]", " ", "_", "٣", "train+", "train[:10%]+", "train[:1_0]]", "train ", "[-", "a[:1_"]
+    "piece",
+    [
+        "a",
+        "1",
+        "+",
+        "[",
+        "]",
+        " ",
+        "_",
+        "٣",
+        "train+",
+        "train[:10%]+",
+        "train[:1_0]]",
+        "train ",
+        "[-",
+        "a[:1_",
+        "even(",
+        "a,",
+        "),",
+    ],
 )
-@pytest.mark.parametrize("beginning", ["", "train", "train[", "train[:"])
+@pytest.mark.parametrize("beginning", ["", "train", "train[", "train[:", "even(", "even(train,", "even(train,3)["])
 def test_a_megabyte_ends_in_a_value_or_a_syntax_error(beginning: str, piece: str) -> None:
     with pytest.raises(SplitSyntaxError) as caught:
         ReadInstruction.from_spec(beginning + piece * (2**20 // len(piece)) + "!")
