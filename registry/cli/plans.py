@@ -8,9 +8,9 @@ from typing import Any
 from registry.splits import Plan, RecordRange, print_ranges
 
 
-def summary(reference: str, plan: Plan) -> str:
-    """One line: what a plan reads, and by which rule."""
-    rule = f"({plan.slicing.value} slicing)"
+def summary(reference: str, plan: Plan, *, rounding: str | None = None) -> str:
+    """One line: what a plan reads, and by which rule; ``rounding`` is the one that was asked for."""
+    rule = f"({plan.slicing.value} slicing{f', {rounding}' if rounding else ''})"
     return f"{reference} {plan.expression}: {plan.num_examples:,} examples, {print_ranges(plan.ranges)} {rule}"
 
 

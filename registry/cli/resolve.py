@@ -59,7 +59,7 @@ def command(session: Session, reference: str, split: str, slicing: str | None, r
         data["why"] = _why_json(version_reasons, explanation)
 
     def human() -> None:
-        session.out.line(summary(str(dataset.reference), plan))
+        session.out.line(summary(str(dataset.reference), plan, rounding=rounding))
         if explanation is not None:
             whose = "was chosen for this call" if slicing else f"was published with {dataset.reference}"
             for reason in (*version_reasons, f"The slicing rule {plan.slicing.value} {whose}.", *explanation.sentences):

@@ -168,6 +168,8 @@ def test_resolve_notes_what_is_read_twice(digits: Cli) -> None:
 def test_resolve_with_dropped_remainder(digits: Cli) -> None:
     ran = digits("resolve", "digits", "train[:10%]", "--rounding", "pct1_dropremainder", "--format", "json")
     assert ran.json()["data"]["num_examples"] == 170
+    ran = digits("resolve", "digits", "train[:10%]", "--rounding", "pct1_dropremainder")
+    assert ran.out.splitlines()[0].endswith("records train 0..170 (documented slicing, pct1_dropremainder)")
 
 
 def test_read_prints_one_json_object_a_line(digits: Cli) -> None:
