@@ -1,6 +1,6 @@
 """What is in the catalog? Look-ups over one connection, rows in, frozen values out.
 
-``find_version`` is two queries: the version, and its splits with the length of every shard.
+``find_version`` is two queries, the version and its splits; see ``load_splits`` for the lengths of their shards.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from registry.catalog.json_sql import json_agg, read_json
 from registry.catalog.not_found import explain_dataset, explain_missing, refuse_withdrawn
-from registry.catalog.rows import decode_metadata, read_canonical, read_version, stored_values
+from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_version, stored_values
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
     NUMBER,
@@ -24,9 +24,10 @@ from registry.catalog.selection import (
     named_config,
     version_query,
 )
+from registry.catalog.stored_lengths import StoredShardLengths
 from registry.catalog.summaries import DatasetSummary, VersionSummary
 from registry.catalog.tables import builder, builder_config, dataset_version, shard, split, version_ledger
-from registry.errors import CatalogError, SplitNotFoundError
+from registry.errors import SplitNotFoundError
 from registry.model import (
     DatasetVersion,
     Reference,
@@ -39,6 +40,8 @@ from registry.model import (
 )
 
 _BLOCK: Final = 20_000
+_EAGER: Final = 4096
+"""The most shards of a split whose lengths come with it: these cost what the queries of one slice cost otherwise."""
 
 
 def find_version(connection: sa.Connection, reference: Reference) -> DatasetVersion:
@@ -57,7 +60,10 @@ def find_version(connection: sa.Connection, reference: Reference) -> DatasetVers
 
 
 def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
-    """The splits of a version in order, with the lengths of their shards: one query, a row a split."""
+    """The splits of a version in order: one query, a row a split.
+
+    The lengths of few shards come with their split; those of more than ``_EAGER`` are loaded when they are asked for.
+    """
     in_order = (
         sa.select(shard.c.num_examples)
         .where(shard.c.split_id == split.c.id)
@@ -65,9 +71,11 @@ def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
         .correlate(split)
         .subquery("in_order")
     )
-    lengths = sa.select(json_agg(in_order.c.num_examples)).scalar_subquery().label("lengths")
-    query = sa.select(split, lengths).where(split.c.version_id == version_id).order_by(split.c.position)
-    return [_read_split(row) for row in connection.execute(query)]
+    lengths = sa.case((split.c.num_shards <= _EAGER, sa.select(json_agg(in_order.c.num_examples)).scalar_subquery()))
+    query = (
+        sa.select(split, lengths.label("lengths")).where(split.c.version_id == version_id).order_by(split.c.position)
+    )
+    return [_read_split(row, connection.engine) for row in connection.execute(query)]
 
 
 def load_shards(connection: sa.Connection, version: DatasetVersion, split_name: str) -> tuple[Shard, ...]:
@@ -223,13 +231,18 @@ def _is_version(name: str, config: str | None, version: Version) -> sa.ColumnEle
     )
 
 
-def _read_split(row: sa.Row[*tuple[Any, ...]]) -> Split:
-    lengths = ShardLengths(read_json(row.lengths) or ())
-    if len(lengths) != row.num_shards or lengths.num_examples != row.num_examples:
-        raise CatalogError(
-            f"the catalog is damaged: split {row.name!r} has {len(lengths)} shards with {lengths.num_examples} "
-            f"examples, not {row.num_shards} with {row.num_examples}",
-            hint="Restore it from a copy; registry db check looks at the rest.",
+def _read_split(row: sa.Row[*tuple[Any, ...]], engine: sa.Engine) -> Split:
+    lengths: ShardLengths
+    if row.num_shards > _EAGER:
+        lengths = StoredShardLengths(
+            engine, split_id=row.id, name=row.name, num_shards=row.num_shards, num_examples=row.num_examples
+        )
+    else:
+        lengths = ShardLengths(read_json(row.lengths) or ())
+    if (len(lengths), lengths.num_examples) != (row.num_shards, row.num_examples):
+        raise damaged(
+            f"split {row.name!r} has {len(lengths)} shards with {lengths.num_examples} "
+            f"examples, not {row.num_shards} with {row.num_examples}"
         )
     files = ShardedFileTemplate(
         dataset=row.filename_dataset, template=row.filename_template, file_format=row.filename_format

@@ -19,6 +19,13 @@ from registry.model import DatasetMetadata, DatasetVersion, SlicingRule, Split, 
 _METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_description")
 
 
+def damaged(what: str) -> CatalogError:
+    """The error for rows that no publisher wrote; ``what`` says how that shows."""
+    return CatalogError(
+        f"the catalog is damaged: {what}", hint="Restore it from a copy; registry db check looks at the rest."
+    )
+
+
 @contextmanager
 def stored_values() -> Iterator[None]:
     """Where rows are fetched and made values of: what does not read is damage, or was written by another program.
@@ -31,10 +38,7 @@ def stored_values() -> Iterator[None]:
     except CatalogError:
         raise
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise CatalogError(
-            f"the catalog is damaged: a stored value does not read ({type(error).__name__}: {error!s:.200})",
-            hint="Restore it from a copy; registry db check looks at the rest.",
-        ) from error
+        raise damaged(f"a stored value does not read ({type(error).__name__}: {error!s:.200})") from error
 
 
 def canonical_json(value: Any) -> str:

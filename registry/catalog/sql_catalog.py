@@ -50,7 +50,9 @@ class SqlCatalog:
         return describe_url(self._engine.url)
 
     def find(self, reference: str | Reference) -> DatasetVersion:
-        """The one published version that ``reference`` names, with its splits: two queries.
+        """The one published version that ``reference`` names, with its splits: two queries, however many shards it has.
+
+        Of a split with thousands of shards, the lengths are loaded when they are asked for (``StoredShardLengths``).
 
         No request gives the canonical version; a wildcard or range the highest that matches and is neither yanked nor
         dropped; an exact number or an alias that very version, unless it is dropped.
@@ -123,7 +125,10 @@ class SqlCatalog:
         )
 
     def close(self) -> None:
-        """Close every connection. The catalog must not be used afterwards."""
+        """Close every connection. The catalog must not be used afterwards.
+
+        Versions that it gave may be: what is still to be loaded of them is loaded over a new connection.
+        """
         self._engine.dispose()
 
     def __enter__(self) -> SqlCatalog:

@@ -87,8 +87,8 @@ def check_shards(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]
         given = shards[one.name]
         if len(given) != one.num_shards:
             raise UsageError(f"{version.reference} {one.name}: {len(given)} shards are given for {one.num_shards}")
-        for index, stored in enumerate(given):
-            expected = (index, one.shard_lengths.start(index), one.shard_lengths[index])
+        for index, (stored, length) in enumerate(zip(given, one.shard_lengths, strict=True)):
+            expected = (index, one.shard_lengths.start(index), length)
             if (stored.index, stored.first_example, stored.num_examples) != expected:
                 raise UsageError(
                     f"{version.reference} {one.name}: shard {index} does not fit the split's shard lengths",

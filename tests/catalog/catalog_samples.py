@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -101,3 +102,19 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
             return stranger.execute(statement).fetchall()
     finally:
         stranger.close()
+
+
+def damage(url: str, statement: str) -> None:
+    """Change published rows as nobody should, with what guards them switched off."""
+    path = sqlite_path(url)
+    if path is None:
+        with psycopg.connect(url) as connection:
+            for table in ("shard", "split"):
+                connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+            connection.execute(statement)
+        return
+    with closing(sqlite3.connect(path, isolation_level=None)) as stranger:
+        for (name,) in stranger.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            stranger.execute(f"DROP TRIGGER {name}")
+        stranger.execute("PRAGMA ignore_check_constraints=ON")
+        stranger.execute(statement)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,16 @@ def catalog(catalog_url: str) -> Iterator[SqlCatalog]:
     """A catalog without datasets, on each kind of database."""
     with open_catalog(catalog_url) as opened:
         yield opened
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def lasting_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a catalog that the tests of a file share, once for each kind of database."""
+    if request.param == "postgresql":
+        url: str = request.getfixturevalue("postgres_server").create_database(template="catalog_template")
+        return url
+    template: Path = request.getfixturevalue("sqlite_template")
+    return f"sqlite:///{shutil.copy(template, tmp_path_factory.mktemp('lasting') / 'catalog.db')}"
 
 
 @pytest.fixture

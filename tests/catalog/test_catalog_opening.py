@@ -5,11 +5,11 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from catalog_forking import FORKING, in_child
 from catalog_samples import execute, publish, sample
 
 from registry.catalog import SqlCatalog, location, open_catalog, schema, session, sqlite_path
@@ -22,9 +22,6 @@ from registry.errors import (
     RegistryError,
     UsageError,
 )
-
-# Test runners start threads, and Python 3.12 warns of a fork beside threads; the children here end at once.
-FORKING = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
 @pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite+pysqlite:///{}"])
@@ -285,7 +282,7 @@ def test_a_forked_child_and_its_parent_both_go_on(catalog_url: str) -> None:
             found = catalog.find("mnist").num_examples == 9
             return catalog.publish(version, shards, promote=True, actor="child") and found
 
-        assert _in_child(read_and_publish)
+        assert in_child(read_and_publish)
         assert catalog.find("mnist").published_by == "child"
         publish(catalog, "mnist:3.0.0", content="parent")
 
@@ -322,19 +319,7 @@ def test_a_file_that_cannot_be_written_can_be_read(tmp_path: Path) -> None:
                     publish(catalog, "mnist:2.0.0")
             return found
 
-        assert _in_child(read_only)
-
-
-def _in_child(action: Callable[[], bool]) -> bool:
-    """Whether ``action`` gives True in a forked child of this process."""
-    child = os.fork()
-    if child == 0:
-        try:  # nothing may leave the child by the way of pytest
-            os._exit(0 if action() else 1)
-        finally:
-            traceback.print_exc()
-            os._exit(2)
-    return os.waitpid(child, 0)[1] == 0
+        assert in_child(read_only)
 
 
 def test_a_catalog_on_a_read_only_file_system_is_read_and_left_alone(

@@ -12,22 +12,24 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from catalog_samples import execute, publish
 
-from registry.catalog import open_catalog, schema, schema_state, sqlite_path
+from registry.catalog import SqlCatalog, open_catalog, schema, schema_state, sqlite_path
 from registry.catalog.session import migrating, open_engine
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 
-BATCH = """
+REFUSED = (sqlite3.IntegrityError, psycopg.errors.RestrictViolation)
+NEXT = f"{int(schema.HEAD) + 1:04d}"
+BATCH = f"""
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision, branch_labels, depends_on = "0002", "0001", None, None
+revision, down_revision, branch_labels, depends_on = "{NEXT}", "{schema.HEAD}", None, None
 
 
 def upgrade():
     with op.batch_alter_table("dataset_version") as batch:
         batch.add_column(sa.Column("note", sa.Text()))
         batch.alter_column("location", new_column_name="place")
-    {more}
+    {{more}}
 
 
 def downgrade():
@@ -38,14 +40,14 @@ def downgrade():
 
 
 def migrate(url: str, folder: Path, more: str, revision: str) -> None:
-    """Run our migrations and one more, ``0002`` in ``folder``, which copies a table in SQLite's batch mode."""
-    (folder / "0002_more.py").write_text(BATCH.format(more=more))
+    """Run our migrations and one more, ``NEXT`` in ``folder``, which copies a table in SQLite's batch mode."""
+    (folder / f"{NEXT}_more.py").write_text(BATCH.format(more=more))
     engine = open_engine(url)
     try:
         with migrating(engine) as connection:
             ours = Path(schema.config(connection).get_main_option("script_location") or "") / "versions"
             settings = schema.config(connection, version_locations=f"{ours}\n{folder}")
-            (command.downgrade if revision == "0001" else command.upgrade)(settings, revision)
+            (command.upgrade if revision == NEXT else command.downgrade)(settings, revision)
     finally:
         engine.dispose()
 
@@ -94,24 +96,48 @@ def test_migrations_go_down_and_up_on_a_populated_catalog(catalog_url: str) -> N
         publish(catalog, "mnist/plain:1.0.0")
 
 
+@pytest.mark.parametrize("revision", schema_state.REVISIONS[:-1])
+def test_a_populated_catalog_of_every_older_schema_is_upgraded(database_url: str, revision: str) -> None:
+    schema.upgrade(database_url, revision)
+    engine = open_engine(database_url)
+    published = publish(SqlCatalog(engine), "mnist:1.0.0", lengths={"train": [3, 0, 4], "test": [0]})
+    engine.dispose()
+    with pytest.raises(SchemaBehindError, match=f"the schema {revision}, this registry needs") as caught:
+        open_catalog(database_url)
+    assert "registry db upgrade --catalog" in (caught.value.hint or "")
+
+    assert schema.upgrade(database_url) == (revision, schema.HEAD)
+
+    assert schema.check(database_url) == []
+    with open_catalog(database_url) as catalog:
+        assert catalog.find("mnist").splits == published.splits
+    for table in ("dataset_version", "split", "shard", "version_ledger", "event"):
+        with pytest.raises(REFUSED, match="published rows never change"):
+            execute(database_url, f"DELETE FROM {table}")  # noqa: S608 (a test's own table)
+
+    assert schema.downgrade(database_url, revision) == (schema.HEAD, revision)
+    assert schema.upgrade(database_url) == (revision, schema.HEAD)
+    assert schema.check(database_url) == []
+
+
 def test_copying_a_table_keeps_child_rows_and_triggers(catalog_url: str, tmp_path: Path) -> None:
     with open_catalog(catalog_url) as catalog:
         published = publish(catalog, "mnist:1.0.0")
 
-    migrate(catalog_url, tmp_path, "pass", "0002")
+    migrate(catalog_url, tmp_path, "pass", NEXT)
 
     assert execute(catalog_url, "SELECT count(*) FROM shard JOIN split ON split.id = split_id") == [(4,)]
     assert execute(catalog_url, "SELECT place, note FROM dataset_version") == [("mnist/1.0.0", None)]
-    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.RestrictViolation), match="published rows never change"):
+    with pytest.raises(REFUSED, match="published rows never change"):
         execute(catalog_url, "DELETE FROM split")
 
-    migrate(catalog_url, tmp_path, "pass", "0001")
+    migrate(catalog_url, tmp_path, "pass", schema.HEAD)
 
     missing = [line for line in schema.check(catalog_url) if "check constraint" not in line]
     assert missing == []  # batch mode forgets CHECK constraints unless it is given the table: the template says so
     with open_catalog(catalog_url) as catalog:
         assert catalog.find("mnist").splits == published.splits
-    with pytest.raises((sqlite3.IntegrityError, psycopg.errors.RestrictViolation), match="published rows never change"):
+    with pytest.raises(REFUSED, match="published rows never change"):
         execute(catalog_url, "DELETE FROM dataset_version")
 
 
@@ -119,7 +145,7 @@ def test_a_trigger_that_a_migration_drops_by_name_stays_dropped(tmp_path: Path, 
     path = tmp_path / "catalog.db"
     path.write_bytes(sqlite_template.read_bytes())
 
-    migrate(str(path), tmp_path, 'op.execute("DROP TRIGGER event_no_delete")', "0002")
+    migrate(str(path), tmp_path, 'op.execute("DROP TRIGGER event_no_delete")', NEXT)
 
     names = [name for (name,) in execute(str(path), "SELECT name FROM sqlite_master WHERE type = 'trigger'")]
     assert "event_no_delete" not in names
@@ -140,7 +166,7 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(
         publish(catalog, "mnist:1.0.0")
 
         with pytest.raises(Exception, match=problem):
-            migrate(catalog_url, tmp_path, more, "0002")
+            migrate(catalog_url, tmp_path, more, NEXT)
 
         assert schema.status(catalog_url).state == "current"
         assert schema.check(catalog_url) == []
@@ -150,12 +176,12 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(
 def test_a_failed_upgrade_says_that_nothing_was_changed(
     catalog_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "0002_more.py").write_text(BATCH.format(more='op.execute("DELETE FROM builder_config")'))
+    (tmp_path / f"{NEXT}_more.py").write_text(BATCH.format(more='op.execute("DELETE FROM builder_config")'))
     with open_catalog(catalog_url) as catalog:
         publish(catalog, "mnist:1.0.0")
-    ours = schema.config
-    monkeypatch.setattr(schema, "HEAD", "0002")
-    monkeypatch.setattr(schema, "REVISIONS", ("0001", "0002"))
+    ours, head = schema.config, schema.HEAD
+    monkeypatch.setattr(schema, "HEAD", NEXT)
+    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, NEXT))
 
     def with_one_more(connection: sa.Connection) -> Config:
         folder = Path(ours(connection).get_main_option("script_location") or "") / "versions"
@@ -163,11 +189,11 @@ def test_a_failed_upgrade_says_that_nothing_was_changed(
 
     monkeypatch.setattr(schema, "config", with_one_more)
 
-    with pytest.raises(CatalogError, match=r"^the upgrade to 0002 failed and nothing was changed: ") as caught:
+    with pytest.raises(CatalogError, match=f"^the upgrade to {NEXT} failed and nothing was changed: ") as caught:
         schema.upgrade(catalog_url)
 
     assert caught.value.hint == "Look for damage with: registry db check."
-    assert execute(catalog_url, "SELECT version_num FROM alembic_version") == [("0001",)]
+    assert execute(catalog_url, "SELECT version_num FROM alembic_version") == [(head,)]
 
 
 DAMAGES = {
@@ -199,6 +225,7 @@ DAMAGES = {
 }
 BOTH = [
     ("DROP INDEX ix_event_dataset_id", ["index is missing: event.ix_event_dataset_id"]),
+    ("DROP INDEX ix_shard_empty", ["index is missing: shard.ix_shard_empty"]),
     ("DROP TABLE fingerprint", ["table is missing: fingerprint"]),
     ("CREATE TABLE stranger (x INTEGER)", ["table is not part of the schema: stranger"]),
     ("ALTER TABLE builder ADD COLUMN colour TEXT", ["column is not part of the schema: builder.colour"]),
@@ -238,15 +265,18 @@ def test_a_catalog_of_a_newer_registry_is_refused(catalog_url: str) -> None:
 
     assert schema.status(catalog_url).state == "ahead"
     for action in (open_catalog, schema.upgrade, schema.check, lambda url: schema.downgrade(url, "base")):
-        with pytest.raises(SchemaAheadError, match=r"the schema 9999, made by a newer registry than this one \(0001\)"):
+        with pytest.raises(
+            SchemaAheadError, match=r"the schema 9999, made by a newer registry than this one"
+        ) as caught:
             action(catalog_url)
+        assert f"({schema.HEAD})" in str(caught.value)
 
 
 def test_a_catalog_of_an_older_registry_asks_for_an_upgrade(catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_state, "HEAD", "0002")
-    monkeypatch.setattr(schema_state, "REVISIONS", ("0001", "0002"))
+    monkeypatch.setattr(schema_state, "HEAD", NEXT)
+    monkeypatch.setattr(schema_state, "REVISIONS", (*schema_state.REVISIONS, NEXT))
 
-    with pytest.raises(SchemaBehindError, match=r"has the schema 0001, this registry needs 0002") as caught:
+    with pytest.raises(SchemaBehindError, match=f"has the schema {schema.HEAD}, this registry needs {NEXT}") as caught:
         open_catalog(catalog_url)
 
     command = (caught.value.hint or "").removeprefix("Bring it up to date with: ")

@@ -158,8 +158,7 @@ def test_shard_lengths_are_what_they_were_made_of(lengths: ShardLengths) -> None
 def test_every_record_is_in_one_shard_that_holds_records(lengths: ShardLengths) -> None:
     shards = [index for index, length in enumerate(lengths) for _ in range(length)]
     assert [lengths.shard_of(position) for position in range(lengths.num_examples)] == shards
-    filled = [index for index, length in enumerate(lengths) if length]
-    assert [lengths.filled_shard(rank) for rank in range(len(filled))] == filled
-    assert [lengths.num_filled(stop) for stop in range(len(lengths) + 1)] == [
-        sum(map(bool, lengths[:stop])) for stop in range(len(lengths) + 1)
-    ]
+    for first in range(len(lengths) + 1):
+        for stop in range(first, len(lengths) + 1):
+            empty = [index for index in range(first, stop) if not lengths[index]]
+            assert list(lengths.empty_shards(first, stop)) == empty
