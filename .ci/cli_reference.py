@@ -41,7 +41,12 @@ A reference is `name[/config][:request | @alias]`; a request is a version (`3.0.
 def commands(command: click.Command, path: str, parent: click.Context | None = None) -> Iterator[tuple[str, str]]:
     """Every command below ``command`` with the text of its help page."""
     with click.Context(
-        command, info_name=path.rsplit(maxsplit=1)[-1], parent=parent, max_content_width=100, terminal_width=100
+        command,
+        info_name=path.rsplit(maxsplit=1)[-1],
+        parent=parent,
+        max_content_width=100,
+        terminal_width=100,
+        help_option_names=["-h", "--help"],
     ) as ctx:
         yield path, command.get_help(ctx)
         if isinstance(command, click.Group):

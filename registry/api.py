@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.catalog import DatasetSummary, SqlCatalog, VersionSummary, explain_choice, open_catalog, sqlite_path
 from registry.errors import DatasetNotFoundError, NotFoundError, StorageError, UsageError
@@ -36,6 +36,9 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read or wri
     from registry.publishing.verify import Advance
     from registry.reading import Reader
     from registry.storage import Store
+
+Expression: TypeAlias = str | ReadInstruction
+SplitArgument: TypeAlias = Expression | list[Expression] | tuple[Expression, ...] | dict[str, Expression] | None
 
 CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
 DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
@@ -77,7 +80,7 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
 
 def load(
     reference: str | Reference,
-    split: str | ReadInstruction | list[str | ReadInstruction] | dict[str, str | ReadInstruction] | None = None,
+    split: SplitArgument = None,
     *,
     slicing: SlicingRule | str | None = None,
     rounding: str | None = None,
@@ -85,8 +88,8 @@ def load(
 ) -> Any:
     """Look a dataset up and read it, in one call.
 
-    ``split`` may be an expression, or a list or dict of expressions; the answer has its shape. None gives a dict with
-    every split. ``slicing`` and ``rounding`` are those of ``Dataset.resolve``.
+    ``split`` may be an expression, or a list, tuple or dict of expressions; the answer has its shape. None gives a dict
+    with every split. ``slicing`` and ``rounding`` are those of ``Dataset.resolve``.
 
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
     """
@@ -100,7 +103,8 @@ def load(
     if isinstance(split, dict):
         return {key: read(expression) for key, expression in split.items()}
     if isinstance(split, (list, tuple)):
-        return [read(expression) for expression in split]
+        readers = [read(expression) for expression in split]
+        return tuple(readers) if isinstance(split, tuple) else readers
     return read(split)
 
 
@@ -347,7 +351,7 @@ class Dataset:
             SplitSyntaxError: the expression does not parse; a caret shows where.
             SplitNotFoundError, SliceError: it names a split or a range that is not there.
         """
-        return resolve(split, self.splits, slicing=slicing or self.slicing, rounding=rounding)
+        return resolve(split, self.splits, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
     def explain(
         self,
@@ -357,7 +361,7 @@ class Dataset:
         rounding: str | None = None,
     ) -> Explanation:
         """The plan of a split expression, with the reason for every bound. Arguments and errors as ``resolve``."""
-        return explain(split, self.splits, slicing=slicing or self.slicing, rounding=rounding)
+        return explain(split, self.splits, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
     def relation(
         self,

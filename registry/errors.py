@@ -66,6 +66,17 @@ class RegistryError(Exception):
     def __str__(self) -> str:
         return self.message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its fields, not by __init__, whose arguments differ: a worker process sends errors home.
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[RegistryError], arguments: tuple[Any, ...], fields: dict[str, Any]) -> RegistryError:
+    error = kind.__new__(kind, *arguments)
+    error.args = arguments
+    error.__dict__.update(fields)
+    return error
+
 
 class UsageError(RegistryError, ValueError):
     """The call itself is wrong: an option, a value or a combination that means nothing."""

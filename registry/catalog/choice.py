@@ -38,10 +38,9 @@ def _explain_request(
 ) -> list[str]:
     """What a wildcard or a range allows, and what it passes over."""
     allowed = [one for one in versions if request.allows(one.version)]
-    usable = [one for one in allowed if one.state not in _WITHDRAWN]
-    shown = ", ".join(str(one.version) for one in usable[:_SHOWN])
-    more = f" and {len(usable) - _SHOWN} more" if len(usable) > _SHOWN else ""
-    if len(usable) == 1:
+    shown = ", ".join(str(one.version) for one in allowed[:_SHOWN])
+    more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
+    if len(allowed) == 1:
         lines = [f"{wanted} allows {shown} alone, of {len(versions)} published."]
     else:
         lines = [f"{wanted} allows {shown}{more}: {found.version} is the highest that is neither yanked nor dropped."]

@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from registry.errors import RegistryError
+from registry.errors import CatalogError, RegistryError
 from registry.model import SlicingRule
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.api import Catalog
+
+
+def _connect_existing(ctx: click.Context) -> Catalog:
+    """The catalog that the command would use; CatalogError where it is not there yet, for a TAB makes no files."""
+    from registry.api import catalog_url, connect
+    from registry.catalog import sqlite_path
+
+    path = sqlite_path(catalog_url(ctx.params.get("url")))
+    if path is not None and not path.exists():
+        raise CatalogError(f"{path} does not exist yet")
+    return connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir"))
 
 
 def _complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The datasets of the catalog that start with what was typed."""
-    from registry.api import connect
-
     try:
-        with connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir")) as catalog:
-            names = [
-                f"{summary.name}/{summary.config}" if summary.config else summary.name for summary in catalog.datasets()
-            ]
+        with _connect_existing(ctx) as catalog:
+            names = [summary.dataset for summary in catalog.datasets()]
     except RegistryError:
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def _complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The splits of the dataset named before."""
-    from registry.api import connect
-
+    """The splits of the dataset named before, for what follows the last ``+``."""
     try:
-        with connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir")) as catalog:
+        with _connect_existing(ctx) as catalog:
             names = [*catalog.dataset(ctx.params["reference"]).splits, "all"]
     except (RegistryError, KeyError):
         return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    before, plus, last = incomplete.rpartition("+")
+    return [CompletionItem(f"{before}{plus}{name}") for name in names if name.startswith(last)]
 
 
 def _complete_builder(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

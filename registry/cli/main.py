@@ -112,7 +112,10 @@ def run(arguments: list[str]) -> int:
         return 2
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "registry"
-        return _fail(arguments, "usage", error.format_message(), f"See {path} --help.", {}, 2)
+        hint = f"See {path} --help."
+        if isinstance(error, click.NoSuchOption):
+            hint += " What begins with '-' and is no option stands behind '--'."
+        return _fail(arguments, "usage", error.format_message(), hint, {}, 2)
     except click.ClickException as error:
         return _fail(arguments, "failure", error.format_message(), None, {}, 1)
     except (KeyboardInterrupt, click.Abort):

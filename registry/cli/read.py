@@ -9,6 +9,7 @@ import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
 from registry.cli.options import Session, examples, session_command
+from registry.cli.plans import note_overlaps, rule_json
 
 
 @session_command(
@@ -34,13 +35,14 @@ def command(
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         reader = dataset.read(split, slicing=slicing, rounding=rounding)
+        note_overlaps(session.out, reader.plan)
         selected = (jsonable(example) for example in islice(reader, take))
         if session.out.as_json:
             data = {
                 "dataset": dataset.reference.dataset,
                 "version": str(dataset.version),
-                "split": split,
-                "slicing": reader.plan.slicing.value,
+                "split": reader.plan.expression,
+                **rule_json(reader.plan),
                 "examples": list(selected),
             }
             session.out.result("read", data, lambda: None)

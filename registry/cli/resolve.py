@@ -8,8 +8,8 @@ import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
 from registry.cli.options import Session, examples, session_command
-from registry.cli.plans import ranges_json, summary
-from registry.splits import Explanation, print_ranges
+from registry.cli.plans import note_overlaps, ranges_json, rule_json, summary
+from registry.splits import Explanation
 
 
 @session_command(
@@ -29,21 +29,25 @@ from registry.splits import Explanation, print_ranges
 @rounding_option
 @click.option("--why", is_flag=True, help="Say why: the version, how every bound was rounded, what was dropped.")
 def command(session: Session, reference: str, split: str, slicing: str | None, rounding: str | None, why: bool) -> None:
-    """Show which records of which files a split expression names, without opening a file."""
+    """Show which records of which files a split expression names, without opening a file.
+
+    SPLIT is a name (train, or all for every split), a slice of it in records, percent or shards (train[100:200],
+    train[:33.3%], train[-1shard]), an exact part (even(train, 3)[0]), or several of these joined with '+'. Quote it: a
+    shell takes [ ] for a pattern of file names.
+    """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         explanation = dataset.explain(split, slicing=slicing, rounding=rounding) if why else None
         plan = dataset.resolve(split, slicing=slicing, rounding=rounding) if explanation is None else explanation.plan
         version_reasons = dataset.why if why else ()
-    if plan.overlaps:
-        session.out.note(f"note: the expression reads more than once: {print_ranges(plan.overlaps)}")
+    note_overlaps(session.out, plan)
     files = list(plan)
     data: dict[str, Any] = {
         "dataset": dataset.reference.dataset,
         "version": str(dataset.version),
         "split": plan.expression,
         "num_examples": plan.num_examples,
-        "slicing": plan.slicing.value,
+        **rule_json(plan),
         "ranges": ranges_json(plan.ranges),
         "files": [
             {
@@ -55,14 +59,17 @@ def command(session: Session, reference: str, split: str, slicing: str | None, r
             for file in files
         ],
     }
+    if plan.overlaps:
+        data["overlaps"] = ranges_json(plan.overlaps)
+    whose = "was chosen for this call" if slicing else f"was published with {dataset.reference}"
+    version_reasons = (*version_reasons, f"The slicing rule {plan.slicing.value} {whose}.")
     if explanation is not None:
         data["why"] = _why_json(version_reasons, explanation)
 
     def human() -> None:
-        session.out.line(summary(str(dataset.reference), plan, rounding=rounding))
+        session.out.line(summary(str(dataset.reference), plan))
         if explanation is not None:
-            whose = "was chosen for this call" if slicing else f"was published with {dataset.reference}"
-            for reason in (*version_reasons, f"The slicing rule {plan.slicing.value} {whose}.", *explanation.sentences):
+            for reason in (*version_reasons, *explanation.sentences):
                 session.out.line(f"  {reason}")
         session.out.table(
             ("FILE", "SKIP", "TAKE", "OF"),
@@ -88,5 +95,4 @@ def _why_json(version: tuple[str, ...], explanation: Explanation) -> dict[str, A
             for term in explanation.terms
         ],
         "files": list(explanation.files),
-        "overlaps": ranges_json(explanation.plan.overlaps),
     }

@@ -10,11 +10,17 @@ import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, splits_argument
 from registry.cli.options import Session, examples, session_command
-from registry.cli.plans import ranges_json
+from registry.cli.plans import note_overlaps, ranges_json, rule_json
 from registry.errors import UsageError, VerificationError
 from registry.splits import Plan, RecordRange, overlaps_between, print_ranges, relation, uncovered
 
 _SHOWN: Final = 20
+_BROKEN: Final = {
+    "disjoint": "are not disjoint",
+    "covering": "leave records out",
+    "equal": "are not equal",
+    "subset": "are no subsets",
+}
 
 
 @click.group("split")
@@ -70,14 +76,16 @@ def check(
     if whole is not None and not covering:
         raise UsageError("--of says what --covering is to cover", hint="Add --covering.")
     if len(splits) < 2 and (disjoint or equal or subset):
-        raise UsageError("one expression stands in no relation", hint="Name two or more, or ask for --covering.")
+        raise UsageError(
+            "expressions are compared with one another, and here is one alone",
+            hint="Name two or more, or ask for --covering.",
+        )
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         plans = [dataset.resolve(split, slicing=slicing, rounding=rounding) for split in splits]
         covered = None if whole is None else dataset.resolve(whole, slicing=slicing, rounding=rounding)
     for plan in plans:
-        if plan.overlaps:
-            session.out.note(f"note: {plan.expression} reads more than once: {print_ranges(plan.overlaps)}")
+        note_overlaps(session.out, plan)
     checks: dict[str, list[Fault]] = {}
     if disjoint:
         checks["disjoint"] = _shared(plans)
@@ -89,10 +97,11 @@ def check(
         ]
     if subset:
         checks["subset"] = [fault for plan in plans[1:] for fault in _missing(plans[0], plan)]
+    rule = max(map(rule_json, plans), key=len)  # one rule and one rounding for all; some may have nothing to round
     data = {
         "dataset": dataset.reference.dataset,
         "version": str(dataset.version),
-        "slicing": plans[0].slicing.value,
+        **rule,
         "splits": [_plan_json(plan) for plan in plans],
         "checks": [
             {
@@ -105,7 +114,7 @@ def check(
     }
 
     def human() -> None:
-        session.out.line(f"{dataset.reference} ({plans[0].slicing.value} slicing)")
+        session.out.line(f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})")
         session.out.table(
             ("SPLIT", "RECORDS", "RANGES"),
             [(plan.expression, plan.num_examples, print_ranges(plan.ranges)) for plan in plans],
@@ -120,8 +129,8 @@ def check(
     session.out.result("split.check", data, human)
     if broken := [name for name, faults in checks.items() if faults]:
         raise VerificationError(
-            f"these expressions are not {' and not '.join(broken)}",
-            hint="The records are named above; --why of registry resolve explains each bound.",
+            f"the expressions {' and '.join(_BROKEN[name] for name in broken)}",
+            hint="The records are named in the answer; registry resolve --why explains each bound.",
             details={"checks": broken},
         )
 

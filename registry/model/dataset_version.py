@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from registry.errors import SplitNotFoundError
+from registry.errors import SplitNotFoundError, UsageError
 from registry.model.reference import Reference, check_config, check_name
 from registry.model.split import Shard, Split, check_splits
 from registry.model.version import Version
@@ -41,6 +41,16 @@ class SlicingRule(StrEnum):
 
     DOCUMENTED = "documented"
     TFDS_4 = "tfds-4"
+
+    @classmethod
+    def of(cls, name: SlicingRule | str) -> SlicingRule:
+        """The rule of that name; UsageError where there is none."""
+        try:
+            return cls(name)
+        except ValueError as error:
+            raise UsageError(
+                f"unknown slicing rule {name!r:.60}", hint=f"There are: {', '.join(rule.value for rule in cls)}."
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,8 @@ class ShardLengths(Sequence[int]):
     __slots__ = ("_empty", "_lengths", "_starts")
 
     def __init__(self, lengths: Iterable[int]) -> None:
+        if isinstance(lengths, bytes | bytearray | memoryview | str):
+            raise UsageError("shard lengths are a list of whole numbers, not bytes or text")
         try:
             self._lengths = array("q", lengths)
             self._starts = array("q", accumulate(self._lengths, initial=0))
@@ -54,7 +56,10 @@ class ShardLengths(Sequence[int]):
 
     def empty_shards(self, first: int, stop: int) -> Sequence[int]:
         """Indices of the shards ``first``..``stop`` (stop excluded) that hold no record, in order."""
-        return self._empty and self._empty[bisect_left(self._empty, first) : bisect_left(self._empty, stop)]
+        if not self._empty:
+            return ()
+        # A view, not a copy: a union may ask for the same million again and again.
+        return memoryview(self._empty)[bisect_left(self._empty, first) : bisect_left(self._empty, stop)]
 
     @overload
     def __getitem__(self, index: int) -> int: ...

@@ -6,18 +6,19 @@
 ``Plan`` is what readers run. ``even_splits`` and ``k_fold`` write expressions, ``relation`` compares plans.
 """
 
+from registry.splits.bound_reason import BoundReason
 from registry.splits.even import Fold, even_splits, k_fold, split_for_process
-from registry.splits.explain import BoundReason, Explanation, TermReason, explain
+from registry.splits.explain import Explanation, TermReason, explain
 from registry.splits.files import FileInstruction
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Layout, RecordRange
 from registry.splits.parts import EvenPart
 from registry.splits.plan import Plan
-from registry.splits.ranges import print_ranges
 from registry.splits.relation import Relation, overlaps_between, relation, uncovered
 from registry.splits.resolve import resolve
 from registry.splits.rounding import round_percent
 from registry.splits.slices import SplitSlice
+from registry.splits.wording import counted, print_ranges
 
 __all__ = [
     "BoundReason",
@@ -32,6 +33,7 @@ __all__ = [
     "Relation",
     "SplitSlice",
     "TermReason",
+    "counted",
     "even_splits",
     "explain",
     "k_fold",

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
 
 from registry.splits.files import FileRun
-from registry.splits.layout import RecordRange, ShardedSplit
+from registry.splits.layout import Located, RecordRange
 from registry.splits.parts import EvenPart
-
-Located: TypeAlias = tuple[RecordRange, ShardedSplit]
-"""A range of records with the split that holds them."""
 
 
 def divide(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:

@@ -1,20 +1,21 @@
 """Which records does a slice name, as the TFDS documents say it? The slicing rule ``documented``.
 
-One of the functions behind the seam ``RangeFinder`` (resolve.py); ``tfds4`` is the other. Exact: a bound is first
-counted from the start, compared, and only then rounded, so the order of two bounds never depends on rounding.
+Exact: a bound is first counted from the start, compared, and only then rounded, so the order of two bounds never
+depends on rounding.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from registry.errors import SliceError
-from registry.splits.layout import Extent
+from registry.splits.bound_reason import BoundReason, print_exact
+from registry.splits.layout import Extent, slice_error
 from registry.splits.rounding import from_start, round_percent
-from registry.splits.slices import ALL, SplitSlice, print_bound
+from registry.splits.slices import SplitSlice, print_bound
+from registry.splits.wording import counted
 
 
-def documented_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
+def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
     """``(start, stop)`` of the records that ``part`` names in ``extent``, 0 <= start <= stop <= num_examples.
 
     ``part`` has a bound. Negative bounds count from the end. A bound may lie at the very end, and both may be the same:
@@ -27,62 +28,86 @@ def documented_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
     """
     if part.rounding == "pct1_dropremainder":
         _check_divisible(part, extent)
-    first = counted_from_start(part, part.from_, extent, default=0)
-    last = counted_from_start(part, part.to, extent, default=end_of(part, extent))
+    first = _counted_from_start(part, part.from_, extent, is_end=False)
+    last = _counted_from_start(part, part.to, extent, is_end=True)
     if first > last:
         raise slice_error(
             f"{part} is reversed: it runs from {print_bound(first, part.unit)} to {print_bound(last, part.unit)} "
-            f"of {_size(part, extent)}",
+            f"of {extent.describe(part.unit)}",
             part,
             extent,
             hint="The first bound is the smaller one; write the parts of a union in the order you want to read them.",
         )
-    return record_at(part, first, extent), record_at(part, last, extent)
+    return _record_at(part, first, extent), _record_at(part, last, extent)
 
 
-def slice_error(message: str, part: SplitSlice, extent: Extent, *, hint: str | None = None) -> SliceError:
-    """A SliceError with the slice and its split in ``details``: split, from, to, unit, num_examples, num_shards."""
-    return SliceError(
-        message,
-        hint=hint,
-        details={
-            "slice": str(part),
-            "split": part.split_name,
-            "from": print_bound(part.from_, part.unit) or None,
-            "to": print_bound(part.to, part.unit) or None,
-            "unit": part.unit,
-            "num_examples": extent.num_examples,
-            "num_shards": extent.num_shards,
-        },
+def explain_bound(part: SplitSlice, bound: int | Fraction | None, extent: Extent, is_end: bool) -> BoundReason:
+    """Why ``bound``, the second one where ``is_end``, became its record. ``part`` is one that ``find_range`` found."""
+    place = _counted_from_start(part, bound, extent, is_end=is_end)
+    record = _record_at(part, place, extent)
+    text = print_bound(place, part.unit)
+    steps = []
+    exact = None
+    if bound is None:
+        steps.append(f"an open {'end' if is_end else 'start'}")
+    elif bound < 0:
+        counts = f"{print_bound(bound, part.unit)} counts from the end"
+        steps.append(counts if part.unit == "abs" else f"{counts} and is {text}")
+    if part.rounding == "pct1_dropremainder":
+        if is_end or bound is not None:
+            steps.append(f"{text} is {place} times 1%, which is {counted(extent.num_examples // 100, 'record')}")
+    elif part.unit == "%" and bound is not None:
+        exact = Fraction(place) * extent.num_examples / 100
+        steps.append(f"{text} of {counted(extent.num_examples, 'record')} is {_explain_rounding(exact)}")
+    elif part.unit == "shard" and bound is not None:
+        steps.append(f"{text} is the end" if place == extent.num_shards else f"where {text} begins")
+    return BoundReason(
+        bound=print_bound(bound, part.unit),
+        exact=None if exact is None else print_exact(exact),
+        record=record,
+        why=", ".join(steps) or "as written",
     )
 
 
-def end_of(part: SplitSlice, extent: Extent) -> int:
+def _explain_rounding(exact: Fraction) -> str:
+    text = print_exact(exact)
+    if exact.denominator == 1:
+        return text
+    return f"{text}, and a half goes up" if exact.denominator == 2 else f"{text}, rounded"
+
+
+def _end_of(part: SplitSlice, extent: Extent) -> int:
     """The end of ``extent`` in the unit of ``part``."""
     return {"abs": extent.num_examples, "%": 100, "shard": extent.num_shards}[part.unit]
 
 
-def counted_from_start(
-    part: SplitSlice, bound: int | Fraction | None, extent: Extent, *, default: int
+def _counted_from_start(
+    part: SplitSlice, bound: int | Fraction | None, extent: Extent, *, is_end: bool
 ) -> int | Fraction:
     """A bound in its own unit, counted from the start; percentages were checked when the slice was made."""
     if bound is None:
-        return default
+        return _end_of(part, extent) if is_end else 0
     if part.unit == "%":
         return from_start(bound)
-    end = end_of(part, extent)
+    end = _end_of(part, extent)
     if not -end <= bound <= end:
         raise slice_error(
-            f"{part} is out of range: {print_bound(bound, part.unit)} lies outside {_size(part, extent)}",
+            f"{part} is out of range: {print_bound(bound, part.unit)} lies outside {extent.describe(part.unit)}",
             part,
             extent,
-            hint=f"Bounds lie between {print_bound(-end, part.unit)} and {print_bound(end, part.unit)}; "
-            "leave a bound out to read to the end.",
+            hint=_allowed_bounds(part, end),
         )
     return bound + end if bound < 0 else bound
 
 
-def record_at(part: SplitSlice, bound: int | Fraction, extent: Extent) -> int:
+def _allowed_bounds(part: SplitSlice, end: int) -> str:
+    if part.unit == "shard" and part.from_ is not None and part.to == part.from_ + 1:
+        return f"Shards are counted from 0 to {end - 1}, or from -{end} to -1." if end else "It has no shards."
+    first, last = print_bound(-end, part.unit), print_bound(end, part.unit)
+    return f"Bounds lie between {first} and {last}; leave a bound out to read to the end."
+
+
+def _record_at(part: SplitSlice, bound: int | Fraction, extent: Extent) -> int:
     """The record at a bound that is counted from the start."""
     if part.unit == "%":
         return round_percent(bound, extent.num_examples, part.rounding)
@@ -92,7 +117,7 @@ def record_at(part: SplitSlice, bound: int | Fraction, extent: Extent) -> int:
 def _check_divisible(part: SplitSlice, extent: Extent) -> None:
     if extent.num_examples < 100:
         raise slice_error(
-            f"{part}: pct1_dropremainder cannot divide {_size(part, extent)} into 100 parts, it would be empty",
+            f"{part}: pct1_dropremainder cannot divide {extent.describe(part.unit)} into 100 parts, it would be empty",
             part,
             extent,
             hint="Use the rounding 'closest' for a split of fewer than 100 records.",
@@ -104,9 +129,3 @@ def _check_divisible(part: SplitSlice, extent: Extent) -> None:
             extent,
             hint="Use the rounding 'closest' for fractions of a percent.",
         )
-
-
-def _size(part: SplitSlice, extent: Extent) -> str:
-    name = "all splits" if extent.name == ALL else f"split {extent.name!r}"
-    shards = f" in {extent.num_shards} shards" if part.unit == "shard" else ""
-    return f"{name} with {extent.num_examples} records{shards}"

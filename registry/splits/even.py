@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple, overload
 from registry.errors import SplitSyntaxError, UsageError
 from registry.model import SlicingRule
 from registry.splits.instruction import ReadInstruction
-from registry.splits.parts import EvenPart, PartUnit
-from registry.splits.slices import SplitSlice
+from registry.splits.parts import EvenPart, PartUnit, check_count, whole_number
+from registry.splits.slices import SplitSlice, shown
 
 _START: Final = Fraction(0)
 _END: Final = Fraction(100)
@@ -42,7 +42,7 @@ def even_splits(
         unit: ``%`` gives expressions with whole percent, halves up, as the TFDS documents print them; more than 100
             parts get as many decimals as keep all boundaries apart. ``abs`` divides the records exactly: sizes differ
             by at most one over the whole expression, the larger parts first. ``shard`` divides the files in the same
-            way, so that no two parts open the same one.
+            way, so that no two parts open the same one; a file that two slices of a union touch counts as two.
         drop_remainder: with the exact units, leave the last records (or files) out, so that all parts have one size.
 
     Under the slicing rule ``tfds-4`` an exact part takes its share of each range of a union (each split of ``all``),
@@ -59,8 +59,7 @@ def even_splits(
         UsageError: ``n`` is below 1, an unknown unit, or percent of what is sliced already, or with a remainder.
         SplitSyntaxError: ``split`` is no expression.
     """
-    if n < 1:
-        raise UsageError(f"a split is divided into 1 part or more, not {n}")
+    n = check_count(n)
     if unit != "%":
         whole = _whole(split)
         return [_part(whole, n, place, place + 1, unit, drop_remainder=drop_remainder) for place in range(n)]
@@ -85,9 +84,11 @@ def split_for_process(
         UsageError: not 0 <= index < count, or an unknown unit.
         SplitSyntaxError: ``split`` is no expression.
     """
+    count, index = check_count(count), whole_number(index)
     if not 0 <= index < count:
         raise UsageError(
-            f"there is no process {index} of {count}", hint="Processes are counted from 0: 0 <= index < count."
+            f"there is no process {shown(index)} of {count}",
+            hint="Processes are counted from 0: 0 <= index < count.",
         )
     return _part(_whole(split), count, index, index + 1, unit, drop_remainder=drop_remainder)
 
@@ -96,6 +97,7 @@ def k_fold(split: str | ReadInstruction, k: int, *, unit: Literal["%"] | PartUni
     """``k`` folds for cross-validation: each part of ``split`` validates once, and the others train.
 
     Parts are those of ``even_splits``; with percent the expressions are texts, as the TFDS documents write them down.
+    Where ``split`` reads a record twice, one may validate and the other train: ``Plan.overlaps`` names such records.
 
     >>> for fold in k_fold("train", k=3):
     ...     print(fold.validation, fold.train)
@@ -107,8 +109,9 @@ def k_fold(split: str | ReadInstruction, k: int, *, unit: Literal["%"] | PartUni
         UsageError: ``k`` is below 2, an unknown unit, or percent of what is sliced already.
         SplitSyntaxError: ``split`` is no expression.
     """
+    k = check_count(k)
     if k < 2:
-        raise UsageError(f"a cross-validation has 2 folds or more, not {k}")
+        raise UsageError("a cross-validation has 2 folds or more, not 1")
     if unit == "%":
         names = _whole_names(split, "k_fold")
         return [

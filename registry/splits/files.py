@@ -74,6 +74,9 @@ class FileRun:
         first, last = lengths.shard_of(records.start), lengths.shard_of(records.stop - 1)
         return cls(records, split, first, last, lengths.empty_shards(first, last))
 
+    def __reduce__(self) -> tuple[Callable[..., FileRun], tuple[RecordRange, ShardedSplit]]:
+        return FileRun.of, (self.records, self.split)  # the empty shards may be a view, which is not pickled
+
     @property
     def count(self) -> int:
         """Number of files that the range touches."""

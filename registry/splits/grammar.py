@@ -23,10 +23,10 @@ _PART_HINT: Final = "An exact part is even(split, number of parts)[part], e.g. e
 _COUNTED: Final = {"abs": "records", "%": "percent", "shard": "shards"}
 
 
-def parse_terms(text: str, *, slicing: SlicingRule = SlicingRule.DOCUMENTED) -> tuple[Term, ...]:
+def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTED) -> tuple[Term, ...]:
     r"""The terms that ``text`` joins, in order: slices of splits, and exact parts.
 
-    Grammar (spaces are allowed around ``+``, and within the brackets of ``even``)::
+    Grammar (spaces are allowed around ``+``, and between ``even(`` and its ``)``)::
 
         expression := term ( space* "+" space* term )*
         term       := slice | part
@@ -46,15 +46,15 @@ def parse_terms(text: str, *, slicing: SlicingRule = SlicingRule.DOCUMENTED) -> 
     >>> [str(part) for part in parse_terms("train[1_000:] + test[-1shard] + all[:2.50%]")]
     ['train[1000:]', 'test[-1shard:]', 'all[:2.5%]']
 
-    ``slicing`` TFDS_4 reads what TFDS 4 reads: letters and digits of any script, one unit for both bounds (that of the
-    first bound that has one), one newline at the end; and no slice without bounds (``train[:]``).
+    Where ``slicing`` is ``tfds-4``, what TFDS 4 reads: letters and digits of any script, one unit for both bounds (that
+    of the first bound that has one), one newline at the end; and no slice without bounds (``train[:]``).
 
     Raises:
         SplitSyntaxError: the text is no expression; ``details`` holds the span and what was expected there.
     """
     if not isinstance(text, str):
         raise UsageError(f"a split expression is a text or a ReadInstruction, not {type(text).__name__}")
-    return _Parser(text, _TFDS_4 if slicing is SlicingRule.TFDS_4 else _DOCUMENTED).whole()
+    return _Parser(text, _DIALECTS[SlicingRule.of(slicing)]).whole()
 
 
 class _Dialect:
@@ -66,11 +66,10 @@ class _Dialect:
         self.name = re.compile(r"[\w-]+", flags)
         self.space = re.compile(r"\s*", flags)
         self.digits = re.compile(r"\d+(?:_\d+)*", flags)
-        self.unit = re.compile(r"%|shard")
 
 
-_DOCUMENTED: Final = _Dialect(is_tfds=False)
-_TFDS_4: Final = _Dialect(is_tfds=True)
+_DIALECTS: Final = {SlicingRule.DOCUMENTED: _Dialect(is_tfds=False), SlicingRule.TFDS_4: _Dialect(is_tfds=True)}
+_UNIT: Final = re.compile(r"%|shard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +274,7 @@ class _Parser:
         return found[0].replace("_", "")
 
     def _unit(self) -> Unit | None:
-        found = self.dialect.unit.match(self.text, self.at, self.end)
+        found = _UNIT.match(self.text, self.at, self.end)
         if found is None:
             return None
         self.at = found.end()
@@ -283,10 +282,12 @@ class _Parser:
 
     def _single_shard(self, name: str, only: _Bound) -> SplitSlice:
         if only.unit != "shard":
+            one = "-1:" if only.value == -1 else f"{only.value}:{only.value + 1}"
             raise self._refuse(
                 "one number alone selects a shard, e.g. 3shard; records and percent need ':'",
                 start=only.start,
                 stop=only.stop,
+                hint=f"That record alone is {name}[{one}]." if only.unit is None and not only.has_point else None,
             )
         if only.has_point:
             raise self._fraction(only)

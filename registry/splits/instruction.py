@@ -5,9 +5,10 @@ Text becomes a ReadInstruction (``from_spec``), and ``resolve`` makes a plan of 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from registry.errors import UsageError
+from registry.errors import SplitSyntaxError, UsageError
 from registry.model import SlicingRule
 from registry.splits.grammar import parse_terms
 from registry.splits.parts import EvenPart, PartUnit, Term
@@ -49,7 +50,7 @@ class ReadInstruction:
 
     @classmethod
     def from_spec(
-        cls, spec: str | ReadInstruction, *, slicing: SlicingRule = SlicingRule.DOCUMENTED
+        cls, spec: str | ReadInstruction, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTED
     ) -> ReadInstruction:
         """The instruction that a split expression spells (grammar: ``parse_terms``); an instruction is given back.
 
@@ -72,6 +73,16 @@ class ReadInstruction:
         """What is read, in order: slices of splits, and exact parts."""
         return self._terms
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of splits that it mentions, once each, in order."""
+        return tuple(dict.fromkeys(part.split_name for part in _slices_of(self._terms)))
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """How its percentages are rounded, each way once; empty where it has none."""
+        return tuple(dict.fromkeys(part.rounding for part in _slices_of(self._terms) if part.unit == "%"))
+
     def part(
         self, first: int, stop: int | None = None, *, of: int, unit: PartUnit = "abs", drop_remainder: bool = False
     ) -> ReadInstruction:
@@ -92,11 +103,13 @@ class ReadInstruction:
     def with_rounding(self, rounding: str) -> ReadInstruction:
         """The same instruction, all its percentages rounded by ``rounding``."""
         checked = check_rounding(rounding)
-        return ReadInstruction.of(
-            tuple(_round_term(term, checked) for term in self.read_by(SlicingRule.DOCUMENTED)._terms)
-        )
+        try:
+            read = self.read_by(SlicingRule.DOCUMENTED)
+        except SplitSyntaxError:  # a text within ``even_splits`` that only the other rule reads
+            read = self.read_by(SlicingRule.TFDS_4)
+        return ReadInstruction.of(tuple(_round_term(term, checked) for term in read.terms))
 
-    def read_by(self, slicing: SlicingRule) -> ReadInstruction:
+    def read_by(self, slicing: SlicingRule | str) -> ReadInstruction:
         """The same instruction, with every text that ``even_splits`` had to leave to a slicing rule read by this one.
 
         Raises:
@@ -129,7 +142,16 @@ class ReadInstruction:
         return " + ".join(map(_print_call, self._terms))
 
 
-def _read_term(term: Term, slicing: SlicingRule) -> Term:
+def _slices_of(terms: tuple[Term, ...]) -> Iterator[SplitSlice]:
+    """The slices of ``terms``, those inside parts included."""
+    for term in terms:
+        if isinstance(term, EvenPart):
+            yield from _slices_of(term.terms)
+        else:
+            yield term
+
+
+def _read_term(term: Term, slicing: SlicingRule | str) -> Term:
     if isinstance(term, SplitSlice):
         return term
     terms = parse_terms(term.split, slicing=slicing) if isinstance(term.split, str) else term.split
@@ -149,7 +171,9 @@ def _print_call(term: Term) -> str:
 
 def _print_part(part: EvenPart) -> str:
     if isinstance(part.split, str):
-        return f"ReadInstruction.from_spec({str(part)!r})"
+        unit = f"unit={part.unit!r}{', drop_remainder=True' if part.drop_remainder else ''}"
+        parts = f"even_splits({part.split!r}, n={part.count}, {unit})"
+        return " + ".join(f"{parts}[{place}]" for place in range(part.first, part.stop))
     whole = " + ".join(map(_print_call, part.split))
     arguments = [f"{part.first}"]
     if part.stop != part.first + 1:

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 from registry.errors import SliceError, SplitNotFoundError, UsageError
 from registry.model import ShardedFileTemplate, ShardLengths, Split
-from registry.splits.slices import ALL
+from registry.splits.slices import ALL, SplitSlice, Unit, check_split_name, print_bound
 
 _BARE_FILES: Final = ShardedFileTemplate(dataset="dataset", template="{SPLIT}-{SHARD_X_OF_Y}")
 
@@ -71,6 +71,10 @@ class RecordRange:
         return self.stop - self.start
 
 
+Located: TypeAlias = tuple[RecordRange, ShardedSplit]
+"""A range of records with the split that holds them."""
+
+
 class Extent:
     """What a slice is cut from: the records and shards of one split, or of all splits one after the other."""
 
@@ -83,6 +87,13 @@ class Extent:
         self._first_examples = list(accumulate((split.shard_lengths.num_examples for split in splits), initial=0))
         self.num_shards = self._first_shards[-1]
         self.num_examples = self._first_examples[-1]
+
+    def describe(self, unit: Unit = "abs") -> str:
+        """The extent in words, for messages; its shards too where ``unit`` counts them."""
+        name = "all splits" if self.name == ALL else f"split {self.name!r}"
+        records = f"{self.num_examples} {'record' if self.num_examples == 1 else 'records'}"
+        shards = f" in {self.num_shards} {'shard' if self.num_shards == 1 else 'shards'}" if unit == "shard" else ""
+        return f"{name} with {records}{shards}"
 
     def shard_start(self, index: int) -> int:
         """Position of the first record of shard ``index`` (0..num_shards; the last one is ``num_examples``)."""
@@ -97,7 +108,7 @@ class Extent:
         shard = self.splits[place].shard_lengths.shard_of(position - self._first_examples[place])
         return self._first_shards[place] + shard
 
-    def cut(self, start: int, stop: int) -> Iterator[tuple[RecordRange, ShardedSplit]]:
+    def cut(self, start: int, stop: int) -> Iterator[Located]:
         """Records ``start``..``stop`` as ranges of the splits that hold them: one, maybe empty, of a single split."""
         if len(self.splits) == 1:
             yield RecordRange(split=self.splits[0].name, start=start, stop=stop), self.splits[0]
@@ -105,6 +116,33 @@ class Extent:
         for split, first, end in zip(self.splits, self._first_examples, self._first_examples[1:], strict=False):
             if (begin := max(start, first)) < (last := min(stop, end)):
                 yield RecordRange(split=split.name, start=begin - first, stop=last - first), split
+
+
+def slice_error(message: str, part: SplitSlice, extent: Extent, *, hint: str) -> SliceError:
+    """A SliceError with the slice and its split in ``details``: split, from, to, unit, num_examples, num_shards."""
+    return SliceError(
+        message,
+        hint=hint,
+        details={
+            "slice": str(part),
+            "split": part.split_name,
+            "from": print_bound(part.from_, part.unit) or None,
+            "to": print_bound(part.to, part.unit) or None,
+            "unit": part.unit,
+            "num_examples": extent.num_examples,
+            "num_shards": extent.num_shards,
+        },
+    )
+
+
+def check_layout(layout: Layout) -> Layout:
+    """``layout`` if it maps names; UsageError otherwise. Its values are checked when they are looked up."""
+    if not isinstance(layout, Mapping):
+        raise UsageError(
+            f"a layout maps split names to shard lengths, and is no {type(layout).__name__}",
+            hint='Write {"train": [100, 101]}, or give the splits of a dataset.',
+        )
+    return layout
 
 
 def find_extent(name: str, layout: Layout) -> Extent:
@@ -117,7 +155,8 @@ def find_extent(name: str, layout: Layout) -> Extent:
     if name == ALL and layout:
         return Extent(name, [_sharded_split(each, layout[each]) for each in layout])
     if name not in layout:
-        raise SplitNotFoundError.of(name, layout)
+        names = [str(known) for known in layout]
+        raise SplitNotFoundError.of(name, names, hint=None if names else "The layout has no splits at all.")
     return Extent(name, [_sharded_split(name, layout[name])])
 
 
@@ -128,4 +167,17 @@ def _sharded_split(name: str, value: Split | Sequence[int]) -> ShardedSplit:
         if value.name != name:
             raise UsageError(f"the layout calls the split {value.name!r} {name!r}")
         return value
-    return BareSplit(name, value if isinstance(value, ShardLengths) else ShardLengths(value))
+    if isinstance(value, ShardLengths):
+        return BareSplit(name, value)
+    check_split_name(name)
+    if not _is_list(value):
+        raise UsageError(
+            f"the layout gives split {name!r} no list of shard lengths, but {value!r:.60}",
+            hint=f'Write the number of records in each shard: {{"{name}": [100, 101]}}.',
+        )
+    return BareSplit(name, ShardLengths(value))
+
+
+def _is_list(value: object) -> bool:
+    """Whether ``value`` may be read again and again, in order: a sequence, or an array of numpy."""
+    return hasattr(value, "__array__") or (isinstance(value, Sequence) and not isinstance(value, str))

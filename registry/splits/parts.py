@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, SupportsIndex, TypeAlias, TypeVar
 
 from registry.errors import UsageError
-from registry.splits.slices import MAX_DIGITS, SplitSlice
+from registry.splits.slices import MAX_DIGITS, SplitSlice, shown
 
 PartUnit: TypeAlias = Literal["abs", "shard"]
 
@@ -27,8 +27,9 @@ _UNITS: Final = ("abs", "shard")
 class EvenPart:
     """Parts ``first``..``stop`` (stop excluded) of ``count`` equal parts of ``split``.
 
-    Sizes differ by at most one, the larger parts first: records for ``unit="abs"``; for ``unit="shard"`` files, none of
-    which two parts share. ``drop_remainder`` leaves out what would make some parts larger.
+    Sizes differ by at most one, the larger parts first: records for ``unit="abs"``; for ``unit="shard"`` files, each of
+    which is in one part (a file that two slices of a union touch counts as two). ``drop_remainder`` leaves out what
+    would make some parts larger.
 
     ``split`` holds the terms that are divided, or a text where the slicing rules read it differently: then the rule
     reads it that resolves the part.
@@ -56,12 +57,12 @@ class EvenPart:
                 hint="Give unit='abs' for records or unit='shard' for whole files.",
             )
         for name in ("count", "first", "stop"):
-            object.__setattr__(self, name, _whole(getattr(self, name)))
-        if not 1 <= self.count < 10**MAX_DIGITS:
-            raise UsageError(f"a split is divided into 1 part or more, not {self.count}")
+            object.__setattr__(self, name, whole_number(getattr(self, name)))
+        check_count(self.count)
         if not 0 <= self.first <= self.stop <= self.count:
             raise UsageError(
-                f"there are {self.count} parts, 0 to {self.count - 1}, and no parts {self.first}..{self.stop}"
+                f"there {'is 1 part' if self.count == 1 else f'are {self.count} parts'}, counted from 0; "
+                f"{shown(self.first)}..{shown(self.stop)} lies outside"
             )
         if self.depth > MAX_DEPTH:
             raise UsageError(f"parts of parts are nested more than {MAX_DEPTH} deep")
@@ -102,8 +103,19 @@ Term: TypeAlias = SplitSlice | EvenPart
 """One term of a union."""
 
 
-def _whole(number: SupportsIndex) -> int:
+def check_count(count: SupportsIndex) -> int:
+    """A number of parts, 1 or more; UsageError where it is none."""
+    number = whole_number(count)
+    if number < 1:
+        raise UsageError(f"a split is divided into 1 part or more, not {shown(number)}")
+    if number >= 10**MAX_DIGITS:
+        raise UsageError(f"a number of parts has at most {MAX_DIGITS} digits")
+    return number
+
+
+def whole_number(number: SupportsIndex) -> int:
+    """``number`` as an int; UsageError where it is not whole."""
     try:
         return operator.index(number)
     except TypeError as error:
-        raise UsageError(f"parts are counted in whole numbers, not {type(number).__name__}") from error
+        raise UsageError(f"parts are counted in whole numbers, not {shown(number)}") from error

@@ -13,8 +13,9 @@ from typing import overload
 from registry.model import SlicingRule
 from registry.splits.files import FileInstruction, FileRun
 from registry.splits.instruction import ReadInstruction
-from registry.splits.layout import RecordRange, ShardedSplit
+from registry.splits.layout import Located, RecordRange, ShardedSplit
 from registry.splits.ranges import repeated
+from registry.splits.wording import counted
 
 
 class Plan(Sequence[FileInstruction]):
@@ -33,14 +34,14 @@ class Plan(Sequence[FileInstruction]):
         num_examples: number of records that are read, counted as often as they are.
     """
 
-    __slots__ = ("_ends", "_runs", "instruction", "num_examples", "ranges", "slicing", "splits")
+    __slots__ = ("_ends", "_overlaps", "_runs", "instruction", "num_examples", "ranges", "slicing", "splits")
 
     def __init__(
         self,
         instruction: ReadInstruction,
         slicing: SlicingRule,
         splits: tuple[ShardedSplit, ...],
-        located: Iterable[tuple[RecordRange, ShardedSplit]],
+        located: Iterable[Located],
     ) -> None:
         found = tuple(located)
         self.instruction = instruction
@@ -50,6 +51,7 @@ class Plan(Sequence[FileInstruction]):
         self.num_examples = sum(records.stop - records.start for records in self.ranges)
         self._runs = tuple(FileRun.of(records, split) for records, split in found if records.start < records.stop)
         self._ends = list(accumulate(run.count for run in self._runs))
+        self._overlaps: tuple[RecordRange, ...] | None = None
 
     @property
     def expression(self) -> str:
@@ -57,9 +59,17 @@ class Plan(Sequence[FileInstruction]):
         return str(self.instruction)
 
     @property
+    def rule(self) -> str:
+        """The rule in words, with the rounding where it is not the usual one: ``documented slicing``."""
+        odd = [rounding for rounding in self.instruction.roundings if rounding != "closest"]
+        return ", ".join((f"{self.slicing.value} slicing", *odd))
+
+    @property
     def overlaps(self) -> tuple[RecordRange, ...]:
         """The records that are read more than once, as ranges; a union may do so, and then reads them as often."""
-        return repeated(self.ranges)
+        if self._overlaps is None:
+            self._overlaps = repeated(self.ranges)
+        return self._overlaps
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -69,7 +79,10 @@ class Plan(Sequence[FileInstruction]):
     @overload
     def __getitem__(self, index: slice) -> tuple[FileInstruction, ...]: ...
     def __getitem__(self, index: int | slice) -> FileInstruction | tuple[FileInstruction, ...]:
-        places = range(len(self))[index]
+        try:
+            places = range(len(self))[index]
+        except IndexError:
+            raise IndexError(f"the plan has {len(self)} file instructions, and none at {index}") from None
         return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)
 
     def _item(self, place: int) -> FileInstruction:
@@ -87,6 +100,6 @@ class Plan(Sequence[FileInstruction]):
 
     def __repr__(self) -> str:
         return (
-            f"<Plan {self.expression!r}: {self.num_examples} examples in {len(self)} files, "
-            f"slicing rule {self.slicing.value!r}>"
+            f"<Plan {self.expression!r}: {counted(self.num_examples, 'example')} by "
+            f"{counted(len(self), 'file instruction')}, {self.rule}>"
         )

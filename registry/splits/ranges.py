@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from registry.splits.layout import RecordRange
-
-_SHOWN: Final = 20
 
 Ranges: TypeAlias = tuple[RecordRange, ...]
 
@@ -50,18 +48,6 @@ def shared(sets: Sequence[Iterable[RecordRange]]) -> dict[tuple[int, int], Range
             for second in holders[place + 1 :]:
                 _append(found[first, second], segment)
     return {pair: tuple(found[pair]) for pair in sorted(found)}
-
-
-def print_ranges(ranges: Iterable[RecordRange]) -> str:
-    """Ranges in words, empty ones left out; of very many the first ones, and how many more there are.
-
-    >>> print_ranges([RecordRange(split="train", start=0, stop=1200), RecordRange(split="test", start=5, stop=5)])
-    'records train 0..1,200'
-    """
-    filled = [one for one in ranges if one.num_examples]
-    shown = " + ".join(f"{one.split} {one.start:,}..{one.stop:,}" for one in filled[:_SHOWN])
-    more = f" + {len(filled) - _SHOWN:,} more ranges" if len(filled) > _SHOWN else ""
-    return f"records {shown}{more}" if filled else "no records"
 
 
 def _select(sets: Sequence[Iterable[RecordRange]], is_wanted: Callable[[dict[int, int]], bool]) -> Ranges:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from registry.errors import UsageError
-from registry.splits.layout import RecordRange
+from registry.splits.layout import RecordRange, ShardedSplit
 from registry.splits.plan import Plan
 from registry.splits.ranges import Ranges, common, merged, shared, without
 
@@ -75,8 +75,9 @@ def relation(first: Plan, second: Plan) -> Relation:
     ('overlapping', True, (RecordRange(split='train', start=80, stop=81),))
 
     Raises:
-        UsageError: the plans are of different layouts: a split of one name has other records in the second.
+        UsageError: no plan, or plans of different layouts: a split has other shards in the second.
     """
+    _check_one_layout([first, second])
     return Relation(
         common=common(first.ranges, second.ranges),
         only_first=without(first.ranges, second.ranges),
@@ -109,12 +110,17 @@ def _whole_splits(plans: Sequence[Plan]) -> list[RecordRange]:
 
 
 def _check_one_layout(plans: Sequence[Plan]) -> None:
-    sizes: dict[str, tuple[int, int]] = {}
-    for split in (split for plan in plans for split in plan.splits):
-        size = (split.shard_lengths.num_examples, len(split.shard_lengths))
-        if sizes.setdefault(split.name, size) != size:
+    known: dict[str, ShardedSplit] = {}
+    for plan in plans:
+        if not isinstance(plan, Plan):
             raise UsageError(
-                f"these plans are of different layouts: split {split.name!r} has {sizes[split.name][0]} records "
-                f"in {sizes[split.name][1]} shards, and {size[0]} in {size[1]}",
-                hint="Resolve both expressions on the same dataset version.",
+                f"plans are compared, not {plan!r:.60}",
+                hint="Resolve the expression first, or use dataset.relation(), which takes texts.",
             )
+        for split in plan.splits:
+            other = known.setdefault(split.name, split)
+            if (split.shard_lengths, split.files) != (other.shard_lengths, other.files):
+                raise UsageError(
+                    f"these plans are of different layouts: they do not have the same shards of {split.name!r}",
+                    hint="Resolve both expressions on the same dataset version.",
+                )

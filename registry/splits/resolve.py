@@ -1,33 +1,14 @@
-"""Which records and files does an expression name in a given layout? The pure resolver, and the seam of its rules."""
+"""Which records and files does an expression name in a given layout? The pure resolver, under either rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Final, TypeAlias
-
-from registry.errors import UsageError
 from registry.model import SlicingRule
-from registry.splits.division import Located, divide, divide_each
-from registry.splits.documented import documented_range
+from registry.splits.division import divide, divide_each
 from registry.splits.instruction import ReadInstruction
-from registry.splits.layout import Extent, Layout, ShardedSplit, find_extent
+from registry.splits.layout import Extent, Layout, Located, check_layout, find_extent
 from registry.splits.parts import EvenPart, Term
 from registry.splits.plan import Plan
-from registry.splits.slices import SplitSlice
-from registry.splits.tfds4 import tfds4_range
-
-RangeFinder: TypeAlias = Callable[[SplitSlice, Extent, tuple[EvenPart, ...]], tuple[int, int]]
-"""A slicing rule as a function: ``(start, stop)`` of the records that a slice with a bound names in an extent.
-
-The parts are those of this slice alone, innermost first: ``tfds-4`` divides slices, ``documented`` never does."""
-
-_RULES: Final[Mapping[SlicingRule, RangeFinder]] = MappingProxyType(
-    {
-        SlicingRule.DOCUMENTED: lambda part, extent, _parts: documented_range(part, extent),
-        SlicingRule.TFDS_4: tfds4_range,
-    }
-)
+from registry.splits.rules import RULES, Rule
 
 
 def resolve(
@@ -60,43 +41,51 @@ def resolve(
         SliceError: a slice that this layout cannot answer: out of range, reversed, too few records.
         UsageError: an unknown rule or rounding.
     """
-    rule = slicing_rule(slicing)
-    instruction = read_expression(expression, rule, rounding)
-    finder = Finder(rule, layout)
-    located = finder.locate(instruction.terms)
-    return Plan(instruction, rule, finder.named_splits(), located)
-
-
-def read_expression(expression: str | ReadInstruction, rule: SlicingRule, rounding: str | None) -> ReadInstruction:
-    """The instruction that ``expression`` is under ``rule``, with ``rounding`` in the place of its own."""
-    instruction = ReadInstruction.from_spec(expression, slicing=rule).read_by(rule)
-    return instruction if rounding is None else instruction.with_rounding(rounding)
+    finder = Finder(RULES[SlicingRule.of(slicing)], layout)
+    return finder.plan(finder.read(expression, rounding))
 
 
 class Finder:
-    """The records of terms in one layout under one rule. Each split is looked up once, however often it is named."""
+    """Finds the records of terms in one layout under one rule. A split is looked up once, however often it is named."""
 
-    def __init__(self, rule: SlicingRule, layout: Layout) -> None:
-        self._rule = rule
-        self._find_range = _RULES[rule]
-        self._layout = layout
+    def __init__(self, rule: Rule, layout: Layout) -> None:
+        self.rule = rule
+        self._layout = check_layout(layout)
         self._extents: dict[str, Extent] = {}
+
+    def read(self, expression: str | ReadInstruction, rounding: str | None) -> ReadInstruction:
+        """The instruction that ``expression`` is under the rule, with ``rounding`` in the place of its own."""
+        instruction = ReadInstruction.from_spec(expression, slicing=self.rule.name).read_by(self.rule.name)
+        return instruction if rounding is None else instruction.with_rounding(rounding)
+
+    def plan(self, instruction: ReadInstruction) -> Plan:
+        """The plan of an instruction that ``read`` gave."""
+        located = self.locate(instruction.terms)
+        named = {split.name: split for name in instruction.names for split in self.extent(name).splits}
+        return Plan(instruction, self.rule.name, tuple(named.values()), located)
 
     def locate(self, terms: tuple[Term, ...], parts: tuple[EvenPart, ...] = ()) -> list[Located]:
         """The ranges that ``terms`` name, in order, and of each range on its own only what ``parts`` leave of it."""
         located: list[Located] = []
         for term in terms:
-            if isinstance(term, SplitSlice):
-                extent = self.extent(term.split_name)
-                if term.is_whole:
-                    located.extend(divide_each(parts, extent.cut(0, extent.num_examples)))
+            if isinstance(term, EvenPart):
+                if self.divides_each(term):
+                    located.extend(self.locate(term.terms, (term, *parts)))
                 else:
-                    located.extend(extent.cut(*self._find_range(term, extent, parts)))
-            elif self._rule is SlicingRule.TFDS_4 and term.unit == "abs":
-                located.extend(self.locate(term.terms, (term, *parts)))
+                    located.extend(divide_each(parts, divide(term, self.locate(term.terms))))
+                continue
+            extent = self.extent(term.split_name)
+            if term.is_whole:
+                located.extend(divide_each(parts, extent.cut(0, extent.num_examples)))
+            elif parts and self.rule.find_part is not None:
+                located.extend(extent.cut(*self.rule.find_part(term, extent, parts)))
             else:
-                located.extend(divide_each(parts, divide(term, self.locate(term.terms))))
+                located.extend(extent.cut(*self.rule.find_range(term, extent)))
         return located
+
+    def divides_each(self, part: EvenPart) -> bool:
+        """Whether each range is divided on its own; files never are: no two parts are to open the same one."""
+        return self.rule.find_part is not None and part.unit == "abs"
 
     def extent(self, name: str) -> Extent:
         """What ``name`` stands for; errors as ``find_extent``."""
@@ -104,19 +93,3 @@ class Finder:
         if extent is None:
             extent = self._extents[name] = find_extent(name, self._layout)
         return extent
-
-    def named_splits(self) -> tuple[ShardedSplit, ...]:
-        """The splits that were looked up."""
-        if len(self._extents) == 1:
-            return tuple(next(iter(self._extents.values())).splits)
-        return tuple({split.name: split for extent in self._extents.values() for split in extent.splits}.values())
-
-
-def slicing_rule(slicing: SlicingRule | str) -> SlicingRule:
-    """The rule of that name; UsageError where there is none."""
-    try:
-        return SlicingRule(slicing)
-    except ValueError as error:
-        raise UsageError(
-            f"unknown slicing rule {slicing!r}", hint=f"There are: {', '.join(rule.value for rule in SlicingRule)}."
-        ) from error

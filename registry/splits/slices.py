@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from numbers import Rational
+from numbers import Rational, Real
 from typing import Any, Final, Literal, SupportsIndex, TypeAlias, cast
 
 from registry.errors import SliceError, UsageError
@@ -60,7 +60,7 @@ class SplitSlice:
     rounding: Rounding = "closest"
 
     def __post_init__(self) -> None:
-        _check_name(self.split_name)
+        check_split_name(self.split_name)
         if self.unit not in _UNITS:
             raise UsageError(f"unknown unit {self.unit!r}", hint="A unit is 'abs', '%' or 'shard'.")
         check_rounding(self.rounding)
@@ -103,7 +103,7 @@ def check_rounding(rounding: str) -> Rounding:
     return cast("Rounding", rounding)
 
 
-def _check_name(name: object) -> None:
+def check_split_name(name: object) -> None:
     """UsageError where ``name`` could not stand in an expression."""
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise UsageError(
@@ -122,18 +122,18 @@ def _exact_bound(bound: Any, unit: Unit) -> int | Fraction:
         percent = _exact_percent(bound)
         if not -100 <= percent <= 100:
             raise SliceError(
-                "a percentage lies between -100% and 100%",
-                hint="Write records without '%', e.g. train[:500].",
+                f"a percentage lies between -100% and 100%, and {shown(bound)} does not",
+                hint="Give records with unit='abs'.",
             )
         return percent
-    if unit == "abs" and isinstance(bound, float) and bound.is_integer():
-        bound = int(bound)  # 1e6 is how many people write a million records
+    if unit == "abs" and isinstance(bound, Real) and not isinstance(bound, Rational) and float(bound).is_integer():
+        bound = int(float(bound))  # 1e6 is how many people write a million records
     try:
         position = operator.index(bound)
     except TypeError as error:
         counted = "records" if unit == "abs" else "shards"
         raise SliceError(
-            f"a bound in {counted} is a whole number, not a {type(bound).__name__}",
+            f"a bound in {counted} is a whole number, not {shown(bound)}",
             hint="Percentages may have fractions: unit='%'.",
         ) from error
     if abs(position) >= _LARGEST:
@@ -143,27 +143,41 @@ def _exact_bound(bound: Any, unit: Unit) -> int | Fraction:
 
 def _exact_percent(bound: Any) -> int | Fraction:
     """The percentage as a number that is exactly what its decimal text says; whole ones as int."""
-    if isinstance(bound, Decimal) and bound.is_finite() and abs(bound.adjusted()) > MAX_DIGITS:
-        raise _no_decimal_text()  # before its exponent makes a huge number
+    if isinstance(bound, Decimal) and bound.is_finite() and _is_long(bound):
+        raise _no_decimal_text()
     try:
-        if isinstance(bound, Fraction):
-            percent = bound
-        elif isinstance(bound, float):
+        if isinstance(bound, float):
             # 33.3 is thirty-three point three, not the binary fraction nearest to it.
             percent = Fraction(float.__repr__(bound))
         elif isinstance(bound, Decimal):
             percent = Fraction(bound)
         elif isinstance(bound, Rational):
+            # A Fraction too: one of numpy's integers overflows.
             percent = Fraction(int(bound.numerator), int(bound.denominator))
+        elif isinstance(bound, Real):
+            percent = Fraction(str(bound))  # the floats of numpy
         else:
             percent = Fraction(operator.index(bound))
     except (TypeError, ValueError, OverflowError) as error:
-        raise SliceError("a percentage is a finite int, float, Decimal or Fraction") from error
+        raise SliceError(f"a percentage is a finite number, not {shown(bound)}") from error
     if percent.denominator == 1:
         return percent.numerator
     if percent.denominator >= _LARGEST or _LARGEST % percent.denominator:
         raise _no_decimal_text()
     return percent
+
+
+def shown(value: object) -> str:
+    """What a caller gave, short enough for a message."""
+    try:
+        return f"{value!r:.40}"
+    except ValueError:  # Python does not print a number of thousands of digits
+        return "a number of very many digits"
+
+
+def _is_long(number: Decimal) -> bool:
+    """Whether its digits or its exponent would make a huge number."""
+    return len(number.as_tuple().digits) > 2 * MAX_DIGITS or abs(number.adjusted()) > MAX_DIGITS
 
 
 def _no_decimal_text() -> SliceError:

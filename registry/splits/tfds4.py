@@ -1,8 +1,8 @@
 """Which records does a slice name, as TFDS 4 resolves it? The slicing rule ``tfds-4``, for datasets made by TFDS.
 
-One of the functions behind the seam ``RangeFinder`` (resolve.py); ``documented`` is the other. Follows what TFDS 4.9.10
-does, its floats and open ends and wrapping shards included, wherever the result can be read. Where TFDS makes an
-instruction that reads something else than the slice (a negative take, a fraction of a record), we refuse it.
+Follows what TFDS 4.9.10 does, its floats and open ends and wrapping shards included, wherever the result can be read.
+Where TFDS makes an instruction that reads something else than the slice (a negative take, a fraction of a record), we
+refuse it.
 """
 
 from __future__ import annotations
@@ -10,31 +10,35 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from registry.splits.documented import slice_error
-from registry.splits.layout import Extent
+from registry.splits.bound_reason import BoundReason, print_exact
+from registry.splits.layout import Extent, slice_error
 from registry.splits.parts import EvenPart
-from registry.splits.slices import ALL, SplitSlice
+from registry.splits.slices import ALL, SplitSlice, print_bound
+from registry.splits.wording import counted
 
 
-def tfds4_range(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...] = ()) -> tuple[int, int]:
+def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
     """``(start, stop)`` of the records that TFDS 4.9.10 reads for ``part``, 0 <= start <= stop <= num_examples.
 
-    ``part`` has a bound. ``parts`` are the parts of ``even_splits`` that it is divided into, innermost first: TFDS
-    divides every slice of a union on its own, fractions of records included, and refuses a reversed one there.
+    ``part`` has a bound.
 
     Raises:
         SliceError: TFDS refuses the slice too (out of range, ``all[...]``, fewer than 100 records under
             ``pct1_dropremainder``), or makes a negative take or a fraction of a record of it.
     """
-    if part.split_name == ALL:
-        raise slice_error(
-            f"{part}: TFDS has no slices of 'all'",
-            part,
-            extent,
-            hint="Resolve it under the slicing rule 'documented', or slice every split by its name.",
-        )
+    return _readable(part, *_bounds(part, extent), extent)
+
+
+def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> tuple[int, int]:
+    """``find_range`` of what ``parts`` of ``even_splits`` leave of the slice, the innermost first.
+
+    TFDS divides every range of a union on its own, fractions of records included, and refuses a reversed one there.
+
+    Raises:
+        SliceError: as ``find_range``, and where the slice is reversed.
+    """
     start, stop = _bounds(part, extent)
-    if parts and start > stop:
+    if start > stop:
         raise slice_error(
             f"{part} is reversed: TFDS does not divide records {start}..{stop} into parts",
             part,
@@ -47,14 +51,62 @@ def tfds4_range(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...] = 
     return _readable(part, start, stop, extent)
 
 
+def explain_bound(part: SplitSlice, bound: int | Fraction | None, extent: Extent, is_end: bool) -> BoundReason:
+    """Why ``bound``, the second one where ``is_end``, became its record. ``part`` is one that ``find_range`` found."""
+    exact = None
+    if part.unit == "%" and bound is not None and part.rounding == "closest":
+        exact = Fraction(bound) * extent.num_examples / 100
+    record, steps = _explain_steps(part, bound, extent, exact, is_end)
+    return BoundReason(
+        bound=print_bound(bound, part.unit),
+        exact=None if exact is None else print_exact(exact),
+        record=int(record) if record == int(record) else record,
+        why=", ".join(steps) or "as written",
+    )
+
+
+def _explain_steps(
+    part: SplitSlice, bound: int | Fraction | None, extent: Extent, exact: Fraction | None, is_end: bool
+) -> tuple[float, list[str]]:
+    size = extent.num_examples
+    if bound is None:
+        return (size, ["an open end"]) if is_end else (0, ["an open start"])
+    text = print_bound(bound, part.unit)
+    if part.unit == "shard":
+        if is_end and bound <= 0:
+            place = f"{int(bound) + extent.num_shards}shard"
+            return _end_of_shards(bound, extent), [f"TFDS counts {text} as an end from the end: {place}"]
+        position = (_end_of_shards if is_end else _first_of_shards)(bound, extent)
+        return position, [f"{text} of {counted(extent.num_shards, 'shard')}"]
+    value: float = int(bound) if part.unit == "abs" else _rounded(bound, part, extent)
+    steps = []
+    if exact is not None:
+        steps.append(
+            f"{text} of {counted(size, 'record')} is {print_exact(exact)}, in floats and halves to even {value}"
+        )
+    elif part.unit == "%":
+        steps.append(f"{text} is {print_bound(bound, 'abs')} times trunc({size} / 100.0), in floats {value}")
+    if value < 0:
+        steps.append(f"{value} counts from the end")
+    elif bound < 0:
+        steps.append("which TFDS takes for the beginning")
+    return size + value if value < 0 else value, steps
+
+
 def _bounds(part: SplitSlice, extent: Extent) -> tuple[float, float]:
-    """Both bounds in records, counted from the start. Raises SliceError where TFDS finds them out of range."""
+    """Both bounds in records, counted from the start. Raises SliceError where TFDS refuses them."""
+    if part.split_name == ALL:
+        raise slice_error(
+            f"{part}: TFDS has no slices of 'all'",
+            part,
+            extent,
+            hint="Resolve it under the slicing rule 'documented', or slice every split by its name.",
+        )
     first, last = _requested(part, extent)
     num_examples = extent.num_examples
     if max(abs(first), abs(last)) > num_examples:
         raise slice_error(
-            f"{part} is out of range: TFDS makes records {first}..{last} of it, "
-            f"and split {extent.name!r} has {num_examples} records",
+            f"{part} is out of range: TFDS makes records {first}..{last} of it, in {extent.describe()}",
             part,
             extent,
             hint="Leave a bound out to read to the end.",
@@ -65,39 +117,41 @@ def _bounds(part: SplitSlice, extent: Extent) -> tuple[float, float]:
 def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
     """Both bounds in records, negative ones still counted from the end: ints, but for some floats of pct1."""
     if part.unit == "shard":
-        return first_of_shards(part.from_, extent), end_of_shards(part.to, extent)
+        return _first_of_shards(part.from_, extent), _end_of_shards(part.to, extent)
     if part.unit == "abs":
         return int(part.from_ or 0), extent.num_examples if part.to is None else int(part.to)
     if part.rounding == "pct1_dropremainder" and extent.num_examples < 100:
         raise slice_error(
-            f"{part}: pct1_dropremainder cannot divide split {extent.name!r} with {extent.num_examples} records "
-            "into 100 parts, it would be empty",
+            f"{part}: pct1_dropremainder cannot divide {extent.describe()} into 100 parts, it would be empty",
             part,
             extent,
             hint="Use the rounding 'closest' for a split of fewer than 100 records.",
         )
-    last: float = extent.num_examples if part.to is None else rounded(part.to, part, extent)
-    return rounded(part.from_ or 0, part, extent), last
+    last: float = extent.num_examples if part.to is None else _rounded(part.to, part, extent)
+    return _rounded(part.from_ or 0, part, extent), last
 
 
-def rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float:
-    """The percentage in records, by the same operations on floats in the same order as TFDS: halves to even."""
-    number = percent if isinstance(percent, int) else float(percent)
+def _rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float:
+    """The percentage in records, by the operations on floats that TFDS makes of a text, in its order: halves to even.
+
+    A whole percentage that its API is given as an int is never a float there; that shows above 2**53 only.
+    """
+    number = float(percent)
     if part.rounding == "pct1_dropremainder":
         return number * math.trunc(extent.num_examples / 100.0)
     return round(number * extent.num_examples / 100.0)
 
 
-def first_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
+def _first_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
     """Where a slice begins that begins with ``shard``; beyond either end, Python's slices clamp."""
     index = int(shard or 0)
     return extent.shard_start(max(0, extent.num_shards + index) if index < 0 else min(index, extent.num_shards))
 
 
-def end_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
+def _end_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
     """Where a slice ends that ends before ``shard``; 0 is the end, and what is still negative wraps once more."""
     index = extent.num_shards if shard is None else int(shard)
-    return first_of_shards(index if index > 0 else extent.num_shards + index, extent)
+    return _first_of_shards(index if index > 0 else extent.num_shards + index, extent)
 
 
 def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tuple[int, int]:

@@ -38,14 +38,14 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
         (
             "mnist:2.*",
             [
-                "mnist:2.*.* allows 2.0.0 alone, of 4 published.",
+                "mnist:2.*.* allows 2.1.0, 2.0.0: 2.0.0 is the highest that is neither yanked nor dropped.",
                 "2.1.0 is passed over, it is yanked: labels are shifted.",
             ],
         ),
         (
             "mnist:>=1",
             [
-                "mnist:>=1 allows 3.0.0, 2.0.0, 1.0.0: 3.0.0 is the highest that is neither yanked nor dropped.",
+                "mnist:>=1 allows 3.0.0, 2.1.0, 2.0.0, 1.0.0: 3.0.0 is the highest that is neither yanked nor dropped.",
                 "3.0.0 is experimental, above the canonical version 2.0.0.",
             ],
         ),

@@ -132,9 +132,9 @@ def test_resolve_says_why(digits: Cli) -> None:
         "  train[-10:] begins at record 1,787: -10 counts from the end.\n"
         "  train[-10:] ends before record 1,797: an open end.\n"
         "  train[-10:] reads records train 1,787..1,797: 10 of 1,797.\n"
-        "  even(train[-10:], 3)[0]: the 10 records of train[-10:] make 3 parts, the first 1 of 4, the others of 3.\n"
+        "  even(train[-10:], 3)[0]: 10 records of train[-10:] in 3 parts, 1 of 4 and 2 of 3.\n"
         "  even(train[-10:], 3)[0] reads records train 1,787..1,791: 4 of 10.\n"
-        "  It reads 184 records from 3 files: digits-train.tfrecord-00000-of-00004 (skip 359, take 90) to "
+        "  It reads 184 records by 3 file instructions: digits-train.tfrecord-00000-of-00004 (skip 359, take 90) to "
         "digits-train.tfrecord-00003-of-00004 (skip 439, take 4).\n"
         "FILE                                  SKIP  TAKE   OF\n"
         "digits-train.tfrecord-00000-of-00004   359    90  449\n"
@@ -143,7 +143,10 @@ def test_resolve_says_why(digits: Cli) -> None:
     )
     ran = digits("resolve", "digits", "train[:33.3%]", "--why", "--slicing", "tfds-4", "--format", "json")
     why = ran.json()["data"]["why"]
-    assert why["version"] == ["digits names no version: 1.0.0 is the canonical one."]
+    assert why["version"] == [
+        "digits names no version: 1.0.0 is the canonical one.",
+        "The slicing rule tfds-4 was chosen for this call.",
+    ]
     (term,) = why["terms"]
     assert term["term"] == "train[:33.3%]"
     assert term["ranges"] == [{"split": "train", "start": 0, "stop": 598}]
@@ -159,10 +162,14 @@ def test_resolve_says_why(digits: Cli) -> None:
 
 
 def test_resolve_notes_what_is_read_twice(digits: Cli) -> None:
-    ran = digits("resolve", "digits", "train[:10]+train[5:8]")
-    assert ran.err == "note: the expression reads more than once: records train 5..8\n"
-    as_json = digits("resolve", "digits", "train[:10]+train[5:8]", "--format", "json").json()
-    assert as_json["warnings"] == ["note: the expression reads more than once: records train 5..8"]
+    note = "note: train[:10]+train[5:8] reads more than once: records train 5..8"
+    for command in ("resolve", "read"):
+        assert digits(command, "digits", "train[:10]+train[5:8]").err == f"{note}\n"
+        as_json = digits(command, "digits", "train[:10] + train[5:8]", "--format", "json").json()
+        assert as_json["warnings"] == [note]
+        assert as_json["data"]["split"] == "train[:10]+train[5:8]"
+    resolved = digits("resolve", "digits", "train[:10]+train[5:8]", "--format", "json").json()
+    assert resolved["data"]["overlaps"] == [{"split": "train", "start": 5, "stop": 8}]
 
 
 def test_resolve_with_dropped_remainder(digits: Cli) -> None:
@@ -170,6 +177,12 @@ def test_resolve_with_dropped_remainder(digits: Cli) -> None:
     assert ran.json()["data"]["num_examples"] == 170
     ran = digits("resolve", "digits", "train[:10%]", "--rounding", "pct1_dropremainder")
     assert ran.out.splitlines()[0].endswith("records train 0..170 (documented slicing, pct1_dropremainder)")
+    for command in ("resolve", "read"):
+        options = ("--rounding", "pct1_dropremainder", "--format", "json")
+        data = digits(command, "digits", "train[:1%]", *options).json()["data"]
+        assert (data["slicing"], data["rounding"]) == ("documented", "pct1_dropremainder")
+    whole = digits("resolve", "digits", "train[:9]", "--rounding", "pct1_dropremainder").out
+    assert whole.splitlines()[0].endswith("(documented slicing)")  # nothing was rounded
 
 
 def test_read_prints_one_json_object_a_line(digits: Cli) -> None:
@@ -273,7 +286,13 @@ def test_completion_scripts(cli: Cli, shell: str) -> None:
 
 @pytest.mark.parametrize(
     ("words", "offered"),
-    [("registry re", {"resolve", "read"}), ("registry show di", {"digits"}), ("registry read digits tr", {"train"})],
+    [
+        ("registry re", {"resolve", "read"}),
+        ("registry show di", {"digits"}),
+        ("registry read digits tr", {"train"}),
+        ("registry read digits train+tr", {"train+train"}),
+        ("registry split check digits train a", {"all"}),
+    ],
 )
 def test_completion_offers_commands_datasets_and_splits(digits: Cli, words: str, offered: set[str]) -> None:
     environment = {
@@ -286,6 +305,19 @@ def test_completion_offers_commands_datasets_and_splits(digits: Cli, words: str,
         [str(Path(sys.executable).parent / "registry")], env=environment, capture_output=True, text=True, check=True
     )
     assert {line.split(",")[1] for line in done.stdout.splitlines()} == offered
+
+
+def test_completion_makes_no_files(workspace: Path) -> None:
+    environment = {
+        **os.environ,
+        "_REGISTRY_COMPLETE": "bash_complete",
+        "COMP_WORDS": "registry resolve di",
+        "COMP_CWORD": "2",
+        "REGISTRY_CATALOG": str(workspace / "new" / "catalog.db"),
+    }
+    program = str(Path(sys.executable).parent / "registry")
+    done = subprocess.run([program], env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout.strip(), list(workspace.iterdir())) == ("", [])
 
 
 def test_a_closed_pipe_ends_quietly(digits: Cli) -> None:

@@ -30,8 +30,8 @@ def test_what_two_expressions_share_is_named(digits: Cli) -> None:
         "  train[:80%] and train[79%:] share records train 1,420..1,438 (18 in all)",
     ]
     assert ran.err == (
-        "error: these expressions are not disjoint\n"
-        "hint: The records are named above; --why of registry resolve explains each bound.\n"
+        "error: the expressions are not disjoint\n"
+        "hint: The records are named in the answer; registry resolve --why explains each bound.\n"
     )
 
 
@@ -89,7 +89,10 @@ def test_the_rule_and_the_rounding_may_be_chosen(digits: Cli) -> None:
     ran = digits("split", "check", "digits", "train[:0shard]", "train", "--equal", "--slicing", "tfds-4")
     assert (ran.code, ran.out.splitlines()[0]) == (0, "digits:1.0.0 (tfds-4 slicing)")
     ran = digits("split", "check", "digits", "train[:100%]", "--covering", "--rounding", "pct1_dropremainder")
+    assert ran.out.splitlines()[0] == "digits:1.0.0 (documented slicing, pct1_dropremainder)"
     assert ran.out.splitlines()[-1] == "  they leave out records train 1,700..1,797 (97 in all)"
+    broken = digits("split", "check", "digits", "train[:5]", "train[3:8]", "--equal", "--disjoint", "--subset").err
+    assert broken.startswith("error: the expressions are not disjoint and are not equal and are no subsets\n")
 
 
 def test_what_is_read_twice_is_noted(digits: Cli) -> None:
@@ -105,7 +108,11 @@ def test_very_many_faults_are_counted(digits: Cli) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "error: one expression stands in no relation\nhint: Name two or more, or ask for --covering.\n"),
+        (
+            ["train"],
+            "error: expressions are compared with one another, and here is one alone\n"
+            "hint: Name two or more, or ask for --covering.\n",
+        ),
         (["train", "all", "--of", "train"], "error: --of says what --covering is to cover\nhint: Add --covering.\n"),
         ([], "error: Missing argument 'SPLIT...'.\nhint: See registry split check --help.\n"),
     ],

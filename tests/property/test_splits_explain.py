@@ -51,18 +51,36 @@ def test_the_bounds_that_are_explained_are_those_of_the_ranges(
 @given(
     read_instructions(st.sampled_from(["train", "test"])),
     layouts(),
-    shard_lengths(),
+    st.one_of(shard_lengths(), shard_lengths(max_length=400)),
     st.sampled_from(["documented", "tfds-4"]),
+    st.sampled_from([None, "closest", "pct1_dropremainder"]),
 )
 def test_whatever_resolves_is_explained_in_sentences(
-    instruction: ReadInstruction, layout: dict[str, ShardLengths], lengths: ShardLengths, slicing: str
+    instruction: ReadInstruction,
+    layout: dict[str, ShardLengths],
+    lengths: ShardLengths,
+    slicing: str,
+    rounding: str | None,
 ) -> None:
     layout = {**layout, "train": lengths}
     try:
-        plan = resolve(instruction, layout, slicing=slicing)
+        plan = resolve(instruction, layout, slicing=slicing, rounding=rounding)
     except (SliceError, SplitNotFoundError):
         return
-    found = explain(instruction, layout, slicing=slicing)
-    assert found.plan == plan
+    found = explain(instruction, layout, slicing=slicing, rounding=rounding)
+    assert (found.plan, found.plan.splits) == (plan, plan.splits)
     assert found.sentences[-1 - bool(plan.overlaps)].startswith(f"It reads {plan.num_examples:,} record")
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in found.sentences)
+
+
+def test_a_part_without_the_fractions_of_its_whole_is_explained() -> None:
+    part = ReadInstruction("train", 0.5, 50, "%", "pct1_dropremainder").part(2, of=3)
+    found = explain(part, {"train": [100]}, slicing="tfds-4")
+    assert found.plan == resolve(part, {"train": [100]}, slicing="tfds-4")
+    assert found.sentences == (
+        "train[0.5%:50%] begins at record 0.5: 0.5% is 0.5 times trunc(100 / 100.0), in floats 0.5.",
+        "train[0.5%:50%] ends before record 50: 50% is 50 times trunc(100 / 100.0), in floats 50.0.",
+        "even(train[0.5%:50%], 3)[2]: TFDS divides each range of train[0.5%:50%] into 3 parts.",
+        "even(train[0.5%:50%], 3)[2] reads records train 34..50.",
+        "It reads 16 records by 1 file instruction: train-00000-of-00001 (skip 34, take 16).",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from registry.errors import SliceError, SplitSyntaxError, UsageError
@@ -121,6 +122,31 @@ def test_even_splits_refuse_what_they_cannot_divide() -> None:
         even_splits("train[", n=2, unit="abs")
 
 
+def test_counts_are_whole_numbers_of_any_kind() -> None:
+    assert even_splits("train", np.int64(3)) == even_splits("train", 3)
+    assert k_fold("train", np.int64(3)) == k_fold("train", 3)
+    huge = 10**5000
+    for action in (
+        lambda: even_splits("train", 3.0),  # type: ignore[call-overload]
+        lambda: even_splits("train", None),  # type: ignore[call-overload]
+        lambda: even_splits("train", -huge),
+        lambda: k_fold("train", 2.5),  # type: ignore[arg-type]
+        lambda: split_for_process("train", index=None, count=3),  # type: ignore[arg-type]
+        lambda: split_for_process("train", index=0, count=huge),
+        lambda: split_for_process("train", index=huge, count=3),
+        lambda: ReadInstruction("train").part(huge, of=3),
+    ):
+        with pytest.raises(UsageError) as caught:
+            action()
+        assert len(str(caught.value)) < 120
+
+
+def test_a_text_that_waits_for_its_rule_prints_the_call_that_made_it() -> None:
+    part = even_splits("train[10:50%]", n=2, unit="abs")[1]
+    assert repr(part) == "even_splits('train[10:50%]', n=2, unit='abs')[1]"
+    assert part.with_rounding("pct1_dropremainder").roundings == ("pct1_dropremainder",)
+
+
 def test_a_process_reads_its_part_of_any_number() -> None:
     plan = resolve(split_for_process("train", index=7 * 10**8, count=10**9), {"train": ShardLengths([10**12])})
     assert ranges(plan) == [("train", 7 * 10**11, 7 * 10**11 + 1000)]
@@ -157,7 +183,7 @@ def test_folds_refuse_what_they_cannot_divide() -> None:
 
 
 def test_a_part_beyond_the_parts_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^there are 3 parts, 0 to 2, and no parts 3\.\.4$"):
+    with pytest.raises(UsageError, match=r"^there are 3 parts, counted from 0; 3\.\.4 lies outside$"):
         ReadInstruction("train").part(3, of=3)
-    with pytest.raises(UsageError, match="parts are counted in whole numbers, not float"):
+    with pytest.raises(UsageError, match=r"^parts are counted in whole numbers, not 2\.0$"):
         ReadInstruction("train").part(0, of=2.0)  # type: ignore[arg-type]

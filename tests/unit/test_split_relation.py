@@ -75,7 +75,9 @@ def test_a_plan_names_what_it_reads_twice() -> None:
 def test_plans_of_different_layouts_are_not_compared() -> None:
     with pytest.raises(UsageError) as caught:
         relation(resolve("train", {"train": [101]}), resolve("train", LAYOUT))
-    assert str(caught.value) == (
-        "these plans are of different layouts: split 'train' has 101 records in 1 shards, and 101 in 2"
-    )
+    assert str(caught.value) == ("these plans are of different layouts: they do not have the same shards of 'train'")
+    with pytest.raises(UsageError, match="these plans are of different layouts"):
+        relation(resolve("train", {"train": [50, 51]}), resolve("train", {"train": [51, 50]}))
+    with pytest.raises(UsageError, match="plans are compared, not 'train'"):
+        relation("train", resolve("train", LAYOUT))  # type: ignore[arg-type]
     assert caught.value.hint == "Resolve both expressions on the same dataset version."

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 from subprocess import run
 from typing import Any
 
+import numpy as np
 import pytest
 
 from registry.errors import SliceError, SplitNotFoundError, UsageError
 from registry.model import ShardLengths, Split
-from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange, resolve, round_percent
+from registry.splits import FileInstruction, Plan, ReadInstruction, RecordRange, explain, resolve, round_percent
 
 
 def find_range(expression: str | ReadInstruction, lengths: list[int], **options: Any) -> tuple[int, int]:
@@ -87,6 +90,11 @@ def test_a_million_shards_cost_a_plan_nothing() -> None:
         (
             "train[5shard]",
             "train[5shard:6shard] is out of range: 5shard lies outside split 'train' with 101 records in 2 shards",
+            "Shards are counted from 0 to 1, or from -2 to -1.",
+        ),
+        (
+            "train[:5shard]",
+            "train[:5shard] is out of range: 5shard lies outside split 'train' with 101 records in 2 shards",
             "Bounds lie between -2shard and 2shard; leave a bound out to read to the end.",
         ),
         (
@@ -199,7 +207,7 @@ def test_plans_are_values() -> None:
     assert plan != resolve("train[3:]", layout)
     assert plan != resolve("train[4:]", {"train": [7]})
     assert plan != list(plan)
-    assert repr(plan) == "<Plan 'train[50%:]': 3 examples in 1 files, slicing rule 'documented'>"
+    assert repr(plan) == "<Plan 'train[50%:]': 3 examples by 1 file instruction, documented slicing>"
     assert plan.expression == "train[50%:]"
     assert plan[0] == FileInstruction(
         filename="train-00001-of-00002", skip=1, take=3, examples_in_shard=4, split="train", shard=1
@@ -222,6 +230,61 @@ def test_rounding_is_exact_where_floats_are_not() -> None:
     # In floats, 0.29 * 50 * 100 and the like fall short of the half; and 2**53 + 1 is no float.
     assert round_percent(50, 2**53 + 1, "closest") == 2**52 + 1
     assert round_percent(100, 10**30 + 1, "closest") == 10**30 + 1
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        (None, "a layout maps split names to shard lengths, and is no NoneType"),
+        ([5], "a layout maps split names to shard lengths, and is no list"),
+        ({"train": 5}, "the layout gives split 'train' no list of shard lengths, but 5"),
+        ({"train": {5}}, r"the layout gives split 'train' no list of shard lengths, but \{5\}"),
+        ({"train": iter([5])}, r"the layout gives split 'train' no list of shard lengths, but <list_iterator .*"),
+        ({"train": "12345678"}, "the layout gives split 'train' no list of shard lengths, but '12345678'"),
+        ({"train": b"12345678"}, "shard lengths are a list of whole numbers, not bytes or text"),
+        ({"train": [1.5]}, r"shard lengths are whole numbers, fewer than 2\*\*63 records in all"),
+        ({"train": [2**62, 2**62]}, r"shard lengths are whole numbers, fewer than 2\*\*63 records in all"),
+        ({"train": [-1]}, "a shard length is never negative"),
+        ({"../../etc": [5]}, r"invalid split name '\.\./\.\./etc'"),
+        ({"a b": [5]}, "invalid split name 'a b'"),
+        ({None: [5]}, "invalid split name 'None'"),
+    ],
+)
+def test_a_layout_that_is_none_is_refused(layout: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=f"^{message}$"):
+        resolve("all" if layout and "train" not in layout else "train", layout)
+
+
+def test_a_layout_without_splits_has_no_split_of_any_name() -> None:
+    for name in ("train", "all"):
+        with pytest.raises(SplitNotFoundError) as caught:
+            resolve(name, {})
+        assert (str(caught.value), caught.value.hint) == (f"no split {name!r}", "The layout has no splits at all.")
+
+
+def test_shard_lengths_may_be_an_array_of_numpy() -> None:
+    assert resolve("train[1:]", {"train": np.array([3, 4])}).num_examples == 6
+
+
+@pytest.mark.parametrize("slicing", ["nonsense", "", 0])
+def test_a_rule_that_there_is_not_is_refused_wherever_it_is_named(slicing: Any) -> None:
+    for action in (resolve, explain):
+        with pytest.raises(UsageError, match=r"^unknown slicing rule"):
+            action("train", {"train": [5]}, slicing=slicing)
+    with pytest.raises(UsageError, match=r"^unknown slicing rule"):
+        ReadInstruction.from_spec("train", slicing=slicing)
+    assert str(ReadInstruction.from_spec("train[10:50%]", slicing="tfds-4")) == "train[10%:50%]"
+
+
+def test_a_plan_travels_between_processes() -> None:
+    plan = resolve("train[2:]+all[50%:]", {"train": [0, 3, 0, 4, 0], "test": [2]})
+    for again in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):  # noqa: S301 (our own)
+        assert (again, list(again), again.splits) == (plan, list(plan), plan.splits)
+        assert (again.instruction, again.slicing, again.overlaps) == (plan.instruction, plan.slicing, plan.overlaps)
+    file = plan[0]
+    assert pickle.loads(pickle.dumps(file)) == file  # noqa: S301 (our own)
+    with pytest.raises(IndexError, match=r"^the plan has 4 file instructions, and none at 9$"):
+        plan[9]
 
 
 def test_the_resolver_imports_nothing_heavy() -> None:

@@ -1,0 +1,42 @@
+"""Errors as values: they travel between processes, and keep what they say."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+
+import pytest
+
+from registry import errors
+from registry.errors import CorruptRecordError, MissingExtraError, RegistryError, SplitSyntaxError
+
+
+def every_kind(kind: type[RegistryError]) -> Iterator[type[RegistryError]]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from every_kind(one)
+
+
+def make(kind: type[RegistryError]) -> RegistryError:
+    if issubclass(kind, SplitSyntaxError):
+        return kind("expected a digit here", expression="train[:x]", start=7, stop=8)
+    if issubclass(kind, CorruptRecordError):
+        return kind("wrong checksum", path="f", record=3, offset=99)
+    if issubclass(kind, MissingExtraError):
+        return kind(package="psycopg", extra="pg", needed_for="a PostgreSQL catalog")
+    return kind("something is wrong", hint="Mend it.", details={"name": "x"})
+
+
+@pytest.mark.parametrize("kind", list(every_kind(RegistryError)), ids=lambda kind: kind.__name__)
+def test_an_error_is_the_same_in_another_process(kind: type[RegistryError]) -> None:
+    error = make(kind)
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):  # noqa: S301 (our own)
+        assert type(again) is kind
+        assert (str(again), again.hint, again.details) == (str(error), error.hint, error.details)
+        assert (again.code, again.exit_code) == (error.code, error.exit_code)
+
+
+def test_every_error_is_in_the_tree_of_the_docstring() -> None:
+    drawn = errors.__doc__ or ""
+    assert [kind.__name__ for kind in every_kind(RegistryError) if kind.__name__ not in drawn] == []
