@@ -20,7 +20,8 @@ class ReadInstruction:
 
     Bounds are whole numbers of records (``unit="abs"``) or shards (``unit="shard"``), or percent, where floats,
     decimals and fractions are taken by their exact decimal text. ``rounding`` is for percent only and has no text form:
-    it is lost by ``str()``, kept by ``repr()``, and can be given to ``resolve`` instead. The signature is TFDS's.
+    it is lost by ``str()``, kept by ``repr()``, and can be given to ``resolve`` instead. A name with letters beyond
+    ASCII, which TFDS allows, is read back by the slicing rule ``tfds-4`` only. The signature is TFDS's.
 
     >>> half = ReadInstruction("train", to=50, unit="%")
     >>> both = half + ReadInstruction("test", from_=-100)
