@@ -8,9 +8,11 @@ worker, so that it never outlives the build, not even one that was killed.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import struct
+import sys
 import traceback
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Final, Protocol
@@ -100,6 +102,8 @@ def main() -> None:
     tasks = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # the worker is killed in the end, with what it holds back
     features: RecordEncoder | None = None
     while True:
         try:

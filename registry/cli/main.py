@@ -142,6 +142,10 @@ def _fail(
 ) -> int:
     from registry.cli.output import print_error
 
+    try:
+        sys.stdout.flush()  # where both lead to one place, the error is the last word
+    except BrokenPipeError:
+        _give_up_stdout()
     text = " ".join(arguments)
     print_error(code, message, hint, details, as_json="--format json" in text or "--format=json" in text)
     return exit_code

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +37,18 @@ def test_what_two_expressions_share_is_named(digits: Cli) -> None:
         "error: the expressions are not disjoint\n"
         "hint: The records are named in the answer; registry resolve --why explains each bound.\n"
     )
+
+
+def test_the_error_comes_after_the_answer_where_both_go_to_one_pipe(digits: Cli) -> None:
+    program = str(Path(sys.executable).parent / "registry")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = [program, "split", "check", "digits", "train[:5]", "train[4:]"]
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert done.returncode == 5
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-2]) == ("digits:1.0.0 (documented slicing)", "error: the expressions are not disjoint")
 
 
 def test_programs_get_every_range(digits: Cli) -> None:
