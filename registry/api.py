@@ -27,7 +27,7 @@ from registry.model import (
     Version,
     VersionStatus,
 )
-from registry.splits import Explanation, Plan, ReadInstruction, Relation, explain, relation, resolve
+from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read or written
     from registry.building import BuildProgress, DatasetBuilder
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read or wri
     from registry.publishing import Publication, VerifyReport
     from registry.publishing.verify import Advance
     from registry.reading import Reader
+    from registry.splits import Explanation, Relation
     from registry.storage import Store
 
 Expression: TypeAlias = str | ReadInstruction
@@ -361,6 +362,8 @@ class Dataset:
         rounding: str | None = None,
     ) -> Explanation:
         """The plan of a split expression, with the reason for every bound. Arguments and errors as ``resolve``."""
+        from registry.splits import explain
+
         return explain(split, self.splits, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
     def relation(
@@ -375,6 +378,8 @@ class Dataset:
 
         Arguments and errors as ``resolve``.
         """
+        from registry.splits import relation
+
         return relation(
             self.resolve(first, slicing=slicing, rounding=rounding),
             self.resolve(second, slicing=slicing, rounding=rounding),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
 from registry.cli.options import Session, examples, session_command
 from registry.cli.plans import note_overlaps, ranges_json, rule_json, summary
-from registry.splits import Explanation
+
+if TYPE_CHECKING:
+    from registry.splits import Explanation
 
 
 @session_command(

@@ -6,19 +6,30 @@
 ``Plan`` is what readers run. ``even_splits`` and ``k_fold`` write expressions, ``relation`` compares plans.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from registry.splits.bound_reason import BoundReason
 from registry.splits.even import Fold, even_splits, k_fold, split_for_process
-from registry.splits.explain import Explanation, TermReason, explain
 from registry.splits.files import FileInstruction
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Layout, RecordRange
 from registry.splits.parts import EvenPart
 from registry.splits.plan import Plan
-from registry.splits.relation import Relation, overlaps_between, relation, uncovered
 from registry.splits.resolve import resolve
 from registry.splits.rounding import round_percent
 from registry.splits.slices import SplitSlice
 from registry.splits.wording import counted, print_ranges
+
+if TYPE_CHECKING:
+    from registry.splits.explanation import Explanation, TermReason, explain
+    from registry.splits.relations import Relation, overlaps_between, relation, uncovered
+
+_HOME_OF: Final = {
+    **dict.fromkeys(("Explanation", "TermReason", "explain"), "registry.splits.explanation"),
+    **dict.fromkeys(("Relation", "overlaps_between", "relation", "uncovered"), "registry.splits.relations"),
+}
+"""What resolving needs not, loaded when it is first used."""
 
 __all__ = [
     "BoundReason",
@@ -45,3 +56,11 @@ __all__ = [
     "split_for_process",
     "uncovered",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'registry.splits' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value

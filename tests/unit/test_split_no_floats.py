@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from registry.model import shard_lengths
-from registry.splits import division, documented, files, layout, plan, ranges, relation, rounding
+from registry.splits import division, documented, files, layout, plan, ranges, relations, rounding
 
 
 def floats(tree: ast.AST) -> list[str]:
@@ -23,7 +23,7 @@ def floats(tree: ast.AST) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("module", [division, files, layout, plan, ranges, relation, rounding, shard_lengths])
+@pytest.mark.parametrize("module", [division, files, layout, plan, ranges, relations, rounding, shard_lengths])
 def test_no_module_on_the_path_makes_a_float(module: ModuleType) -> None:
     assert floats(ast.parse(inspect.getsource(module))) == []
 
