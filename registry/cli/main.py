@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -54,7 +55,9 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            _give_up_stdout()
+            from registry.cli.output import give_up_stdout
+
+            give_up_stdout()
             raise click.exceptions.Exit(0) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -90,6 +93,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     for stream in (sys.stdout, sys.stderr):  # a locale without UTF-8: a letter that it lacks is no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -121,31 +127,30 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _fail(arguments, "interrupted", "interrupted", _RUN_AGAIN, {}, 130)
     except BrokenPipeError:
-        _give_up_stdout()
+        from registry.cli.output import give_up_stdout
+
+        give_up_stdout()
         return 0
     except Exception as error:  # the one place: nobody sees a traceback who did not ask
         if os.environ.get("REGISTRY_DEBUG"):
             raise
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return _fail(arguments, "failure", "no space is left where the output goes", None, {}, 1)
         kind = type(error).__name__
         hint = "This is a fault of the registry. Set REGISTRY_DEBUG=1 to see where, and report it."
         return _fail(arguments, "internal", f"{kind}: {error}", hint, {}, 1)
     return result if isinstance(result, int) else 0
 
 
-def _give_up_stdout() -> None:
-    """Send what is left to nowhere: Python would complain once more when it closes stdout."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _fail(
     arguments: list[str], code: str, message: str, hint: str | None, details: dict[str, object], exit_code: int
 ) -> int:
-    from registry.cli.output import print_error
+    from registry.cli.output import give_up_stdout, print_error
 
     try:
         sys.stdout.flush()  # where both lead to one place, the error is the last word
-    except BrokenPipeError:
-        _give_up_stdout()
+    except OSError:
+        give_up_stdout()
     text = " ".join(arguments)
     print_error(code, message, hint, details, as_json="--format json" in text or "--format=json" in text)
     return exit_code

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -24,11 +25,19 @@ class Output:
             print(printable(text), file=sys.stderr)
 
     def result(self, schema: str, data: Any, human: Callable[[], None]) -> None:
-        """Print ``data`` as JSON under ``registry.<schema>/1``, or let ``human`` print it for people."""
-        if self.as_json:
-            print(json.dumps({"schema": f"registry.{schema}/1", "data": data, "warnings": self._warnings}, indent=2))
-        else:
-            human()
+        """Print ``data`` as JSON under ``registry.<schema>/1``, or let ``human`` print it for people.
+
+        A reader who leaves before the end changes nothing: the command goes on to its exit code.
+        """
+        try:
+            if self.as_json:
+                answer = {"schema": f"registry.{schema}/1", "data": data, "warnings": self._warnings}
+                print(json.dumps(answer, indent=2))
+            else:
+                human()
+            sys.stdout.flush()
+        except BrokenPipeError:
+            give_up_stdout()
 
     def line(self, text: str = "") -> None:
         """One line on stdout."""
@@ -63,6 +72,11 @@ class Output:
         for line in (columns, *cells):
             padded = (_pad(cell, width, right) for cell, width, right in zip(line, widths, numeric, strict=True))
             print("  ".join(padded).rstrip())
+
+
+def give_up_stdout() -> None:
+    """Send what is left to nowhere: Python would complain once more when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(code: str, message: str, hint: str | None, details: dict[str, Any], *, as_json: bool) -> None:

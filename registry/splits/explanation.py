@@ -88,7 +88,8 @@ def _explain_slice(part: SplitSlice, ranges: tuple[RecordRange, ...], finder: Fi
         lines.append(f"{part}: the second bound lies before the first, and TFDS reads nothing.")
     lines.append(_explain_ranges(part, ranges, extent.num_examples))
     remainder = extent.num_examples % 100
-    if remainder and part.rounding == "pct1_dropremainder" and bounds[1].record == extent.num_examples - remainder:
+    is_to_the_end = part.to == 100 or (part.to is None and finder.rule.name is SlicingRule.DOCUMENTED)
+    if remainder and part.rounding == "pct1_dropremainder" and is_to_the_end:
         owner = "all splits" if extent.name == ALL else extent.name
         lines.append(f"{part} drops the last {counted(remainder, 'record')} of {owner}, which no percent holds.")
     return TermReason(term=str(part), bounds=bounds, ranges=ranges, why=tuple(lines))

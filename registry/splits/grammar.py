@@ -292,6 +292,8 @@ class _Parser:
         if only.has_point:
             raise self._fraction(only)
         shard = int(only.value)
+        if shard >= 10**MAX_DIGITS - 1:  # the shard behind it has a digit more
+            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=only.start, stop=only.stop)
         # The last shard ends where the split ends: -1 + 1 would be its beginning.
         return SplitSlice(name, shard, None if shard == -1 else shard + 1, "shard")
 

@@ -172,9 +172,10 @@ def _print_call(term: Term) -> str:
 
 def _print_part(part: EvenPart) -> str:
     if isinstance(part.split, str):
+        if part.stop != part.first + 1:
+            return f"ReadInstruction.of(({part!r},))"
         unit = f"unit={part.unit!r}{', drop_remainder=True' if part.drop_remainder else ''}"
-        parts = f"even_splits({part.split!r}, n={part.count}, {unit})"
-        return " + ".join(f"{parts}[{place}]" for place in range(part.first, part.stop))
+        return f"even_splits({part.split!r}, n={part.count}, {unit})[{part.first}]"
     whole = " + ".join(map(_print_call, part.split))
     arguments = [f"{part.first}"]
     if part.stop != part.first + 1:

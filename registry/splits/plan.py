@@ -83,6 +83,8 @@ class Plan(Sequence[FileInstruction]):
             places = range(len(self))[index]
         except IndexError:
             raise IndexError(f"the plan has {len(self)} file instructions, and none at {index}") from None
+        except TypeError:
+            raise TypeError(f"a plan is indexed by a whole number or a slice, not {index!r:.40}") from None
         return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)
 
     def _item(self, place: int) -> FileInstruction:

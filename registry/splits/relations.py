@@ -6,7 +6,7 @@ what is read twice). A proof costs the same for a thousand records and for a mil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from registry.errors import UsageError
@@ -86,22 +86,23 @@ def relation(first: Plan, second: Plan) -> Relation:
     )
 
 
-def overlaps_between(plans: Sequence[Plan]) -> dict[tuple[int, int], Ranges]:
+def overlaps_between(plans: Iterable[Plan]) -> dict[tuple[int, int], Ranges]:
     """What any two plans have in common, by their places; empty where all are disjoint. Errors as ``relation``."""
-    _check_one_layout(plans)
-    return shared([plan.ranges for plan in plans])
+    compared = _check_one_layout(plans)
+    return shared([plan.ranges for plan in compared])
 
 
-def uncovered(plans: Sequence[Plan], *, of: Plan | None = None) -> Ranges:
+def uncovered(plans: Iterable[Plan], *, of: Plan | None = None) -> Ranges:
     """The records of ``of`` that no plan reads; without it, of every split that the plans name. Errors as ``relation``.
 
     >>> from registry.splits import resolve
     >>> uncovered([resolve("train[:33]", {"train": [101]}), resolve("train[34:]", {"train": [101]})])
     (RecordRange(split='train', start=33, stop=34),)
     """
-    _check_one_layout([*plans, of] if of is not None else plans)
-    whole = merged(of.ranges) if of is not None else _whole_splits(plans)
-    return without(whole, [one for plan in plans for one in plan.ranges])
+    covering = tuple(plans)
+    _check_one_layout([*covering, of] if of is not None else covering)
+    whole = merged(of.ranges) if of is not None else _whole_splits(covering)
+    return without(whole, [one for plan in covering for one in plan.ranges])
 
 
 def _whole_splits(plans: Sequence[Plan]) -> list[RecordRange]:
@@ -109,9 +110,11 @@ def _whole_splits(plans: Sequence[Plan]) -> list[RecordRange]:
     return [RecordRange(split=name, start=0, stop=size) for name, size in sizes.items()]
 
 
-def _check_one_layout(plans: Sequence[Plan]) -> None:
+def _check_one_layout(plans: Iterable[Plan]) -> tuple[Plan, ...]:
+    """``plans``, which may be read once only, after a look at their splits."""
+    compared = tuple(plans)
     known: dict[str, ShardedSplit] = {}
-    for plan in plans:
+    for plan in compared:
         if not isinstance(plan, Plan):
             raise UsageError(
                 f"plans are compared, not {plan!r:.60}",
@@ -124,3 +127,4 @@ def _check_one_layout(plans: Sequence[Plan]) -> None:
                     f"these plans are of different layouts: they do not have the same shards of {split.name!r}",
                     hint="Resolve both expressions on the same dataset version.",
                 )
+    return compared

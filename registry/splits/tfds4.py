@@ -46,7 +46,16 @@ def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> 
             hint="The first bound is the smaller one.",
         )
     for one in parts:
-        first, last = one.bounds(stop - start)
+        size = stop - start
+        try:
+            first, last = one.bounds(int(size) if size == int(size) else size)
+        except OverflowError as error:  # no float counts so many parts, in TFDS neither
+            raise slice_error(
+                f"{part}: TFDS cannot divide the fractions of records {start}..{stop} into so many parts",
+                part,
+                extent,
+                hint="Use whole percent with pct1_dropremainder, or the rounding 'closest'.",
+            ) from error
         start, stop = start + first, start + last
     return _readable(part, start, stop, extent)
 

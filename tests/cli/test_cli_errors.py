@@ -141,6 +141,26 @@ def test_a_folder_that_cannot_be_written(cli: Cli, workspace: Path, arguments: l
     assert "hint: " in ran.err
 
 
+@pytest.mark.parametrize(
+    ("redirect", "split", "code", "said"),
+    [
+        (">&-", "train[:3]", 0, ""),
+        (">&-", "trian", 3, "error: no split 'trian'"),
+        (">&- 2>&-", "trian", 3, ""),
+        ("> /dev/full", "train[:3]", 1, "error: no space is left where the output goes"),
+        ("> /dev/full", "trian", 3, "error: no split 'trian'"),
+    ],
+)
+def test_an_output_that_takes_nothing_costs_no_traceback(
+    digits: Cli, redirect: str, split: str, code: int, said: str
+) -> None:
+    program = Path(sys.executable).parent / "registry"
+    done = subprocess.run(  # noqa: S602 (our own words)
+        f"'{program}' resolve digits '{split}' {redirect}", shell=True, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr.partition("\n")[0]) == (code, said)
+
+
 def test_a_fault_of_ours_shows_no_traceback(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     import registry.api
 

@@ -51,6 +51,21 @@ def test_the_error_comes_after_the_answer_where_both_go_to_one_pipe(digits: Cli)
     assert (lines[0], lines[-2]) == ("digits:1.0.0 (documented slicing)", "error: the expressions are not disjoint")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("form", ["human", "json"])
+def test_a_reader_who_leaves_does_not_make_a_proof_hold(digits: Cli, form: str, unbuffered: str) -> None:
+    program = str(Path(sys.executable).parent / "registry")
+    command = [program, "split", "check", "digits", *[f"train[{place}:]" for place in range(60)], "--format", form]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    running.stdout.close()
+    _, said = running.communicate()
+    assert running.returncode == 5
+    assert "are not disjoint" in said
+    assert "Traceback" not in said
+
+
 def test_programs_get_every_range(digits: Cli) -> None:
     ran = digits("split", "check", "digits", "train[:60%]", "train[50%:]", "train[90%:]", "--format", "json")
     assert ran.code == 5

@@ -73,6 +73,17 @@ def test_whatever_resolves_is_explained_in_sentences(
     assert all(sentence.endswith(".") and "\n" not in sentence for sentence in found.sentences)
 
 
+def test_only_what_reaches_the_end_drops_the_remainder() -> None:
+    def dropped(expression: str, slicing: str) -> bool:
+        found = explain(expression, {"train": [199]}, slicing=slicing, rounding="pct1_dropremainder")
+        return any("drops the last 99 records of train" in sentence for sentence in found.sentences)
+
+    assert [dropped(f"train[{bounds}]", "documented") for bounds in ("5%:", "5%:100%", ":5%", "-99%:-1%")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert [dropped(f"train[{bounds}]", "tfds-4") for bounds in ("5%:", "5%:100%", ":-99%")] == [False, True, False]
+
+
 def test_a_part_without_the_fractions_of_its_whole_is_explained() -> None:
     part = ReadInstruction("train", 0.5, 50, "%", "pct1_dropremainder").part(2, of=3)
     found = explain(part, {"train": [100]}, slicing="tfds-4")

@@ -7,7 +7,7 @@ import pytest
 
 from registry.errors import SliceError, SplitSyntaxError, UsageError
 from registry.model import ShardLengths
-from registry.splits import Fold, Plan, ReadInstruction, even_splits, k_fold, resolve, split_for_process
+from registry.splits import EvenPart, Fold, Plan, ReadInstruction, even_splits, k_fold, resolve, split_for_process
 
 LAYOUT = {"train": [4, 0, 3, 3], "test": [5]}
 
@@ -145,6 +145,19 @@ def test_a_text_that_waits_for_its_rule_prints_the_call_that_made_it() -> None:
     part = even_splits("train[10:50%]", n=2, unit="abs")[1]
     assert repr(part) == "even_splits('train[10:50%]', n=2, unit='abs')[1]"
     assert part.with_rounding("pct1_dropremainder").roundings == ("pct1_dropremainder",)
+
+
+def test_some_parts_of_a_text_that_waits_for_its_rule_are_printed_as_they_are() -> None:
+    train = k_fold("train[10:50%]+test", 3, unit="abs")[2].train
+    assert eval(repr(train), {"ReadInstruction": ReadInstruction, "EvenPart": EvenPart}) == train  # noqa: S307 (ours)
+
+
+def test_no_number_of_parts_is_too_large_to_divide_by() -> None:
+    part = ReadInstruction("train", 0, 99, "%", "pct1_dropremainder").part(0, of=10**309)
+    assert resolve(part, {"train": [1797]}, slicing="tfds-4").num_examples == 1
+    part = ReadInstruction("train", 0.5, 99, "%", "pct1_dropremainder").part(0, of=10**309)
+    with pytest.raises(SliceError, match="TFDS cannot divide the fractions of records"):
+        resolve(part, {"train": [1797]}, slicing="tfds-4")
 
 
 def test_a_process_reads_its_part_of_any_number() -> None:

@@ -144,6 +144,8 @@ def test_too_many_digits_and_too_long_names_are_refused() -> None:
     with pytest.raises(SplitSyntaxError, match=r"^a split name has at most 200 characters\n"):
         ReadInstruction.from_spec("a" * 201)
     assert len(str(ReadInstruction.from_spec(f"train[:{'1' * 400}]"))) == 408
+    with pytest.raises(SplitSyntaxError, match=r"^a number has at most 400 digits\n"):
+        ReadInstruction.from_spec(f"train[{'9' * 400}shard]")
 
 
 def test_a_number_is_no_expression() -> None:

@@ -64,6 +64,13 @@ def test_overlaps_are_named_by_pair() -> None:
     }
 
 
+def test_plans_may_come_one_by_one() -> None:
+    assert overlaps_between(resolve(one, LAYOUT) for one in ("train", "train[:5]")) == {
+        (0, 1): (RecordRange(split="train", start=0, stop=5),)
+    }
+    assert uncovered(resolve(one, LAYOUT) for one in ("train[:5]",)) == (RecordRange(split="train", start=5, stop=101),)
+
+
 def test_a_plan_names_what_it_reads_twice() -> None:
     assert resolve("train+test", LAYOUT).overlaps == ()
     assert resolve("train[:30]+train[20:40]+train[25:35]+test+all[:5]", LAYOUT).overlaps == (
