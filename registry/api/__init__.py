@@ -1,0 +1,23 @@
+"""The Python API: connect to a catalog, look a dataset up, slice it, read it, publish it. The only place that wires.
+
+catalog = registry.connect()
+digits = catalog.dataset("digits")
+for example in digits.read("train[:10%]"): ...
+"""
+
+from registry.api.catalog import Catalog, connect
+from registry.api.dataset import Dataset
+from registry.api.loading import load
+from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
+
+__all__ = [
+    "CATALOG_VARIABLE",
+    "DATA_DIR_VARIABLE",
+    "Catalog",
+    "Dataset",
+    "catalog_url",
+    "connect",
+    "data_folder",
+    "load",
+    "make_catalog_folder",
+]

@@ -1,0 +1,188 @@
+"""What is one published version to its user? What it holds, its slices, and the way to its records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from registry.catalog import explain_choice
+from registry.model import (
+    DatasetMetadata,
+    DatasetVersion,
+    Reference,
+    SlicingRule,
+    Split,
+    Version,
+    VersionStatus,
+)
+from registry.splits import Plan, ReadInstruction, resolve
+
+if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.api.catalog import Catalog
+    from registry.features import FeaturesDict
+    from registry.publishing import VerifyReport
+    from registry.publishing.verify import Advance
+    from registry.reading import Reader
+    from registry.splits import Explanation, Relation
+    from registry.storage import Store
+
+
+class Dataset:
+    """One published version: what it holds, and the way to its records. Frozen, like what it describes."""
+
+    def __init__(self, version: DatasetVersion, *, catalog: Catalog, wanted: Reference | None = None) -> None:
+        self._version = version
+        self._catalog = catalog
+        self._wanted = version.reference if wanted is None else wanted
+
+    @property
+    def reference(self) -> Reference:
+        """The reference that names exactly this version."""
+        return self._version.reference
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return self._version.name
+
+    @property
+    def config(self) -> str | None:
+        """The config's name, or None."""
+        return self._version.config
+
+    @property
+    def version(self) -> Version:
+        """The version number."""
+        return self._version.version
+
+    @property
+    def status(self) -> VersionStatus:
+        """How it stands to the canonical version when it was looked up."""
+        return self._version.status
+
+    @cached_property
+    def why(self) -> tuple[str, ...]:
+        """Why the look-up gave this version, in sentences."""
+        return explain_choice(self._wanted, self._version, self._catalog.versions(self.name, self.config))
+
+    @property
+    def slicing(self) -> SlicingRule:
+        """The rule by which split expressions are resolved, unless a call chooses another."""
+        return self._version.slicing
+
+    @property
+    def experiments(self) -> Mapping[str, bool]:
+        """Flags that this version overrides."""
+        return MappingProxyType(dict(self._version.experiments))
+
+    @property
+    def metadata(self) -> DatasetMetadata:
+        """Description, homepage, licence, citation and release notes."""
+        return self._version.metadata
+
+    @property
+    def details(self) -> DatasetVersion:
+        """Everything that the catalog holds of it."""
+        return self._version
+
+    @cached_property
+    def splits(self) -> Mapping[str, Split]:
+        """The splits by name, in order; each with ``num_examples``, ``shard_lengths`` and ``filenames``."""
+        return self._version.layout
+
+    @cached_property
+    def features(self) -> FeaturesDict:
+        """The schema of an example."""
+        from registry.features import features_from_json
+
+        return features_from_json(self._version.features_json).with_labels(self._version.labels)
+
+    @property
+    def folder(self) -> str:
+        """Path or URL of the folder that holds the shards."""
+        return self._store().url
+
+    def resolve(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Plan:
+        """The plan of a split expression: which records of which files, without opening one.
+
+        Args:
+            split: an expression, or a ReadInstruction.
+            slicing: ``documented`` or ``tfds-4`` for this call; None is the rule that was published with the version.
+            rounding: ``closest`` or ``pct1_dropremainder`` for every percentage.
+
+        Raises:
+            SplitSyntaxError: the expression does not parse; a caret shows where.
+            SplitNotFoundError, SliceError: it names a split or a range that is not there.
+        """
+        return resolve(split, self.splits, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
+
+    def explain(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Explanation:
+        """The plan of a split expression, with the reason for every bound. Arguments and errors as ``resolve``."""
+        from registry.splits import explain
+
+        return explain(split, self.splits, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
+
+    def relation(
+        self,
+        first: str | ReadInstruction,
+        second: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Relation:
+        """How the records of two expressions stand to each other: ``is_disjoint``, ``common`` and more.
+
+        Arguments and errors as ``resolve``.
+        """
+        from registry.splits import relation
+
+        return relation(
+            self.resolve(first, slicing=slicing, rounding=rounding),
+            self.resolve(second, slicing=slicing, rounding=rounding),
+        )
+
+    def read(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Reader:
+        """The examples of a split expression, as dicts of numpy arrays. Arguments as ``resolve``.
+
+        Raises:
+            As ``resolve``, and while iterating as ``Reader``.
+        """
+        from registry.reading import Reader
+
+        plan = self.resolve(split, slicing=slicing, rounding=rounding)
+        return Reader(plan, store=self._store(), features=self.features)
+
+    def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:
+        """Compare every shard file with the catalog: size, number of records, sha256; ``deep`` decodes every record."""
+        from registry.publishing import verify_shards
+
+        splits = self._version.splits
+        promised = {split.name: self._catalog.shards(self._version, split.name) for split in splits}
+        return verify_shards(self._store(), splits, promised, features=self.features if deep else None, advance=advance)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self._version.splits)
+        return f"<Dataset {self.reference}: {sizes}>"
+
+    def _store(self) -> Store:
+        return self._catalog.version_store(self._version)

@@ -1,0 +1,45 @@
+"""Look-up and read in one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from registry.api.catalog import Catalog, connect
+from registry.model import Reference, SlicingRule
+from registry.splits import ReadInstruction
+
+if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.reading import Reader
+
+Expression: TypeAlias = str | ReadInstruction
+SplitArgument: TypeAlias = Expression | list[Expression] | tuple[Expression, ...] | dict[str, Expression] | None
+
+
+def load(
+    reference: str | Reference,
+    split: SplitArgument = None,
+    *,
+    slicing: SlicingRule | str | None = None,
+    rounding: str | None = None,
+    catalog: Catalog | None = None,
+) -> Any:
+    """Look a dataset up and read it, in one call.
+
+    ``split`` may be an expression, or a list, tuple or dict of expressions; the answer has its shape. None gives a dict
+    with every split. ``slicing`` and ``rounding`` are those of ``Dataset.resolve``.
+
+        registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
+    """
+    dataset = (catalog or connect()).dataset(reference)
+
+    def read(expression: str | ReadInstruction) -> Reader:
+        return dataset.read(expression, slicing=slicing, rounding=rounding)
+
+    if split is None:
+        return {name: read(name) for name in dataset.splits}
+    if isinstance(split, dict):
+        return {key: read(expression) for key, expression in split.items()}
+    if isinstance(split, (list, tuple)):
+        readers = [read(expression) for expression in split]
+        return tuple(readers) if isinstance(split, tuple) else readers
+    return read(split)

@@ -1,0 +1,50 @@
+"""Where do a catalog and its data lie, where nobody says it? Arguments, then environment variables, then defaults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from registry.catalog import sqlite_path
+from registry.errors import StorageError, UsageError
+
+CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
+DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
+
+
+def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
+    """The catalog that ``connect(url)`` opens."""
+    if url is not None and not os.fspath(url):
+        raise UsageError("the catalog's URL is empty", hint="Name one, or leave it out for the default.")
+    chosen = url or os.environ.get(CATALOG_VARIABLE)
+    return os.fspath(chosen) if chosen else str(_user_folder() / "catalog.db")
+
+
+def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str:
+    """The data directory that ``connect(url, data_dir=data_dir)`` uses."""
+    if chosen := data_dir or os.environ.get(DATA_DIR_VARIABLE):
+        return os.fspath(chosen)
+    beside = sqlite_path(url)
+    return str((beside.parent if beside is not None else _user_folder()) / "datasets")
+
+
+def make_catalog_folder(url: str) -> None:
+    """Make the folder of an SQLite catalog, so that naming a new file is all it takes to begin; else nothing."""
+    path = sqlite_path(url)
+    if path is None:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"cannot make the folder {path.parent}: {error.strerror}",
+            hint="Name another catalog with --catalog or $REGISTRY_CATALOG.",
+            details={"path": str(path.parent), "errno": error.errno},
+        ) from error
+
+
+def _user_folder() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("dataset-registry", appauthor=False))
