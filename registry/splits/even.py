@@ -135,19 +135,17 @@ def _part(
 
 
 def _whole(split: str | ReadInstruction) -> str | ReadInstruction:
-    """What is divided: a text only where the slicing rules read it differently, and so has to wait for its rule."""
+    """What is divided: a text only where one slicing rule alone reads it, and so it has to wait for its rule."""
     if isinstance(split, ReadInstruction):
         return split
-    try:
-        as_tfds = ReadInstruction.from_spec(split, slicing=SlicingRule.TFDS_4)
-    except SplitSyntaxError:
-        ReadInstruction.from_spec(split)  # where it is no expression at all, the documented rule says why
-        return split
-    try:
-        documented = ReadInstruction.from_spec(split)
-    except SplitSyntaxError:
-        return split
-    return documented if documented == as_tfds else split
+    read = []
+    for rule in (SlicingRule.TFDS_4, SlicingRule.DOCUMENTED):
+        try:
+            read.append(ReadInstruction.from_spec(split, slicing=rule))
+        except SplitSyntaxError:
+            if rule is SlicingRule.DOCUMENTED and not read:
+                raise  # no expression at all: this rule says why
+    return read[0] if len(read) == 2 else split  # what both read, they read alike
 
 
 def _whole_names(split: str | ReadInstruction, caller: str) -> list[str]:

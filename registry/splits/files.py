@@ -45,11 +45,6 @@ class FileInstruction(_Fields):
             )
         return super().__new__(cls, filename, skip, take, examples_in_shard, split, shard)
 
-    @property
-    def is_full(self) -> bool:
-        """Whether every record of the file is read."""
-        return self.take == self.examples_in_shard
-
 
 _UNCHECKED: Final[Callable[[tuple[str, int, int, int, str, int]], FileInstruction]] = partial(
     tuple.__new__, FileInstruction

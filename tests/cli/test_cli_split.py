@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import registry
+
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
@@ -89,6 +91,11 @@ def test_programs_get_every_range(digits: Cli) -> None:
             5,
             ["subset: no", "  train[:50%] has, and train[:10%] has not, records train 180..899 (719 in all)"],
         ),
+        (
+            ["train[:10]", "train[:50]", "train[:9]", "--subset"],
+            5,
+            ["subset: no", "  train[:10] has, and train[:9] has not, records train 9..10 (1 in all)"],
+        ),
         (["train[:50%]+train[50%:]", "train", "all", "--equal"], 0, ["equal: yes"]),
         (
             ["train[:5]", "train[3:8]", "--equal"],
@@ -151,3 +158,16 @@ def test_very_many_faults_are_counted(digits: Cli) -> None:
 def test_a_question_that_means_nothing_is_refused(digits: Cli, arguments: list[str], message: str) -> None:
     ran = digits("split", "check", "digits", *arguments)
     assert (ran.code, ran.out, ran.err) == (2, "", message)
+
+
+def test_the_python_api_takes_the_rule_and_gives_the_shape_back(digits: Cli) -> None:
+    with registry.connect() as catalog:
+        dataset = catalog.dataset("digits")
+        assert dataset.relation("train[:0shard]", "train").kind == "subset"
+        assert dataset.relation("train[:0shard]", "train", slicing="tfds-4").kind == "equal"
+        readers = registry.load("digits", ("train[:0shard]", "train[:10%]"), slicing="tfds-4", catalog=catalog)
+        assert isinstance(readers, tuple)
+        assert [len(reader) for reader in readers] == [1797, 180]
+        (reader,) = registry.load("digits", ["train[:10%]"], rounding="pct1_dropremainder", catalog=catalog)
+        assert len(reader) == 170
+        assert list(registry.load("digits", {"a": "train[:3]"}, catalog=catalog)) == ["a"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +57,15 @@ def test_what_is_printed_parses_back(instruction: ReadInstruction) -> None:
 @given(read_instructions())
 def test_both_rules_read_what_is_printed_alike(instruction: ReadInstruction) -> None:
     assert ReadInstruction.from_spec(str(instruction), slicing=SlicingRule.TFDS_4) == instruction
+
+
+@given(st.one_of(st.text("ab[]:-+%.0123shardl ", max_size=20), st.lists(PIECES, max_size=12).map("".join)))
+def test_what_both_rules_read_they_read_alike(text: str) -> None:
+    read = []
+    for slicing in SlicingRule:
+        with suppress(SplitSyntaxError):
+            read.append(ReadInstruction.from_spec(text, slicing=slicing))
+    assert len(read) < 2 or read[0] == read[1]
 
 
 @given(read_instructions(), read_instructions(), read_instructions())

@@ -237,6 +237,8 @@ def test_parts_of_parts_are_nested_sixteen_deep_and_no_deeper() -> None:
     assert str(ReadInstruction.from_spec(text)) == text
     with pytest.raises(SplitSyntaxError, match=r"^parts of parts are nested at most 16 deep\n"):
         ReadInstruction.from_spec(f"even({text}, 2)[0]")
+    side_by_side = "+".join(["even(train, 2)[0]"] * 40)
+    assert str(ReadInstruction.from_spec(side_by_side)) == side_by_side
     with pytest.raises(UsageError, match="parts of parts are nested more than 16 deep"):
         ReadInstruction.from_spec(text).part(0, of=2)
     with pytest.raises(SplitSyntaxError, match=r"^a number has at most 400 digits\n"):

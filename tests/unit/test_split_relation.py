@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from registry.errors import UsageError
-from registry.splits import RecordRange, overlaps_between, relation, resolve, uncovered
+from registry.splits import RecordRange, overlaps_between, print_ranges, relation, resolve, uncovered
 
 LAYOUT = {"train": [50, 51], "test": [20]}
 
@@ -47,6 +47,20 @@ def test_all_names_every_split_where_covering_is_asked() -> None:
     whole = resolve("all[:50%]", LAYOUT)
     assert relation(whole, resolve("train[60:]", LAYOUT)).missing == (RecordRange(split="test", start=0, stop=20),)
     assert relation(whole, resolve("all[50%:]", LAYOUT)).is_covering
+
+
+def test_an_exact_part_names_the_splits_inside_it() -> None:
+    half = resolve("even(even(train+test, 2)[0], 2)[0]", LAYOUT)
+    assert [split.name for split in half.splits] == ["train", "test"]
+    assert uncovered([half]) == (
+        RecordRange(split="train", start=31, stop=101),
+        RecordRange(split="test", start=0, stop=20),
+    )
+
+
+def test_very_many_ranges_are_counted() -> None:
+    said = print_ranges([RecordRange(split="train", start=2 * place, stop=2 * place + 1) for place in range(25)])
+    assert said.endswith("train 36..37 + train 38..39 + 5 more ranges")
 
 
 def test_what_several_plans_leave_out() -> None:
