@@ -7,19 +7,17 @@ dataset turns out to be big and its examples slow enough to encode that sending 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 from registry.building.runs import Entry
-from registry.building.worker import EncodingFailedError, RecordEncoder, describe_failure, encode_chunk
-from registry.building.workers import NotSendableError, WorkerPool
 from registry.errors import BuildError, FeatureError, RegistryError, UsageError
+from registry.processes import ForeignError, ItemFailedError, NotSendableError, WorkerPool, call_each, num_cpus
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +27,14 @@ _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
 _SLOW_SECONDS: Final = 40e-6  # an example that takes longer to encode is worth its way to another process and back
 _MOST_PROCESSES: Final = 16  # one generator cannot feed more
+
+
+class RecordEncoder(Protocol):
+    """What the engine needs of a dataset's features."""
+
+    def encode_example(self, example: Any, /) -> bytes:
+        """The record of ``example``; FeatureError where it does not fit."""
+        ...
 
 
 class KeyedExample(NamedTuple):
@@ -51,8 +57,8 @@ class Engine:
                 f"a build takes 1 process or more, not {processes}", hint="Leave it out to choose by size."
             )
         self._features = features
-        self._may_start = processes is None and _num_cpus() > 1
-        self._processes = min(_num_cpus(), _MOST_PROCESSES) if processes is None else processes
+        self._may_start = processes is None and num_cpus() > 1
+        self._processes = min(num_cpus(), _MOST_PROCESSES) if processes is None else processes
         self._pool: WorkerPool | None = None
         self._num_examples = 0
         self._num_bytes = 0
@@ -92,7 +98,9 @@ class Engine:
 
     def _start(self) -> None:
         try:
-            self._pool = WorkerPool(self._features, processes=self._processes)
+            self._pool = WorkerPool(
+                self._features.encode_example, processes=self._processes, doing="encoded examples", failure=BuildError
+            )
         except NotSendableError as error:
             self._warn_once(error)
 
@@ -137,8 +145,8 @@ class Engine:
                 records = future.result()
             except NotSendableError as error:
                 self._warn_once(error)
-                records = encode_chunk(self._features, [item.example for item in chunk])
-        except EncodingFailedError as failure:
+                records = call_each(self._features.encode_example, [item.example for item in chunk])
+        except ItemFailedError as failure:
             raise _example_error(split, chunk[failure.index].label, failure.error) from failure.error
         self._num_examples += len(records)
         for item, record in zip(chunk, records, strict=True):
@@ -166,13 +174,21 @@ class Engine:
 
 
 def _example_error(split: str, label: str, error: Exception) -> RegistryError:
-    failure = describe_failure(error)
+    failure = _describe_failure(error)
     kind = FeatureError if isinstance(failure, FeatureError) else BuildError
     return kind(
         f"split {split!r}, example with key {label}: {failure.message}",
         hint=failure.hint,
         details={**failure.details, "split": split, "key": label},
     )
+
+
+def _describe_failure(error: Exception) -> RegistryError:
+    """What went wrong with an example, in our words where it is not ours; the same in every process."""
+    if isinstance(error, RegistryError):
+        return error
+    kind, text = error.args if isinstance(error, ForeignError) else (type(error).__name__, error)
+    return BuildError(f"its features failed with {kind}: {text}")
 
 
 def _estimate_bytes(value: object) -> int:
@@ -189,10 +205,3 @@ def _estimate_bytes(value: object) -> int:
     if isinstance(value, list | tuple):
         return len(value) * (_estimate_bytes(value[0]) if value else 0)
     return 32
-
-
-def _num_cpus() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -100,7 +100,7 @@ def test_a_small_dataset_starts_no_process(encoder: Any) -> None:
 
 
 def test_a_big_dataset_with_slow_features_takes_processes(encoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_num_cpus", lambda: 2)
+    monkeypatch.setattr(engine_module, "num_cpus", lambda: 2)
     monkeypatch.setattr(engine_module, "SMALL_EXAMPLES", 100)
     monkeypatch.setattr(engine_module, "_SLOW_SECONDS", 0.0)
     with Engine(encoder) as engine:
@@ -113,7 +113,7 @@ def test_a_big_dataset_with_slow_features_takes_processes(encoder: Any, monkeypa
 
 
 def test_a_big_dataset_with_quick_features_stays_here(encoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "_num_cpus", lambda: 2)
+    monkeypatch.setattr(engine_module, "num_cpus", lambda: 2)
     monkeypatch.setattr(engine_module, "SMALL_EXAMPLES", 100)
     monkeypatch.setattr(engine_module, "_SLOW_SECONDS", 3600.0)
     with Engine(encoder) as engine:

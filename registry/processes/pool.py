@@ -1,8 +1,8 @@
-"""How are examples encoded by several processes at once? Worker processes, started and ended by the build.
+"""How is a function called by several processes at once? Worker processes, started and ended by whoever needs them.
 
-Each worker is a fresh interpreter that runs ``registry.building.worker``, never a fork (a fork of a program with
+Each worker is a fresh interpreter that runs ``registry.processes.worker``, never a fork (a fork of a program with
 threads can hang), and not a process of ``multiprocessing``: those import the caller's main script again, which repeats
-the whole build where a script has no ``if __name__ == "__main__"``, and fails where the code came through a pipe.
+the whole work where a script has no ``if __name__ == "__main__"``, and fails where the code came through a pipe.
 """
 
 from __future__ import annotations
@@ -13,43 +13,46 @@ import pickle
 import queue
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, BinaryIO, Final, cast
 
-from registry.building.worker import EncodingFailedError, RecordEncoder, UnreadableMessageError, receive, send
-from registry.errors import BuildError
+from registry.errors import RegistryError
+from registry.processes.worker import ItemFailedError, UnreadableMessageError, receive, send
 
 # sys.path travels first: `-P` keeps the current folder out, and the parent's path may have been changed by its program.
 _BOOTSTRAP: Final = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.building.worker import main; main()"
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.processes.worker import main; main()"
 )
 
 
 class NotSendableError(Exception):
-    """Examples or features that cannot travel to another process; the caller encodes them itself."""
+    """Items or a function that cannot travel to another process; the caller does the work itself."""
 
 
 class WorkerPool:
-    """Worker processes that encode chunks of examples with one dataset's features. A context manager.
+    """Worker processes that call ``function`` for each item of a chunk. A context manager.
 
-    Leaving it ends every worker at once, whatever it is doing.
+    Leaving it ends every worker at once, whatever it is doing. ``failure`` is the error that a worker's death becomes,
+    and ``doing`` what it says of its work: "while it encoded examples".
 
     Raises:
-        NotSendableError: the features cannot be pickled, or there is no interpreter to start.
+        NotSendableError: the function cannot be pickled, or there is no interpreter to start.
     """
 
-    def __init__(self, features: RecordEncoder, *, processes: int) -> None:
+    def __init__(
+        self, function: Callable[[Any], Any], *, processes: int, doing: str, failure: type[RegistryError]
+    ) -> None:
         if not sys.executable:
             raise NotSendableError("this program has no Python interpreter of its own to start")
-        message = _pickled(features)
+        message = _pickled(function)
         self.processes = processes
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        self._threads = ThreadPoolExecutor(processes, thread_name_prefix="registry-build")
+        self._threads = ThreadPoolExecutor(processes, thread_name_prefix="registry-worker")
         try:
             for _ in range(processes):
-                self._workers.append(_Worker())
+                self._workers.append(_Worker(doing=doing, failure=failure))
             for worker in self._workers:
                 worker.send(message)
                 self._idle.put(worker)
@@ -57,13 +60,13 @@ class WorkerPool:
             self.close()
             raise
 
-    def submit(self, examples: Sequence[Any]) -> Future[list[bytes]]:
-        """The records of ``examples``, in order, as soon as a worker has made them.
+    def submit(self, items: Sequence[Any]) -> Future[list[Any]]:
+        """What the function gives for each of ``items``, in order, as soon as a worker has called it.
 
-        The future raises EncodingFailedError for an example that cannot be encoded, NotSendableError for a chunk that
-        cannot travel, and BuildError where the worker died.
+        The future raises ItemFailedError for an item on which it fails, NotSendableError for a chunk that cannot
+        travel, and ``failure`` where the worker died.
         """
-        return self._threads.submit(self._encode, examples)
+        return self._threads.submit(self._call, items)
 
     def close(self) -> None:
         """End all workers and wait for them; what they were doing is lost."""
@@ -80,11 +83,11 @@ class WorkerPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _encode(self, examples: Sequence[Any]) -> list[bytes]:
-        message = _pickled(examples)
+    def _call(self, items: Sequence[Any]) -> list[Any]:
+        message = _pickled(items)
         worker = self._idle.get()
         try:
-            return worker.encode(message)
+            return worker.call(message)
         finally:
             self._idle.put(worker)
 
@@ -92,19 +95,21 @@ class WorkerPool:
 class _Worker:
     """One worker process and the two pipes to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, doing: str, failure: type[RegistryError]) -> None:
+        self._doing = doing
+        self._failure = failure
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own code
                 [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # Ctrl-C in a terminal goes to the whole group: the build answers it and ends its workers, silently.
+                # Ctrl-C in a terminal goes to the whole group: the starter answers it and ends its workers, silently.
                 process_group=0 if os.name == "posix" else None,
             )
         except OSError as error:
-            raise BuildError(
+            raise failure(
                 f"cannot start a worker process: {error.strerror or error}",
-                hint="The system allows no further process, or has no memory for one: build with fewer, or with one.",
+                hint="The system allows no further process, or has no memory for one: ask for fewer, or for one.",
             ) from error
         self._stdin = cast("BinaryIO", self._process.stdin)  # both were asked for above
         self._stdout = cast("BinaryIO", self._process.stdout)
@@ -117,8 +122,8 @@ class _Worker:
         except OSError as error:
             raise self._died() from error
 
-    def encode(self, message: bytes) -> list[bytes]:
-        if not self._ready:  # the answer to the features: interpreters start side by side, not one after the other
+    def call(self, message: bytes) -> list[Any]:
+        if not self._ready:  # the answer to the function: interpreters start side by side, not one after the other
             try:
                 self._receive()
             except NotSendableError as error:
@@ -127,8 +132,8 @@ class _Worker:
         if self._refusal is not None:
             raise self._refusal
         self.send(message)
-        records: list[bytes] = self._receive()
-        return records
+        results: list[Any] = self._receive()
+        return results
 
     def kill(self) -> None:
         self._process.kill()
@@ -148,16 +153,16 @@ class _Worker:
             raise self._died() from error
         if isinstance(answer, UnreadableMessageError):
             raise NotSendableError(str(answer))
-        if isinstance(answer, EncodingFailedError):
+        if isinstance(answer, ItemFailedError):
             raise answer
         return answer
 
-    def _died(self) -> BuildError:
+    def _died(self) -> RegistryError:
         code = self._process.wait()
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return BuildError(
-            f"a worker process {how} while it encoded examples",
-            hint="Signal 9 is often the system running out of memory: build with fewer processes, or with one.",
+        return self._failure(
+            f"a worker process {how} while it {self._doing}",
+            hint="Signal 9 is often the system running out of memory: ask for fewer processes, or for one.",
             details={"exit_code": code},
         )
 

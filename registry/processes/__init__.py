@@ -1,0 +1,18 @@
+"""How is work done by several processes at once? Interpreters of our own, each calling one function on chunks of items.
+
+Knows nothing of datasets: the build encodes examples with it, publishing computes fingerprints.
+"""
+
+import os
+
+from registry.processes.pool import NotSendableError, WorkerPool
+from registry.processes.worker import ForeignError, ItemFailedError, call_each
+
+__all__ = ["ForeignError", "ItemFailedError", "NotSendableError", "WorkerPool", "call_each", "num_cpus"]
+
+
+def num_cpus() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
