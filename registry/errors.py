@@ -13,11 +13,13 @@
     │   ├── SplitNotFoundError
     │   └── BuilderNotFoundError
     ├── ConflictError                           somebody was there before
-    │   └── VersionExistsError                  that number is published with other content
+    │   ├── VersionExistsError                  that number is published with other content
+    │   └── NeighboursChangedError              a version beside it was published meanwhile: prove again
     ├── VerificationError (ValueError)          stored bytes are not what was promised
     │   ├── CorruptRecordError                  framing or checksum of one record
     │   ├── CorruptExampleError                 a record that is no example, or not of these features
-    │   └── ShardMismatchError                  size, count or sha256 of a shard
+    │   ├── ShardMismatchError                  size, count or sha256 of a shard
+    │   └── VersionTooSmallError                what changed asks for a larger step of the version number
     ├── PreparedFormatError (ValueError)        a folder or file that is no prepared dataset
     ├── FeatureError (ValueError)               a value that does not fit its feature, or a bad schema
     ├── BuildError                              a builder that cannot be run to its end
@@ -183,6 +185,12 @@ class VersionExistsError(ConflictError):
     code = "version_exists"
 
 
+class NeighboursChangedError(ConflictError):
+    """While a version number was proved, another version was published right below or above it."""
+
+    code = "neighbours_changed"
+
+
 class VerificationError(RegistryError, ValueError):
     """Stored bytes are not what the catalog promises."""
 
@@ -216,6 +224,15 @@ class ShardMismatchError(VerificationError):
     """A shard whose size, number of records or sha256 is not the catalog's."""
 
     code = "shard_mismatch"
+
+
+class VersionTooSmallError(VerificationError):
+    """What changed since the version below (or until the one above) asks for a larger step of the number.
+
+    ``details`` holds ``base``, ``level`` (patch, minor, major), ``smallest`` and ``changes``.
+    """
+
+    code = "version_too_small"
 
 
 class PreparedFormatError(RegistryError, ValueError):

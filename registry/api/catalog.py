@@ -15,8 +15,7 @@ from registry.model import DatasetVersion, Reference, Shard, Version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.building import BuildProgress, DatasetBuilder
-    from registry.publishing import Publication
-    from registry.publishing.verify import Advance
+    from registry.publishing import Advance, Preview, Publication, VersionDiff
     from registry.storage import Store
 
 
@@ -139,17 +138,45 @@ class Catalog:
         target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=_actor())
         return publish_folder(source, target, advance=advance)
 
+    def preview(self, folder: str | os.PathLike[str], *, show: int = 5, advance: Advance | None = None) -> Preview:
+        """What publishing a prepared version folder would come to: the proof of its number, and all that changed.
+
+        Nothing is written. ``show`` is how many differing records of each split are described.
+        """
+        from registry.publishing import Target, preview_folder
+        from registry.storage import open_store
+
+        target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=_actor())
+        return preview_folder(open_store(folder), target, show=show, advance=advance)
+
+    def diff(
+        self, old: str | Reference, new: str | Reference, *, show: int = 5, advance: Advance | None = None
+    ) -> VersionDiff:
+        """Everything that differs between two published versions, down to the record, and how much it weighs.
+
+        The versions may be of different datasets. Records are compared by the features that both have; their files are
+        read where the fingerprints differ, and only there.
+
+        Args:
+            old: the version to start from.
+            new: the version to compare with it.
+            show: how many differing records of each split are described.
+            advance: called with the number of records read since the last call.
+        """
+        from registry.publishing import Prover, diff_versions
+
+        prover = Prover(catalog=self._catalog, data=self._store(), advance=advance)
+        return diff_versions(prover, self.dataset(old).details, self.dataset(new).details, show=show)
+
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
         """The stored files of a split: position, size and sha256 of each."""
         return self._catalog.shards(version, split)
 
     def version_store(self, version: DatasetVersion) -> Store:
         """The folder that holds the shards of ``version``."""
-        from registry.storage import open_store
+        from registry.storage import open_location
 
-        location = version.location
-        absolute = "://" in location or location.startswith("/")
-        return open_store(location) if absolute else self._store().child(location)
+        return open_location(self._store(), version.location)
 
     def close(self) -> None:
         """Close the database connections."""

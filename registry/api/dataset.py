@@ -22,8 +22,7 @@ from registry.splits import Plan, ReadInstruction, resolve
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
     from registry.features import FeaturesDict
-    from registry.publishing import VerifyReport
-    from registry.publishing.verify import Advance
+    from registry.publishing import Advance, VerifyReport
     from registry.reading import Reader
     from registry.splits import Explanation, Relation
     from registry.storage import Store

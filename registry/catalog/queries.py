@@ -195,6 +195,29 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
         return tuple(_read_summary(name, row, splits.get(row.id, ())) for row in rows)
 
 
+def find_neighbours(
+    connection: sa.Connection, name: str, config: str | None, version: Version
+) -> tuple[Version | None, Version | None]:
+    """The published numbers right below and right above ``version``, in any state; None where there is none."""
+    number = sa.tuple_(*NUMBER)
+    wanted = sa.tuple_(*map(sa.literal, (version.major, version.minor, version.patch)))
+    of_config = sa.select(*NUMBER).select_from(_published()).where(builder.c.name == name, named_config(config))
+    below = of_config.where(number < wanted).order_by(*(part.desc() for part in NUMBER)).limit(1)
+    above = of_config.where(number > wanted).order_by(*NUMBER).limit(1)
+    found = [connection.execute(query).first() for query in (below, above)]
+    lower, higher = (None if row is None else Version(*row) for row in found)
+    return lower, higher
+
+
+def find_published(connection: sa.Connection, name: str, config: str | None, version: Version) -> DatasetVersion | None:
+    """The version of exactly this number in any state, dropped ones too; None where there is none."""
+    with stored_values():
+        row = connection.execute(version_query(Reference.exactly(name, config, version))).first()
+        if row is None or (row.config_name or None) != config:
+            return None
+        return read_version(row, load_splits(connection, row.id))
+
+
 def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:
     """The content digest that was ever published under this number, or None where the number is free."""
     return connection.execute(

@@ -8,11 +8,11 @@ from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import queries, schema, writes
+from registry.catalog import fingerprints, queries, schema, writes
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.summaries import DatasetSummary, VersionSummary
-from registry.model import DatasetVersion, Reference, Shard, Version
+from registry.model import DatasetVersion, Reference, Shard, SplitFingerprint, Version
 
 
 def open_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
@@ -94,6 +94,28 @@ class SqlCatalog:
         with reading(self._engine) as connection:
             return queries.find_digest(connection, name, config, version)
 
+    def neighbours(
+        self, name: str, config: str | None, version: Version
+    ) -> tuple[DatasetVersion | None, DatasetVersion | None]:
+        """The versions published right below and right above ``version``, in any state, dropped ones too."""
+        with reading(self._engine) as connection:
+            numbers = queries.find_neighbours(connection, name, config, version)
+            lower, higher = (
+                None if number is None else queries.find_published(connection, name, config, number)
+                for number in numbers
+            )
+            return lower, higher
+
+    def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
+        """The fingerprint of each split of a published version; empty where none were computed."""
+        with reading(self._engine) as connection:
+            version_id = queries.find_version_id(connection, version.name, version.config, version.version)
+            return {} if version_id is None else fingerprints.load_fingerprints(connection, version_id)
+
+    def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
+        """Store the fingerprints of a version that was published without; False where they are there already."""
+        return writes.add_fingerprints(self._engine, version, found, actor=actor)
+
     def publish(
         self,
         version: DatasetVersion,
@@ -102,6 +124,8 @@ class SqlCatalog:
         promote: bool,
         default_config: bool = False,
         actor: str,
+        found: Mapping[str, SplitFingerprint] | None = None,
+        proved_between: writes.Neighbours | None = None,
     ) -> bool:
         """Publish ``version`` in one transaction: after it everything is there, before it nothing.
 
@@ -111,17 +135,27 @@ class SqlCatalog:
             promote: make it the version that an unversioned look-up gives.
             default_config: make its config the one that a reference without a config means.
             actor: who publishes.
+            found: the fingerprint of each split, to prove later numbers against; None stores none.
+            proved_between: the numbers right below and above, against which this number was proved.
 
         Returns:
             True if this call published it; False if the same content digest stands there already, and nothing changed.
 
         Raises:
             VersionExistsError: the number was used for other content, or for a version that was deleted.
+            NeighboursChangedError: ``proved_between`` are not the neighbours any more: prove again.
             ConflictError: a config for a dataset without configs, or the other way round.
             UsageError: shards that are not those of the version.
         """
         return writes.publish_version(
-            self._engine, version, shards, promote=promote, default_config=default_config, actor=actor
+            self._engine,
+            version,
+            shards,
+            promote=promote,
+            default_config=default_config,
+            actor=actor,
+            found=found,
+            proved_between=proved_between,
         )
 
     def close(self) -> None:

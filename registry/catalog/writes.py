@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from registry.catalog.events import append_event
-from registry.catalog.queries import find_digest, find_version_id
+from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
+from registry.catalog.locking import lock_dataset
+from registry.catalog.queries import find_digest, find_neighbours, find_version_id
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
 from registry.catalog.session import reading, write
 from registry.catalog.tables import (
@@ -28,8 +30,11 @@ from registry.catalog.tables import (
     version_experiment,
     version_ledger,
 )
-from registry.errors import CatalogError, ConflictError, UsageError, VersionExistsError
-from registry.model import DatasetVersion, Shard, Split
+from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError, VersionExistsError
+from registry.model import DatasetVersion, Shard, Split, SplitFingerprint, Version
+
+Neighbours: TypeAlias = tuple[Version | None, Version | None]
+"""The published numbers right below and right above another one."""
 
 _BATCH: Final = 10_000
 _ATTEMPTS: Final = 3
@@ -43,6 +48,8 @@ def publish_version(
     promote: bool,
     default_config: bool,
     actor: str,
+    found: Mapping[str, SplitFingerprint] | None,
+    proved_between: Neighbours | None,
 ) -> bool:
     """Publish ``version`` with its ``shards``; see ``SqlCatalog.publish``."""
     check_shards(version, shards)
@@ -53,7 +60,35 @@ def publish_version(
     def action(connection: sa.Connection) -> bool:
         if _is_published(connection, version):
             return False
-        _insert(connection, version, values, shards, promote=promote, default_config=default_config, actor=actor)
+        now = datetime.now(UTC)
+        config_id, builder_id = _ensure_config(connection, version, now)
+        # From here on no other writer changes this dataset: its neighbours stay what they are.
+        lock_dataset(connection, version.name)
+        if proved_between is not None:
+            _require_neighbours(connection, version, proved_between)
+        # A rival for the very number waits here: before the work is done, not after it.
+        _reserve_number(connection, version, actor, now)
+        row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
+        version_id = _insert_version(connection, version, row, shards, found or {})
+        if default_config or version.config is None:
+            _make_default(connection, builder_id, config_id)
+        if promote:
+            chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
+            connection.execute(chosen.values(canonical_version_id=version_id))
+        append_event(
+            connection,
+            at=now,
+            actor=actor,
+            action="publish",
+            dataset=version.reference.dataset,
+            version=str(version.version),
+            details={
+                "content_digest": version.content_digest,
+                "default_config": default_config,
+                "num_examples": version.num_examples,
+                "promote": promote,
+            },
+        )
         return True
 
     for _ in range(_ATTEMPTS):
@@ -70,6 +105,43 @@ def publish_version(
         f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
         hint="Compare the catalog with its schema: registry db check.",
     ) from refused
+
+
+def add_fingerprints(
+    engine: sa.Engine, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str
+) -> bool:
+    """Store fingerprints that a published version lacks; see ``SqlCatalog.add_fingerprints``."""
+    check_text(actor, "actor")
+
+    def action(connection: sa.Connection) -> bool:
+        lock_dataset(connection, version.name)
+        version_id = find_version_id(connection, version.name, version.config, version.version)
+        if version_id is None or load_fingerprints(connection, version_id):
+            return False
+        rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
+        split_ids: dict[str, int] = dict(map(tuple, rows))
+        for name, one in found.items():
+            insert_fingerprint(connection, split_ids[name], one)
+        append_event(
+            connection,
+            at=datetime.now(UTC),
+            actor=actor,
+            action="fingerprint",
+            dataset=version.reference.dataset,
+            version=str(version.version),
+            details={name: one.digest for name, one in found.items()},
+        )
+        return True
+
+    return write(engine, action)
+
+
+def _require_neighbours(connection: sa.Connection, version: DatasetVersion, proved_between: Neighbours) -> None:
+    if find_neighbours(connection, version.name, version.config, version.version) != proved_between:
+        raise NeighboursChangedError(
+            f"another version was published beside {version.reference}",
+            hint="The number has to be proved against it, too. Publish again.",
+        )
 
 
 def check_shards(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> None:
@@ -120,47 +192,22 @@ def _is_published(connection: sa.Connection, version: DatasetVersion) -> bool:
     )
 
 
-def _insert(
+def _insert_version(
     connection: sa.Connection,
     version: DatasetVersion,
-    values: Mapping[str, Any],
+    row: Mapping[str, Any],
     shards: Mapping[str, tuple[Shard, ...]],
-    *,
-    promote: bool,
-    default_config: bool,
-    actor: str,
-) -> None:
-    now = datetime.now(UTC)
-    config_id, builder_id = _ensure_config(connection, version, now)
-    # First of all, because it is where a rival waits: before the work is done, not after it.
-    _reserve_number(connection, version, actor, now)
-    version_id = _insert_row(
-        connection, dataset_version, {**values, "config_id": config_id, "published_at": now, "published_by": actor}
-    )
+    found: Mapping[str, SplitFingerprint],
+) -> int:
+    """Write the rows of the version, its splits, shards, fingerprints and experiments; its id."""
+    version_id = _insert_row(connection, dataset_version, row)
     for position, one in enumerate(version.splits):
         split_id = _insert_row(connection, split, {"version_id": version_id, **_split_values(one, position)})
         _insert_shards(connection, split_id, shards[one.name])
-    _insert_experiments(connection, version_id, version.experiments, now)
-    if default_config or version.config is None:
-        _make_default(connection, builder_id, config_id)
-    if promote:
-        connection.execute(
-            sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)
-        )
-    append_event(
-        connection,
-        at=now,
-        actor=actor,
-        action="publish",
-        dataset=version.reference.dataset,
-        version=str(version.version),
-        details={
-            "content_digest": version.content_digest,
-            "default_config": default_config,
-            "num_examples": version.num_examples,
-            "promote": promote,
-        },
-    )
+        if one.name in found:
+            insert_fingerprint(connection, split_id, found[one.name])
+    _insert_experiments(connection, version_id, version.experiments, row["published_at"])
+    return version_id
 
 
 def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: datetime) -> tuple[int, int]:

@@ -26,7 +26,7 @@ def _connect_existing(ctx: click.Context) -> Catalog:
     return connect(ctx.params.get("url"), data_dir=ctx.params.get("data_dir"))
 
 
-def _complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The datasets of the catalog that start with what was typed."""
     try:
         with _connect_existing(ctx) as catalog:
@@ -56,7 +56,7 @@ def _complete_builder(ctx: click.Context, param: click.Parameter, incomplete: st
 
 def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """REF: ``name[/config][:request | @alias]``."""
-    return click.argument("reference", metavar="REF", shell_complete=_complete_reference)(function)
+    return click.argument("reference", metavar="REF", shell_complete=complete_reference)(function)
 
 
 def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:

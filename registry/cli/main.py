@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "list": "List the datasets of the catalog.",
     "show": "Show one dataset version: splits, features, licence.",
     "versions": "List the versions of a dataset.",
+    "diff": "Show what differs between two versions, down to the record.",
     "resolve": "Show which records of which files a split expression names.",
     "split": "Prove how split expressions stand to each other.",
     "read": "Print examples as JSON lines.",

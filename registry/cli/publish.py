@@ -6,17 +6,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from registry.cli.diff import diff_json, print_diff, show_option
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import record_progress
+from registry.errors import VersionTooSmallError
 
 if TYPE_CHECKING:  # numpy is loaded when something is published
-    from registry.publishing import Publication
+    from registry.publishing import Preview, Publication
 
 
 @session_command(
     "publish",
-    epilog=examples("registry publish ./prepared/mnist/3.0.1", "registry publish ./mnist/4.0.0 --no-promote"),
+    epilog=examples(
+        "registry publish ./prepared/mnist/3.0.1",
+        "registry publish ./mnist/4.0.0 --no-promote",
+        "registry publish ./mnist/3.0.2 --dry-run --show 20",
+    ),
 )
 @click.argument("folder", metavar="DIR")
 @click.option(
@@ -24,15 +30,54 @@ if TYPE_CHECKING:  # numpy is loaded when something is published
     default=None,
     help="Make it the version that an unversioned look-up gives.  [default: where it is the highest]",
 )
-def command(session: Session, folder: str, promote: bool | None) -> None:
-    """Publish the prepared version folder DIR: verify every shard, copy it into place, write one row.
+@click.option("--dry-run", is_flag=True, help="Show what changed and whether the number allows it; write nothing.")
+@show_option
+def command(session: Session, folder: str, promote: bool | None, dry_run: bool, show: int) -> int:
+    """Publish the prepared version folder DIR: verify every shard, prove the number, copy it into place, write one row.
 
     DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
-    content again is harmless; other content under a used number is refused.
+    content again is harmless; other content under a used number is refused, and so is a number that says less than
+    has changed since the version below (exit code 5).
     """
     with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
-        publication = catalog.publish(folder, promote=promote, advance=advance)
-    print_publication(session, publication)
+        if dry_run:
+            preview = catalog.preview(folder, show=show, advance=advance)
+        else:
+            publication = catalog.publish(folder, promote=promote, advance=advance)
+    if not dry_run:
+        print_publication(session, publication)
+        return 0
+    print_preview(session, preview)
+    return VersionTooSmallError.exit_code if preview.proof.refused else 0
+
+
+def print_preview(session: Session, preview: Preview) -> None:
+    """Say what publishing would come to."""
+    proof, reference = preview.proof, preview.proof.version.reference
+    refused = proof.refused
+    data = {
+        "dataset": reference.dataset,
+        "version": str(proof.version.version),
+        "published": preview.is_published,
+        "allowed": refused is None,
+        "smallest": None if proof.smallest is None else str(proof.smallest),
+        "problem": None if refused is None else proof.refusal().message.splitlines()[0],
+        "diff": None if preview.diff is None else diff_json(preview.diff),
+    }
+
+    def human() -> None:
+        if preview.diff is not None:
+            print_diff(session.out, preview.diff)
+        if refused is not None:
+            error = proof.refusal()
+            session.out.line(f"refused: {error.message.splitlines()[0]}")
+            session.out.line(error.hint or "")
+        elif preview.is_published:
+            session.out.line(f"{reference} is published already: nothing would be done")
+        else:
+            session.out.line(f"{reference} may be published" + (f": {proof.note}" if proof.note else ""))
+
+    session.out.result("preview", data, human)
 
 
 def print_publication(session: Session, publication: Publication) -> None:
@@ -45,6 +90,7 @@ def print_publication(session: Session, publication: Publication) -> None:
         "num_examples": version.num_examples,
         "splits": {split.name: split.num_examples for split in version.splits},
         "content_digest": f"sha256:{version.content_digest}",
+        "proof": publication.proof.note if publication.proof else "",
     }
 
     def human() -> None:
@@ -55,6 +101,8 @@ def print_publication(session: Session, publication: Publication) -> None:
                 f"published {version.reference}: {version.num_examples:,} examples in {shards}, "
                 f"{size(publication.num_bytes)}, sha256:{version.content_digest[:12]}"
             )
+            if publication.proof is not None and publication.proof.note:
+                session.out.line(f"proved: {publication.proof.note}")
         else:
             session.out.line(f"{version.reference} is published already (sha256:{version.content_digest[:12]})")
 

@@ -9,9 +9,9 @@ Keys follow TFDS: nested names joined by ``/``; inside one Sequence the flat lis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from registry.wire import decode_example, encode_example
 _INT64: Final = np.dtype(np.int64)
 _FLOAT32: Final = np.dtype(np.float32)
 
+_Restore: TypeAlias = Callable[[tuple[FlatValue, ...], int | None, str], Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Codec:
@@ -33,7 +35,7 @@ class Codec:
     """
 
     features: FeaturesDict
-    columns: tuple[_ColumnReader, ...]
+    columns: tuple[ColumnReader, ...]
     tree: Mapping[str, Any]
 
     @classmethod
@@ -46,7 +48,7 @@ class Codec:
             for name in column.names[:-1]:
                 folder = folder[name]
             folder[column.names[-1]] = place
-        return cls(features, tuple(map(_ColumnReader.of, columns)), tree)
+        return cls(features, tuple(map(ColumnReader.of, columns)), tree)
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
         """The record of ``example``."""
@@ -68,7 +70,7 @@ class Codec:
 
 
 @dataclass(frozen=True, slots=True)
-class _ColumnReader:
+class ColumnReader:
     """Reads one leaf: the keys of its parts are spelled out once."""
 
     path: str
@@ -78,7 +80,8 @@ class _ColumnReader:
     may_be_missing: bool
 
     @classmethod
-    def of(cls, column: Column) -> _ColumnReader:
+    def of(cls, column: Column) -> ColumnReader:
+        """The reader of ``column``."""
         parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
         # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
         # writers left empty lists out at times.
@@ -86,14 +89,18 @@ class _ColumnReader:
         return cls(column.path, column.leaf, column.lengths, parts, may_be_missing)
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
-        if not self.lengths:
-            return self.leaf.restore(
-                tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts]), None, self.path
-            )
-        if len(self.lengths) == 1:
-            values = tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts])
-            return self.leaf.restore(values, self._count(values[0]), self.path)
-        return self._read_ragged(flat)
+        """The value of this leaf in the example of these flat values."""
+        return self._read(flat, self.leaf.restore)
+
+    def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
+        """What of the value two examples are compared by."""
+        return self._read(flat, self.leaf.restore_content)
+
+    def _read(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Any:
+        if len(self.lengths) > 1:
+            return self._read_ragged(flat, restore)
+        values = tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts])
+        return restore(values, self._count(values[0]) if self.lengths else None, self.path)
 
     def _values(self, flat: Mapping[str, FlatValue], key: str, kind: str) -> FlatValue:
         values = flat.get(key)
@@ -121,7 +128,7 @@ class _ColumnReader:
             raise corrupt_fault(self.path, f"holds {count} elements, where {length} belong")
         return count
 
-    def _read_ragged(self, flat: Mapping[str, FlatValue]) -> Ragged:
+    def _read_ragged(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Ragged:
         values: list[FlatValue] = []
         lengths: list[Any] = []
         for part, keys in self.parts:
@@ -133,7 +140,7 @@ class _ColumnReader:
         size = self.parts[0][0].size or 1
         if len(values[0]) % size:
             raise corrupt_fault(self.path, f"holds {len(values[0])} values, not a multiple of {size}")
-        restored = self.leaf.restore(tuple(values), len(values[0]) // size, self.path)
+        restored = restore(tuple(values), len(values[0]) // size, self.path)
         for level, (length, found) in enumerate(zip(self.lengths, [[len(lengths[0])], *lengths], strict=True)):
             if length is not None and any(number != length for number in found):
                 raise corrupt_fault(self.path, f"a row of level {level} has not the declared length {length}")

@@ -88,6 +88,10 @@ class Leaf(Feature, ABC):
         ``flat`` has the kinds of ``parts``; sizes are checked here. Raises CorruptExampleError, with ``path``.
         """
 
+    def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
+        """What two values are compared by: the decoded value, unless decoding it differs from machine to machine."""
+        return self.restore(flat, count, path)
+
     def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
         """The flat values of many values, one after the other."""
         columns = [self.flatten(value, path) for value in values]

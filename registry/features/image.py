@@ -20,7 +20,7 @@ from registry.features.feature import (
     fits_shape,
     stack_values,
 )
-from registry.features.pictures import PictureError, decode_picture, encode_jpeg, read_picture
+from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
 from registry.features.png import encode_png
 from registry.features.tensor import as_dtype, check_shape, exact_array
 
@@ -102,12 +102,18 @@ class Image(Leaf):
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """An array (height, width, channels); with ``count`` an array of images."""
-        files = flat[0]
-        if len(files) != (1 if count is None else count):
-            raise corrupt_fault(path, f"holds {len(files)} images, where {1 if count is None else count} belong")
+        files = self._take(flat, count, path)
         if count is None:
             return self._decode(files[0], path)
         return stack_values([self._decode(file, path) for file in files], self.shape, self.dtype)
+
+    def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
+        """For each image its pixels where this software decodes them, else the bytes of its file.
+
+        JPEG has many decoders, which differ. What comes first tells the two apart.
+        """
+        files = self._take(flat, count, path)
+        return [self._content(data, path) for data in files]
 
     @property
     def _is_float(self) -> bool:
@@ -121,9 +127,30 @@ class Image(Leaf):
             array = np.ascontiguousarray(array, "<f4").view(np.uint8)
         return encode_jpeg(array) if self.encoding_format == "jpeg" else encode_png(array)
 
+    def _take(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> FlatValue:
+        files, expected = flat[0], 1 if count is None else count
+        if len(files) != expected:
+            raise corrupt_fault(path, f"holds {len(files)} images, where {expected} belong")
+        return files
+
+    def _content(self, data: Any, path: str) -> tuple[bytes, Any]:
+        try:
+            picture = read_picture(data)
+        except PictureError as error:
+            raise corrupt_fault(path, f"holds {error}") from error
+        if picture.png is None or not picture.png.is_simple:
+            return b"file", data
+        return b"pixels", self._decode_picture(picture, path)
+
     def _decode(self, data: Any, path: str) -> npt.NDArray[Any]:
         try:
             picture = read_picture(data)
+        except PictureError as error:
+            raise corrupt_fault(path, f"holds {error}") from error
+        return self._decode_picture(picture, path)
+
+    def _decode_picture(self, picture: Picture, path: str) -> npt.NDArray[Any]:
+        try:
             size = f"{picture.height} x {picture.width}"
             if not fits_shape((picture.height, picture.width), self.shape[:2]):
                 raise PictureError(f"an image of {size}, where the declared shape is {self.shape}")

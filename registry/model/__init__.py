@@ -14,6 +14,7 @@ from registry.model.dataset_version import (
 )
 from registry.model.experiment import Experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
+from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
 from registry.model.reference import Reference, check_alias, check_config, check_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
@@ -21,20 +22,24 @@ from registry.model.version import Version, VersionClause, VersionRequest
 
 __all__ = [
     "DEFAULT_TEMPLATE",
+    "LEAF_EXAMPLES",
     "DatasetMetadata",
     "DatasetVersion",
     "Experiment",
+    "FeatureFingerprint",
     "Reference",
     "Shard",
     "ShardLengths",
     "ShardedFileTemplate",
     "SlicingRule",
     "Split",
+    "SplitFingerprint",
     "Version",
     "VersionClause",
     "VersionRequest",
     "VersionState",
     "VersionStatus",
+    "block_size",
     "check_alias",
     "check_config",
     "check_name",

@@ -1,18 +1,35 @@
-"""From prepared shards to a published version: verify every byte, move into place, then one SQL transaction.
+"""From prepared shards to a published version: verify every byte, prove the number, move into place, one transaction.
 
 The row is the commit. A crash before it leaves at most a folder that nobody sees; the next run finds that folder,
 verifies it like any other and finishes the job.
 """
 
-from registry.publishing.publish import Publication, Target, publish_folder, publish_staged
+from registry.publishing.changes import Change, ChangeLevel, Changes
+from registry.publishing.diff import VersionDiff, diff_versions
+from registry.publishing.proof import Proof, Prover
+from registry.publishing.publish import Preview, Publication, Target, preview_folder, publish_folder, publish_staged
+from registry.publishing.ranges import Advance
+from registry.publishing.record_diff import RecordChange, RecordDiff
 from registry.publishing.verify import ShardFault, VerifyReport, measure_shards, verify_shards
 
 __all__ = [
+    "Advance",
+    "Change",
+    "ChangeLevel",
+    "Changes",
+    "Preview",
+    "Proof",
+    "Prover",
     "Publication",
+    "RecordChange",
+    "RecordDiff",
     "ShardFault",
     "Target",
     "VerifyReport",
+    "VersionDiff",
+    "diff_versions",
     "measure_shards",
+    "preview_folder",
     "publish_folder",
     "publish_staged",
     "verify_shards",

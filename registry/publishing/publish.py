@@ -1,6 +1,7 @@
 """How does a prepared folder become a published version? Verified, moved into place, then one row.
 
-Order is everything: bytes first, row last. What can go wrong in between, and what the next run finds:
+The number is proved before anything is moved (``proof``). Then order is everything: bytes first, row last. What can go
+wrong in between, and what the next run finds:
 
     while staging        an ``incomplete.*`` folder that nobody sees; cleared by the next build
     after the move       a complete folder without a row; ``publish_folder`` on it finishes the job
@@ -12,22 +13,47 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from registry.catalog import SqlCatalog
-from registry.errors import ConflictError, PreparedFormatError, VersionExistsError
-from registry.model import DatasetVersion, Shard, SlicingRule, content_digest, version_folder
+from registry.errors import (
+    ConflictError,
+    NeighboursChangedError,
+    PreparedFormatError,
+    VersionExistsError,
+    VersionTooSmallError,
+)
+from registry.model import DatasetVersion, Shard, SlicingRule, SplitFingerprint, content_digest, version_folder
 from registry.prepared import PreparedDataset, read_prepared
-from registry.publishing.verify import Advance, VerifyReport, measure_shards, verify_shards
+from registry.publishing.diff import VersionDiff, diff_files
+from registry.publishing.proof import Proof, Prover
+from registry.publishing.ranges import Advance, StoredSplits
+from registry.publishing.verify import VerifyReport, measure_shards, verify_shards
 from registry.storage import FolderExistsError, StagedFolder, Store
+
+_MOST_RIVALS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """What came of publishing. ``newly`` is False where the same content had been published before."""
+    """What came of publishing.
+
+    ``newly`` is False where the same content had been published before; then nothing had to be proved.
+    """
 
     version: DatasetVersion
     newly: bool
     num_bytes: int
+    proof: Proof | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What publishing would come to. ``diff`` is None for the first version of a dataset."""
+
+    proof: Proof
+    is_published: bool
+    diff: VersionDiff | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +69,7 @@ class Target:
     promote: bool
     actor: str
     default_config: bool = False
+    processes: int | None = None
     slicing: SlicingRule = SlicingRule.DOCUMENTED
 
 
@@ -59,23 +86,25 @@ def publish_staged(
     Raises:
         ShardMismatchError: a shard on disk is not what was written.
         VersionExistsError: that number is published with other content.
+        VersionTooSmallError: more has changed since the version below than the number says.
         ConflictError: the version's folder holds other data that no row describes.
     """
     report = verify_shards(staged.store, prepared.splits, shards, advance=advance)
     report.raise_for_faults(str(prepared.reference))
     version = _describe(prepared, report, target.slicing)
+    evidence = _gather(target, version, staged.store, prepared, advance=advance)
     # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
     # that has just put its own there, nor two that repair a damaged folder each other.
     with target.store.exclusive(version.location):
         published = _is_published(target.catalog, version)
         moved = _move_into_place(staged, target.store, version, published=published)
         try:
-            newly = _write_row(target, version, shards)
-        except ConflictError:  # refused for good: the folder will never have a row
+            proof = _write_row(target, version, shards, evidence)
+        except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
             if moved and _digest_of(target.store.child(version.location), version.slicing) == version.content_digest:
                 target.store.retract(version.location)
             raise
-    return Publication(version=version, newly=newly, num_bytes=report.num_bytes)
+    return Publication(version=version, newly=proof is not None, num_bytes=report.num_bytes, proof=proof)
 
 
 def publish_folder(source: Store, target: Target, *, advance: Advance | None = None) -> Publication:
@@ -84,8 +113,45 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
     Raises:
         PreparedFormatError: the folder is no prepared dataset.
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
-        VersionExistsError, ConflictError: as ``publish_staged``.
+        VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.
     """
+    prepared, report = _measure_folder(source, advance=advance)
+    version = _describe(prepared, report, target.slicing)
+    _is_published(target.catalog, version)
+    if source.url == target.store.child(version.location).url:
+        evidence = _gather(target, version, source, prepared, advance=advance)
+        proof = _write_row(target, version, report.shards, evidence)
+        return Publication(version=version, newly=proof is not None, num_bytes=report.num_bytes, proof=proof)
+    target.store.clear_abandoned(version.location.rpartition("/")[0])
+    with target.store.stage(version.location) as staged:
+        for name in source.list():
+            source.copy(name, staged.store)
+        return publish_staged(staged, prepared, report.shards, target, advance=advance)
+
+
+def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Advance | None = None) -> Preview:
+    """What ``publish_folder`` would do, and everything that changed since the version below. Writes nothing.
+
+    ``show`` is how many differing records of each split are described.
+
+    Raises:
+        PreparedFormatError, ShardMismatchError, VersionExistsError: as ``publish_folder``.
+    """
+    prepared, report = _measure_folder(source, advance=advance)
+    version = _describe(prepared, report, target.slicing)
+    is_published = _is_published(target.catalog, version)
+    prover = Prover(catalog=target.catalog, data=target.store, processes=target.processes, advance=advance)
+    files = StoredSplits(source, prepared.splits, prepared.features)
+    proof = prover.prove(version, prover.fingerprint(files))
+    step = proof.refused or proof.lower
+    if step is None:
+        return Preview(proof=proof, is_published=is_published, diff=None)
+    old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
+    diff = diff_files(step.changes, old, new, show=show, processes=target.processes, advance=advance)
+    return Preview(proof=proof, is_published=is_published, diff=diff)
+
+
+def _measure_folder(source: Store, *, advance: Advance | None) -> tuple[PreparedDataset, VerifyReport]:
     prepared = read_prepared(source)
     if prepared.file_format != "tfrecord":
         raise PreparedFormatError(
@@ -101,21 +167,59 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
         )
     report = measure_shards(source, prepared.splits, advance=advance)
     report.raise_for_faults(source.url)
-    version = _describe(prepared, report, target.slicing)
-    _is_published(target.catalog, version)
-    if source.url == target.store.child(version.location).url:
-        newly = _write_row(target, version, report.shards)
-        return Publication(version=version, newly=newly, num_bytes=report.num_bytes)
-    target.store.clear_abandoned(version.location.rpartition("/")[0])
-    with target.store.stage(version.location) as staged:
-        for name in source.list():
-            source.copy(name, staged.store)
-        return publish_staged(staged, prepared, report.shards, target)
+    return prepared, report
 
 
-def _write_row(target: Target, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> bool:
-    return target.catalog.publish(
-        version, shards, promote=target.promote, default_config=target.default_config, actor=target.actor
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Evidence:
+    """What a number is proved with: the version's files and their fingerprints."""
+
+    prover: Prover
+    files: StoredSplits
+    fingerprints: Mapping[str, SplitFingerprint]
+    proof: Proof
+
+
+def _gather(
+    target: Target, version: DatasetVersion, files: Store, prepared: PreparedDataset, *, advance: Advance | None
+) -> _Evidence | None:
+    """Compute the fingerprints and prove the number; None where this very content is published already."""
+    if _is_published(target.catalog, version):
+        return None
+    prover = Prover(
+        catalog=target.catalog, data=target.store, actor=target.actor, processes=target.processes, advance=advance
+    )
+    stored = StoredSplits(files, prepared.splits, prepared.features)
+    found = prover.fingerprint(stored)
+    proof = prover.require(version, found, stored)
+    return _Evidence(prover=prover, files=stored, fingerprints=found, proof=proof)
+
+
+def _write_row(
+    target: Target, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], evidence: _Evidence | None
+) -> Proof | None:
+    """Publish, and prove again as long as others publish beside it; None where it is published already."""
+    proof = None if evidence is None else evidence.proof
+    for _ in range(_MOST_RIVALS):
+        try:
+            newly = target.catalog.publish(
+                version,
+                shards,
+                promote=target.promote,
+                default_config=target.default_config,
+                actor=target.actor,
+                found=None if evidence is None else evidence.fingerprints,
+                proved_between=None if proof is None else proof.neighbours,
+            )
+        except NeighboursChangedError:
+            if evidence is None:
+                raise
+            proof = evidence.prover.require(version, evidence.fingerprints, evidence.files)
+        else:
+            return proof if newly else None
+    raise ConflictError(
+        f"{version.reference}: others published beside it {_MOST_RIVALS} times while its number was proved",
+        hint="Nothing was changed. Try again when there is less going on.",
     )
 
 

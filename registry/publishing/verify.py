@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from registry.errors import CorruptExampleError, ShardMismatchError, StorageError, VerificationError
 from registry.features import FeaturesDict
 from registry.model import Shard, Split
+from registry.publishing.ranges import Advance
 from registry.storage import Store
 from registry.tfrecord import FileFacts, read_records, walk_file
-
-Advance = Callable[[int], None]
-"""Called with the number of records walked since the last call."""
 
 _IN_FLIGHT = 64
 _MOST_FAULTS = 1000

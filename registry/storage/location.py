@@ -40,3 +40,8 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
             details={"path": text[:200]},
         )
     return LocalStore(url2pathname(parts.path) if os.name == "nt" else unquote(parts.path))
+
+
+def open_location(data: Store, location: str) -> Store:
+    """The store of a version's ``location``: below the data folder ``data``, or an absolute path or URL."""
+    return open_store(location) if "://" in location or location.startswith("/") else data.child(location)

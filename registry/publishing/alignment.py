@@ -1,0 +1,226 @@
+"""Which records of two ordered lists are the same ones? The lists side by side, by their digests, in numpy.
+
+Records have no names once they are stored, so a record is known by its content, and a changed record by its place: it
+stands where another one stood, between the same neighbours. Follows patience diff: what occurs once in both lists and
+stands in the same order is an anchor; between anchors the rest is matched, and what is left is added, removed, changed
+or moved. Memory and time grow with the number of records, not with their size.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+
+_EXACT: Final = 1_000_000
+"""Up to so many anchors the longest ordered part is found; above it, one that is found in one pass."""
+
+_SMALL: Final = 512
+_WIDTHS: Final = (1, 4, 16, 64)
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """How two lists stand to each other; every place of both is in exactly one of these.
+
+    Attributes:
+        same: pairs (place in old, place in new), shape (n, 2), both rising.
+        changed: pairs of places that stand for each other and differ.
+        moved: pairs of equal records that are out of order.
+        removed: places in old; added: places in new.
+    """
+
+    same: Indices
+    changed: Indices
+    moved: Indices
+    removed: Indices
+    added: Indices
+
+
+def align(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Alignment:
+    """Align two lists of digests, shape (n,) and (m,)."""
+    same = _match_in_order(old, new)
+    rest_old, rest_new = _others(len(old), same[:, 0]), _others(len(new), same[:, 1])
+    moved = _pair_equal(old, new, rest_old, rest_new)
+    gone = np.setdiff1d(rest_old, moved[:, 0], assume_unique=True)
+    fresh = np.setdiff1d(rest_new, moved[:, 1], assume_unique=True)
+    changed = _pair_in_gaps(gone, fresh, same)
+    return Alignment(
+        same=same,
+        changed=changed,
+        moved=moved[np.argsort(moved[:, 0])],
+        removed=np.setdiff1d(gone, changed[:, 0], assume_unique=True),
+        added=np.setdiff1d(fresh, changed[:, 1], assume_unique=True),
+    )
+
+
+def _match_in_order(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+    """Pairs of equal records, rising in both."""
+    shorter = min(len(old), len(new))
+    head = _count_equal(old[:shorter], new[:shorter])
+    tail = _count_equal(old[::-1][: shorter - head], new[::-1][: shorter - head])
+    inner_old, inner_new = old[head : len(old) - tail], new[head : len(new) - tail]
+    pairs = [_steps(0, 0, head), _between_anchors(inner_old, inner_new) + head]
+    pairs.append(_steps(len(old) - tail, len(new) - tail, tail))
+    return np.concatenate(pairs)
+
+
+def _between_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+    anchors = _find_anchors(old, new)
+    fences = np.concatenate([[[-1, -1]], anchors, [[len(old), len(new)]]]).astype(np.int64)
+    sizes = np.diff(fences, axis=0) - 1
+    found = [anchors]
+    # Only gaps with something on both sides can hold a match that is no anchor: a record that occurs twice.
+    for gap in np.flatnonzero((sizes > 0).all(axis=1)):
+        start = fences[gap] + 1
+        stop = fences[gap + 1]
+        inner = _match_gap(old[start[0] : stop[0]], new[start[1] : stop[1]], top=not len(anchors))
+        if len(inner):
+            found.append(inner + start)
+    pairs = np.concatenate(found)
+    return pairs[np.argsort(pairs[:, 0], kind="stable")]
+
+
+def _match_gap(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *, top: bool) -> Indices:
+    """Matches between two anchors: at both ends, then what is unique in here, or by difflib where it is small."""
+    if len(old) == len(new) == 1:
+        return _steps(0, 0, int(old[0] == new[0]))
+    shorter = min(len(old), len(new))
+    head = _count_equal(old[:shorter], new[:shorter])
+    tail = _count_equal(old[::-1][: shorter - head], new[::-1][: shorter - head])
+    inner_old, inner_new = old[head : len(old) - tail], new[head : len(new) - tail]
+    inner = np.empty((0, 2), np.int64)
+    if len(inner_old) and len(inner_new):
+        if max(len(inner_old), len(inner_new)) <= _SMALL:
+            inner = _match_small(inner_old, inner_new)
+        elif not top or head or tail:
+            inner = _between_anchors(inner_old, inner_new)
+    return np.concatenate([_steps(0, 0, head), inner + head, _steps(len(old) - tail, len(new) - tail, tail)])
+
+
+def _match_small(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+    matcher = SequenceMatcher(None, old.tolist(), new.tolist(), autojunk=False)
+    return np.concatenate([_steps(*block) for block in matcher.get_matching_blocks()])
+
+
+def _find_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+    """Anchors, rising in both: single records, or where every record occurs twice, the first of several in a row."""
+    for width in _WIDTHS:
+        if min(len(old), len(new)) < width:
+            break
+        anchors = _anchors(_rows_of(old, width), _rows_of(new, width))
+        anchors = anchors[old[anchors[:, 0]] == new[anchors[:, 1]]]
+        if len(anchors):
+            return _rising(anchors)
+    return np.empty((0, 2), np.int64)
+
+
+def _rows_of(digests: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.uint64]:
+    """A digest of each ``width`` records in a row."""
+    rows = np.zeros(len(digests) - width + 1, np.uint64)
+    for place in range(width):
+        rows = rows * _MULTIPLIER + digests[place : place + len(rows)]
+    return rows
+
+
+def _anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+    """Places of the digests that occur once in both, by their place in ``old``."""
+    values: list[npt.NDArray[np.uint64]] = []
+    places: list[Indices] = []
+    for side in (old, new):
+        value, place, count = np.unique(side, return_index=True, return_counts=True)
+        values.append(value[count == 1])
+        places.append(place[count == 1].astype(np.int64))
+    _, in_old, in_new = np.intersect1d(values[0], values[1], assume_unique=True, return_indices=True)
+    pairs = np.stack([places[0][in_old], places[1][in_new]], axis=1)
+    ordered: Indices = pairs[np.argsort(pairs[:, 0])]
+    return ordered
+
+
+def _rising(pairs: Indices) -> Indices:
+    """The longest part of ``pairs`` that rises in the second column, too; a long one where there are very many."""
+    second = pairs[:, 1]
+    if (np.diff(second) > 0).all():
+        return pairs
+    if len(pairs) > _EXACT:
+        highest = np.maximum.accumulate(second)
+        long: Indices = pairs[second == highest]
+        return long
+    ends: list[int] = []
+    last: list[int] = []
+    before = np.full(len(pairs), -1, np.int64)
+    for place, value in enumerate(second.tolist()):
+        length = bisect_left(ends, value)
+        if length == len(ends):
+            ends.append(value)
+            last.append(place)
+        else:
+            ends[length] = value
+            last[length] = place
+        before[place] = last[length - 1] if length else -1
+    chosen = []
+    place = last[-1]
+    while place >= 0:
+        chosen.append(place)
+        place = int(before[place])
+    return pairs[chosen[::-1]]
+
+
+def _pair_equal(
+    old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], rest_old: Indices, rest_new: Indices
+) -> Indices:
+    """Pairs of equal records among places that are not matched yet: the first with the first, and so on."""
+    keys_old, keys_new = _occurrences(old[rest_old]), _occurrences(new[rest_new])
+    _, in_old, in_new = np.intersect1d(keys_old, keys_new, assume_unique=True, return_indices=True)
+    return np.stack([rest_old[in_old], rest_new[in_new]], axis=1)
+
+
+def _occurrences(digests: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
+    """Each digest with its number among equal ones, as one sortable value."""
+    order = np.argsort(digests, kind="stable")
+    inner = digests[order]
+    starts = np.flatnonzero(np.concatenate([[True], inner[1:] != inner[:-1]])) if len(inner) else np.empty(0, int)
+    ranks = np.empty(len(digests), np.uint64)
+    ranks[order] = np.arange(len(digests)) - np.repeat(starts, np.diff([*starts, len(digests)]))
+    keys = np.empty(len(digests), [("digest", np.uint64), ("rank", np.uint64)])
+    keys["digest"], keys["rank"] = digests, ranks
+    return keys
+
+
+def _pair_in_gaps(gone: Indices, fresh: Indices, same: Indices) -> Indices:
+    """Pairs of what went and what came between the same neighbours, in order."""
+    gaps = [np.searchsorted(same[:, side], places) for side, places in ((0, gone), (1, fresh))]
+    keys = []
+    for gap in gaps:
+        rank = np.arange(len(gap)) - np.searchsorted(gap, gap)
+        key = np.empty(len(gap), [("gap", np.int64), ("rank", np.int64)])
+        key["gap"], key["rank"] = gap, rank
+        keys.append(key)
+    _, in_gone, in_fresh = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
+    return np.stack([gone[in_gone], fresh[in_fresh]], axis=1)
+
+
+def _count_equal(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> int:
+    """How many are equal from the start; both have one length."""
+    differs = np.flatnonzero(old != new)
+    return int(differs[0]) if len(differs) else len(old)
+
+
+def _steps(old: int, new: int, number: int) -> Indices:
+    """``number`` pairs from (old, new) on, rising by one."""
+    steps = np.arange(number, dtype=np.int64)
+    return np.stack([old + steps, new + steps], axis=1)
+
+
+def _others(length: int, places: Indices) -> Indices:
+    """The places below ``length`` that are not among ``places``."""
+    is_other = np.ones(length, bool)
+    is_other[places] = False
+    return np.flatnonzero(is_other).astype(np.int64)

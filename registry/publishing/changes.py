@@ -1,0 +1,301 @@
+"""What has changed from one version to another, and how much of the number has to change with it?
+
+    PATCH   the same records and features in the same order; other bytes, shards or words
+    MINOR   the same records with additional features
+    MAJOR   anything else: records, their order, features removed or retyped, splits, the slicing rule
+
+The TFDS versioning document promises this; here it is worked out from what was published: schemas, splits and
+fingerprints. Pure: no record is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from registry.features import ClassLabel, features_from_json
+from registry.features.containers import Column, columns_of
+from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size
+
+
+class ChangeLevel(IntEnum):
+    """The part of the number that has to be raised; NONE is the very same content."""
+
+    NONE = 0
+    PATCH = 1
+    MINOR = 2
+    MAJOR = 3
+
+    @property
+    def part(self) -> str:
+        """The part's name; a new number is needed even for no change."""
+        return self.name.lower() if self else "patch"
+
+    @classmethod
+    def between(cls, old: Version, new: Version) -> ChangeLevel:
+        """What the step from ``old`` up to ``new`` says may have changed.
+
+        >>> ChangeLevel.between(Version(3, 0, 1), Version(3, 1, 0)).name
+        'MINOR'
+        """
+        if old.major != new.major:
+            return cls.MAJOR
+        if old.minor != new.minor:
+            return cls.MINOR
+        return cls.PATCH if old.patch != new.patch else cls.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference: how much it weighs, what kind it is, and in words.
+
+    Attributes:
+        level: the smallest step of the number that allows it.
+        kind: ``records``, ``features``, ``splits``, ``slicing``, ``order``, ``storage`` or ``metadata``.
+        where: the split or the feature it is about, or ``""``.
+        text: a sentence.
+    """
+
+    level: ChangeLevel
+    kind: str
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A version and the fingerprints of its splits: all that two versions are compared by."""
+
+    version: DatasetVersion
+    fingerprints: Mapping[str, SplitFingerprint]
+
+    @property
+    def reference(self) -> Reference:
+        """The version's exact reference."""
+        return self.version.reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """Every difference between two versions, the heaviest first.
+
+    Attributes:
+        old, new: the versions.
+        changes: the differences; empty where the content is the very same.
+        common: the features that both have, of one type, by whose values records are compared.
+        differing: for each split that both have the blocks of records that differ, as ranges; empty where none does.
+    """
+
+    old: Reference
+    new: Reference
+    changes: tuple[Change, ...]
+    common: tuple[str, ...]
+    differing: Mapping[str, tuple[tuple[range, range], ...]]
+
+    @property
+    def level(self) -> ChangeLevel:
+        """The smallest step of the number that allows all of them."""
+        return max((change.level for change in self.changes), default=ChangeLevel.NONE)
+
+    @property
+    def smallest(self) -> Version:
+        """The smallest number that may follow the old one with these changes."""
+        number = None if self.old.request is None else self.old.request.exact
+        if number is None:
+            raise AssertionError("versions that are compared are exact")
+        return number.bump(self.level.part)
+
+
+def compare_versions(old: Described, new: Described) -> Changes:
+    """What differs from ``old`` to ``new``, by schema, splits and fingerprints."""
+    before, after = _columns(old.version), _columns(new.version)
+    common = tuple(sorted(path for path in before if path in after and _same_type(before[path], after[path])))
+    found = [
+        *_compare_splits(old.version, new.version),
+        *_compare_features(before, after),
+        *_compare_records(old, new, common),
+        *_compare_rules(old.version, new.version),
+        *_compare_storage(old.version, new.version),
+        *_compare_metadata(old.version, new.version),
+    ]
+    if old.version.content_digest != new.version.content_digest and not any(one.kind != "metadata" for one in found):
+        text = "schema or shards hold other bytes for the same records"
+        found.append(Change(level=ChangeLevel.PATCH, kind="storage", where="", text=text))
+    found.sort(key=lambda change: -change.level)
+    shared = [name for name in old.fingerprints if name in new.fingerprints]
+    return Changes(
+        old=old.reference,
+        new=new.reference,
+        changes=tuple(found),
+        common=common,
+        differing={name: _differing_ranges(old.fingerprints[name], new.fingerprints[name], common) for name in shared},
+    )
+
+
+def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
+    before, after = [split.name for split in old.splits], [split.name for split in new.splits]
+    for name in before:
+        if name not in after:
+            text = f"split {name} is gone, with {old.split(name).num_examples:,} records"
+            yield Change(level=ChangeLevel.MAJOR, kind="splits", where=name, text=text)
+    for name in after:
+        if name not in before:
+            text = f"split {name} is new, with {new.split(name).num_examples:,} records"
+            yield Change(level=ChangeLevel.MAJOR, kind="splits", where=name, text=text)
+    if before != after and sorted(before) == sorted(after):
+        text = f"the splits stand in another order, which is the order of 'all': {', '.join(after)}"
+        yield Change(level=ChangeLevel.MAJOR, kind="splits", where="", text=text)
+
+
+def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column]) -> Iterator[Change]:
+    for path, column in sorted(before.items()):
+        if path not in after:
+            text = f"feature {path} is gone ({_describe(column)})"
+            yield Change(level=ChangeLevel.MAJOR, kind="features", where=path, text=text)
+        elif not _same_type(column, after[path]):
+            text = f"feature {path} is {_describe(after[path], column)}, was {_describe(column, after[path])}"
+            yield Change(level=ChangeLevel.MAJOR, kind="features", where=path, text=text)
+    for path, column in sorted(after.items()):
+        if path not in before:
+            text = f"feature {path} is new ({_describe(column)})"
+            yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
+
+
+def _compare_records(old: Described, new: Described, common: tuple[str, ...]) -> Iterator[Change]:
+    names = [split.name for split in new.version.splits]
+    for split in old.version.splits:
+        if split.name not in names or old.version.content_digest == new.version.content_digest:
+            continue
+        for side in (old, new):
+            if split.name not in side.fingerprints:
+                text = (
+                    f"split {split.name} was not compared: {side.reference} was published without fingerprints, "
+                    "and its files are not here"
+                )
+                yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
+        if split.name not in old.fingerprints or split.name not in new.fingerprints:
+            continue
+        before, after = old.fingerprints[split.name], new.fingerprints[split.name]
+        if before.num_examples != after.num_examples:
+            text = f"split {split.name} has {after.num_examples:,} records, had {before.num_examples:,}"
+            yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
+            continue
+        paths = [path for path in common if before.features[path].digest != after.features[path].digest]
+        if paths:
+            first = _differing_ranges(before, after, tuple(paths))[0][0]
+            text = (
+                f"split {split.name} holds other values of {', '.join(paths[:5])}"
+                + (f" and {len(paths) - 5} more features" if len(paths) > 5 else "")
+                + f", the first of them in records {first.start:,}..{first.stop:,}"
+            )
+            yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
+
+
+def _compare_rules(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
+    if old.slicing is not new.slicing:
+        text = f"split expressions follow the rule {new.slicing.value}, followed {old.slicing.value}"
+        yield Change(level=ChangeLevel.MAJOR, kind="slicing", where="", text=text)
+    if old.disable_shuffling is not new.disable_shuffling:
+        text = f"shuffling is {'disabled' if new.disable_shuffling else 'enabled'}, which changes the reading order"
+        yield Change(level=ChangeLevel.MAJOR, kind="order", where="", text=text)
+
+
+def _compare_storage(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
+    found = []
+    for split in old.splits:
+        other = next((one for one in new.splits if one.name == split.name), None)
+        if (
+            other is not None
+            and other.num_examples == split.num_examples
+            and other.shard_lengths != split.shard_lengths
+        ):
+            found.append(f"split {split.name} lies in {_count(other.num_shards)}, lay in {_count(split.num_shards)}")
+    if old.file_format != new.file_format:
+        found.append(f"shards are {new.file_format} files, were {old.file_format}")
+    for text in found:
+        yield Change(level=ChangeLevel.PATCH, kind="storage", where="", text=text)
+
+
+def _compare_metadata(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
+    for field in (
+        "description", "homepage", "citation", "license", "supervised_keys", "config_description", "config_tags",
+    ):  # fmt: skip
+        before, after = getattr(old.metadata, field), getattr(new.metadata, field)
+        if before != after:
+            text = f"{field} is {_shown(after)}, was {_shown(before)}"
+            yield Change(level=ChangeLevel.PATCH, kind="metadata", where=field, text=text)
+
+
+def _differing_ranges(
+    old: SplitFingerprint, new: SplitFingerprint, paths: tuple[str, ...]
+) -> tuple[tuple[range, range], ...]:
+    """The records that may differ: runs of blocks, in ``old`` and in ``new``.
+
+    Where the splits differ in length only the equal blocks at their start are left out.
+    """
+    if block_size(old.num_examples) != block_size(new.num_examples):
+        return ((range(old.num_examples), range(new.num_examples)),)
+    blocks = min(old.num_blocks, new.num_blocks)
+    differs = [
+        any(old.features[path].blocks[i] != new.features[path].blocks[i] for path in paths) for i in range(blocks)
+    ]
+    if old.num_examples != new.num_examples:
+        first = differs.index(True) if True in differs else blocks
+        start = min(first * block_size(old.num_examples), old.num_examples, new.num_examples)
+        return ((range(start, old.num_examples), range(start, new.num_examples)),)
+    found: list[range] = []
+    for index in (index for index, is_other in enumerate(differs) if is_other):
+        block = old.block(index)
+        if found and found[-1].stop == block.start:
+            block = range(found.pop().start, block.stop)
+        found.append(block)
+    return tuple((one, one) for one in found)
+
+
+def _columns(version: DatasetVersion) -> dict[str, Column]:
+    features = features_from_json(version.features_json).with_labels(version.labels)
+    return {column.path: column for column in columns_of(features)}
+
+
+def _same_type(old: Column, new: Column) -> bool:
+    return _type(old) == _type(new)
+
+
+def _type(column: Column) -> tuple[object, ...]:
+    """What a reader relies on. How a tensor is encoded, and what is said about it for people, is not part of it."""
+    leaf = column.leaf
+    names = (leaf.num_classes, leaf.names) if isinstance(leaf, ClassLabel) else ()
+    return _class_name(column), leaf.dtype, leaf.shape, column.lengths, names
+
+
+def _class_name(column: Column) -> str:
+    name = type(column.leaf).__name__
+    return "Tensor" if name == "Scalar" else name
+
+
+def _describe(column: Column, other: Column | None = None) -> str:
+    """The type in words; of labels what ``other`` has not the same."""
+    leaf = column.leaf
+    name = _class_name(column)
+    text = f"{name}" if name == "Text" else f"{name} {leaf.dtype} {leaf.shape}"
+    for length in reversed(column.lengths):
+        text = f"Sequence of {text}" if length is None else f"Sequence of {length} {text}"
+    if isinstance(leaf, ClassLabel):
+        text = f"ClassLabel of {leaf.num_classes} classes"
+        rival = other.leaf if other is not None else None
+        if isinstance(rival, ClassLabel) and rival.num_classes == leaf.num_classes:
+            names, others = leaf.names or (), rival.names or ()
+            place = next((i for i, pair in enumerate(zip(names, others, strict=False)) if pair[0] != pair[1]), None)
+            text += f" whose class {place} is {names[place]!r}" if place is not None else " with names" * bool(names)
+    return text
+
+
+def _count(num_shards: int) -> str:
+    return f"{num_shards:,} shard{'' if num_shards == 1 else 's'}"
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=list)
+    return text if len(text) <= 60 else text[:59] + "…"

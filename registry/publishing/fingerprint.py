@@ -1,0 +1,69 @@
+"""What is the fingerprint of a prepared version? Every record decoded and hashed, split by split, feature by feature.
+
+See ``registry.model.fingerprint`` for what the digests are over, ``registry.features.content`` for what of a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from registry.features.content import ContentReader
+from registry.model import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint
+from registry.publishing.ranges import Advance, RecordRun, StoredSplits, call_on_runs, choose_processes, plan_runs
+
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LeafHasher:
+    """Hashes the records of a run: for each leaf of 1,024 records, for each feature, 32 bytes of sha256."""
+
+    stored: StoredSplits
+
+    def __call__(self, run: RecordRun) -> bytes:
+        """The digests, leaf by leaf, in each leaf in the order of the features' paths."""
+        reader = ContentReader(self.stored.features)
+        digests: list[bytes] = []
+        contents = self.stored.contents(run, reader)
+        for start in range(run.start, run.stop, LEAF_EXAMPLES):
+            hashers = [hashlib.sha256() for _ in reader.paths]
+            for _ in range(min(LEAF_EXAMPLES, run.stop - start)):
+                for hasher, content in zip(hashers, next(contents), strict=True):
+                    hasher.update(content)
+            digests.extend(hasher.digest() for hasher in hashers)
+        return b"".join(digests)
+
+
+def fingerprint_splits(
+    stored: StoredSplits, *, processes: int | None = None, advance: Advance | None = None
+) -> dict[str, SplitFingerprint]:
+    """The fingerprint of each split, by name: the same for the same records, whatever files they are in.
+
+    Args:
+        stored: the splits, their files and their features.
+        processes: how many decode; None takes as many as there are cores where there is enough to do.
+        advance: called with the number of records done since the last call.
+
+    Raises:
+        CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; file and record are named.
+        StorageError: a file cannot be read.
+    """
+    chosen = choose_processes(stored, processes)
+    paths = ContentReader(stored.features).paths
+    leaves: dict[str, list[list[bytes]]] = {split.name: [[] for _ in paths] for split in stored.splits}
+    runs = plan_runs(stored.splits, processes=chosen)
+    for run, digests in call_on_runs(LeafHasher(stored), runs, processes=chosen, advance=advance):
+        of_features = leaves[stored.splits[run.place].name]
+        for place in range(0, len(digests), _DIGEST_BYTES):
+            of_features[place // _DIGEST_BYTES % len(paths)].append(digests[place : place + _DIGEST_BYTES])
+    return {
+        split.name: SplitFingerprint(
+            num_examples=split.num_examples,
+            features={
+                path: FeatureFingerprint.of_leaves(found, num_examples=split.num_examples)
+                for path, found in zip(paths, leaves[split.name], strict=True)
+            },
+        )
+        for split in stored.splits
+    }

@@ -1,0 +1,181 @@
+"""Does a version number say what has changed? Proved against the versions right below and right above it.
+
+The number is held against the changes that ``compare_versions`` finds: too small a step is refused, a larger one than
+needed is noted. Withdrawn versions count, too: they were published, and somebody may have read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from registry.catalog import SqlCatalog
+from registry.errors import StorageError, VerificationError, VersionTooSmallError
+from registry.model import DatasetVersion, SplitFingerprint, Version
+from registry.publishing.changes import ChangeLevel, Changes, Described, compare_versions
+from registry.publishing.fingerprint import fingerprint_splits
+from registry.publishing.ranges import Advance, StoredSplits
+from registry.publishing.record_diff import first_difference
+from registry.storage import Store
+
+_MOST_TOLD: Final = 5
+_SUMMARY: Final = {
+    ChangeLevel.NONE: "the very same content as",
+    ChangeLevel.PATCH: "the same records and features as",
+    ChangeLevel.MINOR: "the same records, with more features, as",
+    ChangeLevel.MAJOR: "more has changed than a MINOR version may, since",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """The step from one version up to the next, and what changed with it."""
+
+    old: DatasetVersion
+    new: DatasetVersion
+    changes: Changes
+
+    @property
+    def says(self) -> ChangeLevel:
+        """What the two numbers say may have changed."""
+        return ChangeLevel.between(self.old.version, self.new.version)
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether more has changed than the numbers say."""
+        return self.changes.level > self.says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """A version number held against what changed.
+
+    Attributes:
+        version: the version that is to be published.
+        lower: the step to it from the version right below, None where there is none.
+        higher: the step from it to the version right above, None where there is none of the same MAJOR.
+        neighbours: the numbers right below and above, whatever their MAJOR.
+    """
+
+    version: DatasetVersion
+    lower: Step | None
+    higher: Step | None
+    neighbours: tuple[Version | None, Version | None]
+
+    @property
+    def smallest(self) -> Version | None:
+        """The smallest number that the changes allow; None where nothing is published below."""
+        return None if self.lower is None else self.lower.changes.smallest
+
+    @property
+    def refused(self) -> Step | None:
+        """The step that is too small, None where the number is allowed."""
+        return next((step for step in (self.lower, self.higher) if step is not None and step.is_too_small), None)
+
+    @property
+    def note(self) -> str:
+        """What was proved, in one line; ``""`` for the first version of a dataset."""
+        if self.lower is None:
+            return ""
+        told = f"{_SUMMARY[self.lower.changes.level]} {self.lower.changes.old}"
+        is_larger = self.lower.changes.level < self.lower.says and self.smallest != self.version.version
+        return f"{told}: {self.smallest} would do" if is_larger else told
+
+    def refusal(self, first: str = "") -> VersionTooSmallError:
+        """The error of a refused number; ``first`` tells of a record that differs."""
+        step = self.refused
+        if step is None:
+            raise AssertionError("the number is not refused")
+        changes, is_lower = step.changes, step is self.lower
+        heaviest = [change.text for change in changes.changes if change.level is changes.level]
+        lines = heaviest[:_MOST_TOLD] + (
+            [f"and {len(heaviest) - _MOST_TOLD} more"] if len(heaviest) > _MOST_TOLD else []
+        )
+        lines += [first] if first else []
+        may = f"more {'has' if is_lower else 'would have'} changed than a {step.says.name} version may"
+        where = f"since {changes.old} {may}" if is_lower else f"in {changes.new} {may}"
+        hint = (
+            f"The smallest number that may follow {step.old.version} is {self.smallest}."
+            if is_lower
+            else f"Give it a number above {step.new.version}, or one of another MAJOR."
+        )
+        return VersionTooSmallError(
+            "\n  ".join([f"{self.version.reference} is too small a number: {where}", *lines]),
+            hint=hint,
+            details={
+                "base": str(changes.old if is_lower else changes.new),
+                "level": changes.level.part,
+                "smallest": str(self.smallest) if is_lower else None,
+                "changes": [change.text for change in changes.changes[:100]],
+            },
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prover:
+    """Proves numbers against a catalog.
+
+    Attributes:
+        data: the folder that the locations of published versions are relative to.
+        actor: whose name stands beside fingerprints that had to be computed for older versions; None keeps none.
+        processes: how many processes compute fingerprints; None decides by size.
+        advance: called with the number of records read since the last call.
+    """
+
+    catalog: SqlCatalog
+    data: Store
+    actor: str | None = None
+    processes: int | None = None
+    advance: Advance | None = None
+
+    def fingerprint(self, stored: StoredSplits) -> dict[str, SplitFingerprint]:
+        """The fingerprints of a version by its files."""
+        return fingerprint_splits(stored, processes=self.processes, advance=self.advance)
+
+    def describe(self, version: DatasetVersion) -> Described:
+        """A published version with its fingerprints: those of the catalog, or computed now where its files are here."""
+        found = self.catalog.fingerprints(version)
+        if not found:
+            try:
+                found = self.fingerprint(self.files(version))
+            except (StorageError, VerificationError):
+                return Described(version=version, fingerprints={})
+            if self.actor is not None:
+                self.catalog.add_fingerprints(version, found, actor=self.actor)
+        return Described(version=version, fingerprints=found)
+
+    def files(self, version: DatasetVersion) -> StoredSplits:
+        """The files of a published version."""
+        return StoredSplits.of(version, self.data)
+
+    def prove(self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
+        """Hold ``version``, which has these ``fingerprints``, against its neighbours."""
+        new = Described(version=version, fingerprints=fingerprints)
+        below, above = self.catalog.neighbours(version.name, version.config, version.version)
+        lower = higher = None
+        if below is not None:
+            lower = Step(old=below, new=version, changes=compare_versions(self.describe(below), new))
+        if above is not None and above.version.major == version.version.major:
+            higher = Step(old=version, new=above, changes=compare_versions(new, self.describe(above)))
+        neighbours = (None if below is None else below.version, None if above is None else above.version)
+        return Proof(version=version, lower=lower, higher=higher, neighbours=neighbours)
+
+    def require(
+        self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], files: StoredSplits
+    ) -> Proof:
+        """``prove``, refused where the number is too small; ``files`` are those of ``version``.
+
+        Raises:
+            VersionTooSmallError: it tells what changed, the first record that differs, and the smallest number.
+        """
+        proof = self.prove(version, fingerprints)
+        step = proof.refused
+        if step is None:
+            return proof
+        sides = [files if side is version else self.files(side) for side in (step.old, step.new)]
+        try:
+            first = first_difference(step.changes, *sides)
+        except (StorageError, VerificationError):
+            first = None  # the files of the published one are not here: its blocks have to do
+        raise proof.refusal("" if first is None else f"{first[0]} {first[1]}")

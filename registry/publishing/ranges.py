@@ -1,0 +1,175 @@
+"""How are all records of a split walked quickly? In ranges, by this process or by several, with results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from registry.errors import CorruptExampleError, RegistryError, VerificationError
+from registry.features import FeaturesDict, features_from_json
+from registry.features.content import ContentReader
+from registry.model import LEAF_EXAMPLES, DatasetVersion, Split
+from registry.processes import ItemFailedError, NotSendableError, WorkerPool, call_each, num_cpus
+from registry.storage import Store, open_location, open_store
+from registry.tfrecord import read_records
+
+Advance = Callable[[int], None]
+"""Called with the number of records walked since the last call."""
+
+_SMALL_EXAMPLES: Final = 20_000
+_SMALL_BYTES: Final = 16 * 2**20
+_MOST_PROCESSES: Final = 16
+_MOST_IN_TASK: Final = 64 * LEAF_EXAMPLES
+
+
+class RecordRun(NamedTuple):
+    """Records ``start``..``stop`` (stop excluded) of the split at ``place`` in its version."""
+
+    place: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSplits:
+    """The splits of a version, where their shards lie, and what a record of them means. Can be sent to a process."""
+
+    store: Store
+    splits: tuple[Split, ...]
+    features: FeaturesDict
+
+    @classmethod
+    def of(cls, version: DatasetVersion, data: Store) -> StoredSplits:
+        """The splits of a published ``version``; ``data`` is the data folder that its location is relative to."""
+        features = features_from_json(version.features_json).with_labels(version.labels)
+        return cls(open_location(data, version.location), version.splits, features)
+
+    def contents(self, run: RecordRun, reader: ContentReader) -> Iterator[list[bytes]]:
+        """The content of each record of ``run``, a list of one entry for each of ``reader.paths``.
+
+        Raises:
+            CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; file and record are
+                named.
+            StorageError: a file cannot be read.
+        """
+        for filename, index, record in self._records(run):
+            try:
+                yield reader.read(record)
+            except CorruptExampleError as error:
+                raise CorruptExampleError(
+                    f"{filename}: record {index}: {error.message}",
+                    hint=error.hint,
+                    details={**error.details, "path": filename, "record": index},
+                ) from error
+
+    def records(self, run: RecordRun) -> Iterator[bytes]:
+        """The stored records of ``run``. Errors as ``contents``."""
+        return (record for _, _, record in self._records(run))
+
+    def _records(self, run: RecordRun) -> Iterator[tuple[str, int, bytes]]:
+        split = self.splits[run.place]
+        lengths, position = split.shard_lengths, run.start
+        while position < run.stop:
+            index = lengths.shard_of(position)
+            skip = position - lengths.start(index)
+            take = min(lengths[index] - skip, run.stop - position)
+            filename = split.filename(index)
+            stored = read_records(self.store, filename, skip=skip, take=take, num_records=lengths[index])
+            for place, record in enumerate(stored, start=skip):
+                yield filename, place, record
+            position += take
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _open_again, (self.store.url, self.splits, self.features)
+
+
+def _open_again(url: str, splits: tuple[Split, ...], features: FeaturesDict) -> StoredSplits:
+    return StoredSplits(open_store(url), splits, features)
+
+
+def plan_runs(splits: Sequence[Split], *, processes: int) -> list[RecordRun]:
+    """Runs that cover every split: whole leaves of 1,024 records, worth a message each, short enough to be shared."""
+    runs: list[RecordRun] = []
+    for place, split in enumerate(splits):
+        runs += divide_run(RecordRun(place, 0, split.num_examples), processes=processes)
+    return runs
+
+
+def divide_run(run: RecordRun, *, processes: int) -> list[RecordRun]:
+    """``run`` in pieces for ``processes``: each but the last a whole number of leaves."""
+    share = -(-(run.stop - run.start) // (8 * processes))
+    length = min(_MOST_IN_TASK, max(4, -(-share // LEAF_EXAMPLES)) * LEAF_EXAMPLES)
+    return [RecordRun(run.place, start, min(start + length, run.stop)) for start in range(run.start, run.stop, length)]
+
+
+def choose_processes(stored: StoredSplits, wanted: int | None) -> int:
+    """``wanted``, or as many as there are cores where there is enough to do; one where the files are elsewhere."""
+    if wanted is not None:
+        return wanted
+    num_examples = sum(split.num_examples for split in stored.splits)
+    num_bytes = sum(split.num_bytes for split in stored.splits)
+    is_small = num_examples < _SMALL_EXAMPLES and num_bytes < _SMALL_BYTES
+    return 1 if is_small or stored.store.local_root is None else min(num_cpus(), _MOST_PROCESSES)
+
+
+def call_on_runs(
+    function: Callable[[RecordRun], Any],
+    runs: Sequence[RecordRun],
+    *,
+    processes: int,
+    advance: Advance | None = None,
+) -> Iterator[tuple[RecordRun, Any]]:
+    """Each of ``runs`` and what ``function`` gives for it, in order.
+
+    ``function`` must be one that pickles, and hold nothing but values. What it raises is raised here.
+
+    Raises:
+        VerificationError: a worker process died.
+    """
+    with ExitStack() as stack:
+        pool: WorkerPool | None = None
+        if processes > 1 and len(runs) > 1:
+            try:
+                pool = stack.enter_context(
+                    WorkerPool(function, processes=processes, doing="read records", failure=VerificationError)
+                )
+            except NotSendableError:
+                pool = None
+        outcomes = _here(function, runs) if pool is None else _in_workers(function, runs, pool)
+        for run, result in outcomes:
+            if advance is not None:
+                advance(run.stop - run.start)
+            yield run, result
+
+
+def _here(function: Callable[[RecordRun], Any], runs: Sequence[RecordRun]) -> Iterator[tuple[RecordRun, Any]]:
+    return ((run, function(run)) for run in runs)
+
+
+def _in_workers(
+    function: Callable[[RecordRun], Any], runs: Sequence[RecordRun], pool: WorkerPool
+) -> Iterator[tuple[RecordRun, Any]]:
+    waiting: deque[tuple[RecordRun, Future[list[Any]]]] = deque()
+    for run in runs:
+        waiting.append((run, pool.submit([run])))
+        if len(waiting) > 2 * pool.processes:
+            yield _outcome(function, *waiting.popleft())
+    while waiting:
+        yield _outcome(function, *waiting.popleft())
+
+
+def _outcome(function: Callable[[RecordRun], Any], run: RecordRun, future: Future[list[Any]]) -> tuple[RecordRun, Any]:
+    try:
+        (result,) = future.result()
+    except NotSendableError:
+        (result,) = call_each(function, [run])
+    except ItemFailedError as failure:
+        if isinstance(failure.error, RegistryError):
+            raise failure.error from failure
+        kind, text = failure.error.args
+        raise VerificationError(f"reading records failed with {kind}: {text}") from failure
+    return run, result
