@@ -3,6 +3,8 @@
 python catalog_publisher.py race URL CONTENT      for each line (a reference): publish it, print what came of it
 python catalog_publisher.py hang URL REFERENCE    publish, and stop for ever just before COMMIT
 python catalog_publisher.py open URL              wait for a line, then open the catalog
+python catalog_publisher.py upgrade URL           wait for a line, then upgrade the schema
+python catalog_publisher.py hang-upgrade URL REV  upgrade to a revision, and stop for ever just before COMMIT
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ def race(url: str, content: str) -> None:
                 say("published" if newly else "already")
 
 
-def hang(url: str, reference: str) -> None:
-    def stop(_connection: sa.Connection) -> None:
-        say("before commit")
-        sys.stdin.read()
+def stop(_connection: sa.Connection) -> None:
+    say("before commit")
+    sys.stdin.read()
 
+
+def hang(url: str, reference: str) -> None:
     with open_catalog(url) as catalog:
         sa.event.listen(sa.Engine, "commit", stop)
         version, shards = sample(reference)
@@ -62,5 +65,11 @@ def upgrade(url: str) -> None:
     say(f"{schema.upgrade(url)[1]}")
 
 
+def hang_upgrade(url: str, revision: str) -> None:
+    sa.event.listen(sa.Engine, "commit", stop)
+    schema.upgrade(url, revision)
+
+
 if __name__ == "__main__":
-    {"race": race, "hang": hang, "open": open_, "upgrade": upgrade}[sys.argv[1]](*sys.argv[2:])
+    commands = {"race": race, "hang": hang, "open": open_, "upgrade": upgrade, "hang-upgrade": hang_upgrade}
+    commands[sys.argv[1]](*sys.argv[2:])

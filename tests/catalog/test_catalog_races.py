@@ -9,6 +9,7 @@ import pytest
 from catalog_samples import execute, publish, sample
 
 from registry.catalog import SqlCatalog, schema
+from registry.catalog.schema_state import REVISIONS
 from registry.model import Version
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -115,4 +116,22 @@ def test_processes_that_upgrade_at_once_all_succeed(database_url: str, start_pub
         ask(process, "go")
 
     assert [answer(process) for process in migrators] == [schema.HEAD] * len(migrators)
+    assert schema.check(database_url) == []
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_an_upgrade_killed_in_the_middle_leaves_the_schema_as_it_was(
+    database_url: str, start_publisher: Start, revision: str
+) -> None:
+    before = REVISIONS[: REVISIONS.index(revision)]
+    if before:
+        schema.upgrade(database_url, before[-1])
+    doomed = start_publisher("hang-upgrade", database_url, revision)
+    assert answer(doomed) == "before commit"
+
+    doomed.kill()
+    doomed.wait()
+
+    assert schema.status(database_url).revision == (before[-1] if before else None)
+    assert schema.upgrade(database_url)[1] == schema.HEAD
     assert schema.check(database_url) == []
