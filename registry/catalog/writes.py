@@ -17,6 +17,7 @@ from sqlalchemy.dialects import sqlite
 from registry.catalog.events import append_event
 from registry.catalog.queries import find_digest, find_version_id
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
+from registry.catalog.search import refresh
 from registry.catalog.session import reading, write
 from registry.catalog.tables import (
     builder,
@@ -147,6 +148,7 @@ def _insert(
         connection.execute(
             sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)
         )
+    refresh(connection, config_id)
     append_event(
         connection,
         at=now,
