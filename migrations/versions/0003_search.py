@@ -106,7 +106,7 @@ def fill_documents(connection: sa.Connection) -> None:
 
 # What follows is registry/catalog/search_words.py as it was: a migration imports no live code.
 
-READ = 200_000
+READ = 100_000
 LENGTH = 64
 COST = 12
 BUDGET = {"name": 20_000, "tags": 20_000, "features": 200_000, "description": 200_000, "details": 50_000}

@@ -39,6 +39,7 @@ _COLUMNS: Final = {"A": "name", "B": "tags features", "C": "description", "D": "
 _ALL: Final = "".join(SCORES)
 _MAX_NAMES: Final = 10_000
 _BLOCK: Final = 500
+_MAX_LIMIT: Final = 2**31 - 1
 
 
 def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchHit, ...]:
@@ -47,8 +48,8 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
     Raises:
         UsageError: no words, too many, or a limit below 1.
     """
-    if not 1 <= limit < 2**31:
-        raise UsageError(f"a search shows 1 hit or more, not {limit!s:.40}", hint="Leave the limit out, or raise it.")
+    if not 1 <= limit <= _MAX_LIMIT:
+        raise UsageError(f"a search shows from 1 to {_MAX_LIMIT:,} hits, not {limit!s:.40}")
     asked = parse_search(text)
     kind = connection.dialect.name
     ranked = (

@@ -22,7 +22,7 @@ MAX_CHARACTERS: Final = 1000
 MAX_WORDS: Final = 32
 
 _WORD_LENGTH: Final = 64
-_READ: Final = 200_000
+_READ: Final = 100_000
 """How many characters of one text are looked at."""
 
 # Bytes of words that a field may hold, all together well below the 1 MB that PostgreSQL lets a tsvector have.

@@ -32,9 +32,7 @@ def command(session: Session, text: tuple[str, ...], limit: int) -> None:
             session.out.note(catalog.explain_no_hits(words))
     shown = found[:limit]
     if len(found) > limit:
-        session.out.note(
-            f"note: these are the best {limit} of more. A further word narrows, --limit shows more."
-        )
+        session.out.note(f"note: these are the best {limit} of more. A further word narrows, --limit shows more.")
     data = [
         {
             "dataset": hit.dataset,
