@@ -289,16 +289,31 @@ def test_the_best_come_first(catalog: SqlCatalog) -> None:
     assert [hit.dataset for hit in catalog.search("cats", limit=2)] == ["cats", "g_cats"]
 
 
-def test_equals_come_by_name_whatever_the_collation(catalog: SqlCatalog) -> None:
+def in_groups_of_equals(catalog: SqlCatalog) -> None:
     names = ["Zoo", "a1", "a_b", "aa", "ab"]
     for name in reversed(names):
-        about(catalog, f"{name}:1.0.0", "animals")
+        about(catalog, f"{name}:1.0.0", "animals, Größe 手書き")
     for config in ("b", "B", "a-b", "a.b"):
-        about(catalog, f"kinds/{config}:1.0.0", "animals")
+        about(catalog, f"kinds/{config}:1.0.0", "animals, Größe 手書き")
 
     configs = ["kinds/B", "kinds/a-b", "kinds/a.b", "kinds/b"]
-    assert found(catalog, "animals") == [*names, *configs]
-    assert found(catalog, "animals", limit=6) == [*names, *configs[:1]]
+    for text in ("animals", "grosse 書"):
+        assert found(catalog, text) == [*names, *configs]
+        assert found(catalog, text, limit=6) == [*names, *configs[:1]]
+
+
+def test_equals_come_by_name(catalog: SqlCatalog) -> None:
+    in_groups_of_equals(catalog)
+
+
+def test_a_collation_of_the_server_changes_nothing(postgres_server: Any) -> None:
+    postgres_server.execute(
+        "CREATE DATABASE search_icu TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'"
+    )
+    schema.upgrade(postgres_server.url("search_icu"))
+    with open_catalog(postgres_server.url("search_icu")) as catalog:
+        in_groups_of_equals(catalog)
+    assert schema.check(postgres_server.url("search_icu")) == []
 
 
 def test_the_dataset_that_is_called_so_is_first_with_its_configs(catalog: SqlCatalog) -> None:
