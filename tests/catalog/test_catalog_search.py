@@ -306,14 +306,15 @@ def test_equals_come_by_name(catalog: SqlCatalog) -> None:
     in_groups_of_equals(catalog)
 
 
-def test_a_collation_of_the_server_changes_nothing(postgres_server: Any) -> None:
+def test_a_locale_of_the_server_changes_nothing(postgres_server: Any) -> None:
     postgres_server.execute(
-        "CREATE DATABASE search_icu TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER icu ICU_LOCALE 'en' LOCALE 'C'"
+        "CREATE DATABASE of_another_locale TEMPLATE template0 LOCALE_PROVIDER builtin BUILTIN_LOCALE 'C.UTF-8'"
     )
-    schema.upgrade(postgres_server.url("search_icu"))
-    with open_catalog(postgres_server.url("search_icu")) as catalog:
+    url = postgres_server.url("of_another_locale")
+    schema.upgrade(url)
+    with open_catalog(url) as catalog:
         in_groups_of_equals(catalog)
-    assert schema.check(postgres_server.url("search_icu")) == []
+    assert schema.check(url) == []
 
 
 def test_the_dataset_that_is_called_so_is_first_with_its_configs(catalog: SqlCatalog) -> None:
