@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from registry.api.dataset import Dataset
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
-from registry.catalog import DatasetSummary, SqlCatalog, VersionSummary, open_catalog
+from registry.catalog import DatasetSummary, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import DatasetNotFoundError, NotFoundError, UsageError
 from registry.model import DatasetVersion, Reference, Shard, Version
 
@@ -66,6 +66,22 @@ class Catalog:
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, by name."""
         return self._catalog.datasets()
+
+    def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
+        """The datasets that ``text`` is about: the best ``limit`` of which every word matches, the best first.
+
+        A word matches what begins with it, whatever its case and accents: ``dig`` finds digits, ``images`` finds
+        open_images_v4. A match in a name stands above one in a tag or feature, that above one in a description, and
+        that above one in licence, homepage or citation. ``text`` has no syntax.
+
+        Raises:
+            UsageError: no letter or digit in ``text``, or more than a person types; a limit below 1.
+        """
+        return self._catalog.search(text, limit=limit)
+
+    def explain_no_hits(self, text: str) -> str:
+        """Why ``search(text)`` found nothing: the words that nothing has, and what may have been meant."""
+        return self._catalog.explain_no_hits(text)
 
     def versions(self, name: str, config: str | None = None) -> tuple[VersionSummary, ...]:
         """Every published version of a dataset, the highest first."""

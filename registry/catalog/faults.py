@@ -79,6 +79,11 @@ def _translate_sqlite(error: sqlite3.Error, where: str) -> Exception:
             )
         case "CORRUPT":
             return CatalogError(f"{where} is damaged: {error}", hint=_RESTORE)
+        case _ if "no such module: fts5" in str(error):
+            return CatalogError(
+                f"{where} cannot be searched: this Python's SQLite has no FTS5",
+                hint="Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog.",
+            )
         case _:
             return CatalogError(f"{where} refuses: {error}", hint="Compare it with its schema: registry db check.")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 import sqlalchemy as sa
 
-from registry.catalog import schema_check
+from registry.catalog import schema_check, search_schema
 from registry.catalog.location import is_sqlite
 from registry.catalog.schema_state import HEAD, REVISIONS, SchemaStatus, read_status, require_current, require_ours
 from registry.catalog.session import migrating, open_engine, use_wal
@@ -24,7 +24,7 @@ from registry.errors import CatalogError, UsageError
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["HEAD", "SchemaStatus", "check", "create_or_require", "downgrade", "status", "upgrade"]
+__all__ = ["HEAD", "SchemaStatus", "check", "create_or_require", "downgrade", "reindex", "status", "upgrade"]
 
 
 def status(url: str | os.PathLike[str]) -> SchemaStatus:
@@ -81,7 +81,8 @@ def downgrade(url: str | os.PathLike[str], revision: str) -> tuple[str | None, s
 def check(url: str | os.PathLike[str]) -> list[str]:
     """Where the database differs from the schema it should have, a line each; empty where it does not.
 
-    Compares tables, columns, types, keys, indexes, constraints and triggers, and checks every foreign key.
+    Compares tables, columns, types, keys, indexes, constraints and triggers, and checks every foreign key; where all
+    that is sound, what is searched with what is published.
 
     Raises:
         SchemaBehindError, SchemaAheadError, NotACatalogError: there is nothing to compare with.
@@ -89,6 +90,17 @@ def check(url: str | os.PathLike[str]) -> list[str]:
     with _engine(url) as engine:
         require_current(read_status(engine))
         return schema_check.differences(engine)
+
+
+def reindex(url: str | os.PathLike[str]) -> int:
+    """Mend what is searched, from the published versions; gives how many documents were out of date.
+
+    Raises:
+        SchemaBehindError, SchemaAheadError, NotACatalogError: not a catalog of the present schema.
+    """
+    with _engine(url) as engine:
+        require_current(read_status(engine))
+        return search_schema.reindex(engine)
 
 
 def create_or_require(engine: sa.Engine) -> None:

@@ -1,7 +1,7 @@
 """Does the database still have the schema it should have? What Alembic compares, and what it does not.
 
 Alembic sees tables, columns, types, indexes, unique constraints and foreign keys. Primary keys, CHECK constraints,
-triggers and rows without a parent are looked at here.
+triggers and rows without a parent are looked at here; what is searched is compared by ``search_schema``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from registry.catalog import immutability
+from registry.catalog import immutability, search_schema
 from registry.catalog.session import reading
 from registry.catalog.tables import whole_metadata
 
@@ -21,8 +21,9 @@ def differences(engine: sa.Engine) -> list[str]:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
+    options = {"include_object": search_schema.is_ours, "include_name": search_schema.is_our_name}
     with reading(engine) as connection:
-        found = compare_metadata(MigrationContext.configure(connection), whole_metadata())
+        found = compare_metadata(MigrationContext.configure(connection, opts=options), whole_metadata())
         lines = [line for difference in found for line in _describe(difference)]
         lines += _constraints(connection)
         if connection.dialect.name == "sqlite":
@@ -30,7 +31,10 @@ def differences(engine: sa.Engine) -> list[str]:
             lines += _sqlite_orphans(connection)
         else:
             lines += _postgresql_triggers(connection)
-        return lines
+        lines += search_schema.missing_parts(connection)
+    if not lines:  # rows can be read as they should be
+        lines += search_schema.wrong_contents(engine)
+    return lines
 
 
 def _describe(difference: Any) -> Iterator[str]:
@@ -80,7 +84,7 @@ def _constraints(connection: sa.Connection) -> Iterator[str]:
 def _sqlite_triggers(connection: sa.Connection) -> Iterator[str]:
     rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
     actual: dict[str, str] = {row.name: row.sql for row in rows}
-    for name, statement in immutability.sqlite_triggers().items():
+    for name, statement in (immutability.sqlite_triggers() | search_schema.sqlite_triggers()).items():
         if name not in actual:
             yield f"trigger is missing: {name}"
         elif actual[name] != statement:

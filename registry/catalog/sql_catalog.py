@@ -8,10 +8,10 @@ from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import fingerprints, queries, schema, writes
+from registry.catalog import fingerprints, queries, schema, search, writes
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
-from registry.catalog.summaries import DatasetSummary, VersionSummary
+from registry.catalog.summaries import DatasetSummary, SearchHit, VersionSummary
 from registry.model import DatasetVersion, Reference, Shard, SplitFingerprint, Version
 
 
@@ -79,6 +79,23 @@ class SqlCatalog:
         """
         with reading(self._engine) as connection:
             return queries.list_versions(connection, name, config)
+
+    def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
+        """The datasets that ``text`` is about: the best ``limit`` of which every word matches, the best first.
+
+        A word matches what begins with it, in names, tags, features and their labels, descriptions, licence, homepage
+        or citation, whatever its case and accents. ``text`` has no syntax.
+
+        Raises:
+            UsageError: no letter or digit in ``text``, or more than a person types; a limit below 1.
+        """
+        with reading(self._engine) as connection:
+            return search.find_hits(connection, text, limit)
+
+    def explain_no_hits(self, text: str) -> str:
+        """Why ``search(text)`` found nothing: the words that nothing has, and what may have been meant."""
+        with reading(self._engine) as connection:
+            return search.explain_no_hits(connection, text)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
         """The stored files of one split of ``version``, in order.

@@ -59,3 +59,32 @@ class VersionSummary:
     def status(self) -> VersionStatus:
         """How it stands to the canonical version."""
         return version_status(self.version, self.state, self.canonical)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchHit:
+    """A dataset and one of its configs that a search found, by the version that stands for it.
+
+    Attributes:
+        name, config: config None where the dataset has no configs.
+        version: the canonical version; where none is, the highest that is neither yanked nor dropped, else the highest.
+        status: how that version stands to the canonical one.
+        matched: the fields in which words were found: ``name``, ``tags``, ``features``, ``description``, ``details``
+            (licence, homepage, citation).
+        snippet: a line of the description, where a word was found, else its beginning.
+        score: the higher the better; hits come in its order. It means nothing beside that of another search.
+    """
+
+    name: str
+    config: str | None
+    version: Version
+    status: VersionStatus
+    description: str
+    matched: tuple[str, ...]
+    snippet: str
+    score: int
+
+    @property
+    def dataset(self) -> str:
+        """``name`` or ``name/config``."""
+        return self.name if self.config is None else f"{self.name}/{self.config}"

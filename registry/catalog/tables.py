@@ -6,7 +6,8 @@ The tables themselves are made by the migrations (``registry.migrations``), whic
     builder ─< builder_config ─< dataset_version ─< split ─< shard
                      │                  │              └──< fingerprint
                      ├─< alias          └─< version_experiment >─ experiment
-                     └─< alias_event
+                     ├─< alias_event
+                     └── search_document
     version_ledger, event: no foreign keys, they outlive what they speak of
 """
 
@@ -260,6 +261,21 @@ event: Final = sa.Table(
     sa.UniqueConstraint("hash"),
     sa.Index(None, "dataset", "id"),
     sa.CheckConstraint("length(hash) = 64 AND length(previous_hash) = 64", name="hash"),
+)
+
+# The words of a config, of the version that stands for it. Over it lies an index of each database's own kind
+# (search_schema.py).
+search_document: Final = sa.Table(
+    "search_document",
+    metadata,
+    sa.Column("config_id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("version_id", sa.Integer, nullable=False),
+    _text("name"),
+    _text("tags"),
+    _text("features"),
+    _text("description"),
+    _text("details"),
+    sa.ForeignKeyConstraint(["config_id", "version_id"], ["dataset_version.config_id", "dataset_version.id"]),
 )
 
 

@@ -19,6 +19,7 @@ from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
 from registry.catalog.locking import lock_dataset
 from registry.catalog.queries import find_digest, find_neighbours, find_version_id
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
+from registry.catalog.search import refresh
 from registry.catalog.session import reading, write
 from registry.catalog.tables import (
     builder,
@@ -75,6 +76,7 @@ def publish_version(
         if promote:
             chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
             connection.execute(chosen.values(canonical_version_id=version_id))
+        refresh(connection, config_id)
         append_event(
             connection,
             at=now,

@@ -79,7 +79,18 @@ def check(session: Session) -> None:
         )
 
 
-for subcommand in (status, upgrade, downgrade, check):
+@session_command("reindex", epilog=examples("registry db reindex"))
+def reindex(session: Session) -> None:
+    """Mend what `registry search` searches, from the published versions. Harmless where nothing is wrong."""
+    from registry.api import catalog_url
+    from registry.catalog import schema
+
+    mended = schema.reindex(catalog_url(session.url))
+    text = "every document is as the published versions say" + (f", {mended:,} of them anew" if mended else "")
+    session.out.result("db.reindex", {"mended": mended}, lambda: session.out.line(text))
+
+
+for subcommand in (status, upgrade, downgrade, check, reindex):
     command.add_command(subcommand)
 
 

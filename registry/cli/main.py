@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "build": "Run a builder: write shards, verify, publish.",
     "publish": "Publish a folder of prepared shards.",
     "list": "List the datasets of the catalog.",
+    "search": "Find datasets by words: names, tags, features, descriptions.",
     "show": "Show one dataset version: splits, features, licence.",
     "versions": "List the versions of a dataset.",
     "diff": "Show what differs between two versions, down to the record.",

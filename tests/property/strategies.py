@@ -79,3 +79,18 @@ def versions() -> st.SearchStrategy[Version]:
     """Version numbers, most of them with small parts, so that requests match some."""
     part = st.one_of(st.integers(0, 3), st.integers(0, 2**31 - 1))
     return st.builds(Version, part, part, part)
+
+
+def search_texts() -> st.SearchStrategy[str]:
+    """What descriptions, names of features and searches are made of: few words in many guises, and their beginnings."""
+    word = st.one_of(
+        st.sampled_from(
+            ["digit", "digits", "Digits", "dig", "open_images", "ImageNet2012", "x", "4", "v4", "and", "NOT"]
+        ),
+        st.sampled_from(
+            ["größe", "GROSSE", "Ångström", "ﬁne", "手書き数字", "数", "हिन्दी", "ŁÓDŹ", "naïve", "Ελλάδα", "한국"]
+        ),
+        st.text("aeé ıIİßς1٣数ぱ_-.'\"*():^\0\u00ad\u0301\U0001f522", max_size=6),
+    )
+    separator = st.sampled_from([" ", "  ", "\n", "_", "-", ", ", "/", "\u00a0", "\u3000", "'", '"', "*"])
+    return st.lists(st.tuples(word, separator), max_size=5).map(lambda parts: "".join(map("".join, parts)))

@@ -1,0 +1,253 @@
+"""Which datasets are about this? Ranked full-text search, the same hits in the same order on both databases.
+
+There is one document for each config, of the version that stands for it: the canonical one, else the highest that is
+neither yanked nor dropped, else the highest. Every word asked for must begin a word of the document. A hit's score adds
+up, for each word and field, what the field is worth, twice where the whole word matches: ``SCORES`` are so far apart
+that one match in a name stands above any in tags, features, description and details together, and so on down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from registry.catalog.rows import decode_metadata, read_canonical, stored_values
+from registry.catalog.search_words import (
+    FIELDS,
+    SearchWords,
+    document_words,
+    matched_fields,
+    name_words,
+    parse_search,
+    snippet,
+)
+from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version
+from registry.catalog.summaries import SearchHit
+from registry.catalog.tables import builder, builder_config, dataset_version, search_document
+from registry.errors import UsageError
+from registry.model import Version, VersionState, version_status
+
+SCORES: Final = {"A": 64, "B": 16, "C": 4, "D": 1}
+"""What a word is worth in a name (A), in tags or features (B), in the description (C), in details (D)."""
+
+_EXACT: Final = 10_000
+"""Above what any number of words can score: the dataset that is called so."""
+
+_COLUMNS: Final = {"A": "name", "B": "tags features", "C": "description", "D": "details"}
+_ALL: Final = "".join(SCORES)
+_MAX_NAMES: Final = 10_000
+_BLOCK: Final = 500
+_MAX_LIMIT: Final = 2**31 - 1
+
+
+def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchHit, ...]:
+    """The best ``limit`` datasets of which every word of ``text`` matches, the best first, equals by name.
+
+    Raises:
+        UsageError: no words, too many, or a limit below 1.
+    """
+    if not 1 <= limit <= _MAX_LIMIT:
+        raise UsageError(f"a search shows from 1 to {_MAX_LIMIT:,} hits, not {limit!s:.40}")
+    asked = parse_search(text)
+    kind = connection.dialect.name
+    ranked = (
+        sa.select(search_document.c.config_id, _score(kind, asked).label("score"))
+        .join_from(search_document, builder_config, builder_config.c.id == search_document.c.config_id)
+        .join(builder, builder.c.id == builder_config.c.builder_id)
+        .where(_matches(kind, asked.words))
+        .order_by(sa.desc("score"), *_by_name(kind))
+        .limit(limit)
+        .subquery("ranked")
+    )
+    query = (
+        sa.select(
+            search_document,
+            ranked.c.score,
+            builder.c.name.label("builder_name"),
+            builder_config.c.name.label("config_name"),
+            *NUMBER,
+            dataset_version.c.state,
+            dataset_version.c.metadata_json,
+            *CANONICAL_NUMBER,
+        )
+        .select_from(ranked)
+        .join(search_document, search_document.c.config_id == ranked.c.config_id)
+        .join(builder_config, builder_config.c.id == search_document.c.config_id)
+        .join(builder, builder.c.id == builder_config.c.builder_id)
+        .join(dataset_version, dataset_version.c.id == search_document.c.version_id)
+        .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+        .order_by(ranked.c.score.desc(), *_by_name(kind))
+    )
+    with stored_values():
+        return tuple(_read_hit(row, asked) for row in connection.execute(query))
+
+
+def explain_no_hits(connection: sa.Connection, text: str) -> str:
+    """One or two sentences on a search that found nothing: the words that nothing has, and what may have been meant.
+
+    Raises:
+        UsageError: see ``find_hits``.
+    """
+    asked = parse_search(text)
+    names = connection.execute(sa.select(builder.c.name).order_by(builder.c.name).limit(_MAX_NAMES)).scalars().all()
+    if not names:
+        return "The catalog is empty. Start with: registry quickstart"
+    kind = connection.dialect.name
+    documents = sa.select(search_document.c.config_id)
+    is_there = [documents.where(_matches(kind, (word,))).exists() for word in asked.words]
+    found = connection.execute(sa.select(*(one.label(f"word_{index}") for index, one in enumerate(is_there)))).one()
+    missing = [word for word, is_found in zip(asked.words, found, strict=True) if not is_found]
+    if not missing:
+        return f"Nothing has all of these words: {', '.join(asked.words)}. Each of them is found alone."
+    nearest = _nearest(missing, names)
+    offer = f" Did you mean {', '.join(nearest)}?" if nearest else ""
+    return f"Nothing matches {', '.join(repr(word) for word in missing)}.{offer}"
+
+
+def refresh(connection: sa.Connection, config_id: int) -> None:
+    """Write the document of a config as its versions are now; for whoever publishes one or changes its state.
+
+    Part of the caller's transaction. On PostgreSQL others who refresh the same config wait until it ends: each sees
+    what the one before it wrote.
+    """
+    connection.execute(
+        sa.select(builder_config.c.id).where(builder_config.c.id == config_id).with_for_update(key_share=True)
+    )
+    row = connection.execute(_standing(config_id)).first()
+    of_config = search_document.c.config_id == config_id
+    if row is None:
+        connection.execute(sa.delete(search_document).where(of_config))
+        return
+    values = _document(row)
+    if connection.execute(sa.update(search_document).where(of_config).values(**values)).rowcount == 0:
+        connection.execute(sa.insert(search_document).values(config_id=config_id, **values))
+
+
+def refresh_stale(connection: sa.Connection) -> int:
+    """Write each document that is missing or not what ``refresh`` writes; gives their number."""
+    stale = list(stale_documents(connection))
+    for config_id in sorted(stale_id for stale_id, _ in stale):
+        refresh(connection, config_id)
+    return len(stale)
+
+
+def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
+    """Id and name of each config whose document is missing or not what ``refresh`` writes."""
+    query = _standing().outerjoin(search_document, search_document.c.config_id == dataset_version.c.config_id)
+    columns = [search_document.c[name].label(f"stored_{name}") for name in ("version_id", *FIELDS)]
+    for row in connection.execute(query.add_columns(*columns), execution_options={"yield_per": _BLOCK}):
+        stored = row._asdict()
+        if any(stored[f"stored_{name}"] != value for name, value in _document(row).items()):
+            yield row.config_id, f"{row.builder_name}/{row.config_name}".removesuffix("/")
+
+
+def _standing(config_id: int | None = None) -> sa.Select[Any]:
+    """The version that stands for a config, or those that stand for each."""
+    withdrawn = dataset_version.c.state.in_([VersionState.YANKED.value, VersionState.DROPPED.value])
+    best_first = (
+        sa.case((dataset_version.c.id == builder_config.c.canonical_version_id, 0), else_=1),
+        sa.case((withdrawn, 1), else_=0),
+        *(part.desc() for part in NUMBER),
+    )
+    ranked = sa.select(
+        dataset_version.c.id,
+        builder_config.c.builder_id,
+        builder_config.c.name.label("config_name"),
+        sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
+    ).join_from(dataset_version, builder_config, builder_config.c.id == dataset_version.c.config_id)
+    if config_id is not None:
+        ranked = ranked.where(builder_config.c.id == config_id)
+    first = ranked.subquery("ranked")
+    return (
+        sa.select(
+            dataset_version.c.id,
+            dataset_version.c.config_id,
+            dataset_version.c.metadata_json,
+            dataset_version.c.features_json,
+            dataset_version.c.labels_json,
+            builder.c.name.label("builder_name"),
+            first.c.config_name,
+        )
+        .select_from(first)
+        .join(dataset_version, dataset_version.c.id == first.c.id)
+        .join(builder, builder.c.id == first.c.builder_id)
+        .where(first.c.rank == 1)
+    )
+
+
+def _document(row: sa.Row[*tuple[Any, ...]]) -> dict[str, Any]:
+    words = document_words(
+        row.builder_name,
+        row.config_name,
+        metadata_json=row.metadata_json,
+        features_json=row.features_json,
+        labels_json=row.labels_json,
+    )
+    return {"version_id": row.id, **words}
+
+
+def _matches(kind: str, words: tuple[str, ...], weights: str = _ALL, *, whole: bool = False) -> sa.ColumnElement[bool]:
+    """All of ``words`` begin a word of the document, or are one, in fields of one of these weights.
+
+    Words are letters and digits, and quoted: nothing in them is an operator.
+    """
+    if kind == "postgresql":
+        from sqlalchemy.dialects.postgresql import TSQUERY
+
+        ending = f":{'' if whole else '*'}{weights}"
+        asked = " & ".join(f"'{word}'{ending}" for word in words)
+        return sa.literal_column("search_document.vector").op("@@", is_comparison=True)(sa.cast(asked, TSQUERY))
+    columns = " ".join(_COLUMNS[weight] for weight in weights)
+    asked = " AND ".join(f'"{word}"{"" if whole else " *"}' for word in words)
+    index = sa.table("search_index", sa.column("rowid"))
+    is_match = sa.literal_column("search_index").op("MATCH", is_comparison=True)(f"{{{columns}}} : ({asked})")
+    return search_document.c.config_id.in_(sa.select(index.c.rowid).where(is_match))
+
+
+def _score(kind: str, asked: SearchWords) -> sa.ColumnElement[int]:
+    score: sa.ColumnElement[int] = sa.case(
+        (search_document.c.name == asked.joined, _EXACT),
+        (search_document.c.name.startswith(f"{asked.joined} "), _EXACT),  # the first word is the dataset's whole name
+        else_=0,
+    )
+    for word in asked.words:
+        for weight, points in SCORES.items():
+            for whole in (False, True):
+                score += sa.case((_matches(kind, (word,), weight, whole=whole), points), else_=0)
+    return score
+
+
+def _by_name(kind: str) -> tuple[sa.ColumnElement[str], ...]:
+    """By the bytes of names, whatever PostgreSQL's collation."""
+    collation = "C" if kind == "postgresql" else "BINARY"
+    return sa.collate(builder.c.name, collation), sa.collate(builder_config.c.name, collation)
+
+
+def _read_hit(row: sa.Row[*tuple[Any, ...]], asked: SearchWords) -> SearchHit:
+    number = Version(row.major, row.minor, row.patch)
+    description = decode_metadata(row.metadata_json, "{}").description
+    stored = row._asdict()
+    return SearchHit(
+        name=row.builder_name,
+        config=row.config_name or None,
+        version=number,
+        status=version_status(number, VersionState(row.state), read_canonical(row)),
+        description=description,
+        matched=matched_fields({field: stored[field] for field in FIELDS}, asked.words),
+        snippet=snippet(description, asked.words),
+        score=row.score,
+    )
+
+
+def _nearest(missing: list[str], names: Any) -> list[str]:
+    """The dataset that each missing word is nearest to, by its name or by a part of it."""
+    import difflib  # only where nothing was found
+
+    named = {next(name_words(name)): name for name in names}
+    for name in names:
+        for part in name_words(name):
+            named.setdefault(part, name)
+    found = (difflib.get_close_matches(word, named, n=1, cutoff=0.7) for word in missing)
+    return list(dict.fromkeys(named[nearest[0]] for nearest in found if nearest))

@@ -1,0 +1,122 @@
+"""``registry search``: what people see, and what programs get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import registry
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+def test_words_need_no_quotes(digits: Cli) -> None:
+    ran = digits("search", "HAND", "dig")
+
+    assert (ran.code, ran.err) == (0, "")
+    head, row = ran.out.splitlines()
+    assert head.split() == ["DATASET", "VERSION", "MATCHED", "DESCRIPTION"]
+    assert row.split()[:5] == ["digits", "1.0.0", "name,", "description,", "details"]
+    assert digits("search", "HAND dig").out == ran.out
+
+
+def test_programs_get_the_hits(digits: Cli) -> None:
+    answer = digits("search", "digits", "--format", "json").json()
+
+    assert set(answer) == {"schema", "data", "warnings"}
+    assert (answer["schema"], answer["warnings"]) == ("registry.search/1", [])
+    (hit,) = answer["data"]
+    assert set(hit) == {"dataset", "version", "status", "matched", "score", "snippet", "description"}
+    assert (hit["dataset"], hit["version"], hit["status"]) == ("digits", "1.0.0", "canonical")
+    assert hit["matched"][0] == "name"
+    assert hit["score"] > 10_000
+    with registry.connect() as catalog:
+        assert hit["description"] == catalog.dataset("digits").metadata.description
+        assert [found.dataset for found in catalog.search("digits")] == ["digits"]
+
+
+def test_nothing_found_is_no_failure_and_says_why(digits: Cli) -> None:
+    note = "Nothing matches 'digist'. Did you mean digits?"
+    human = digits("search", "digist")
+    assert (human.code, human.out, human.err) == (0, "", f"{note}\n")
+    answer = digits("search", "digist", "--format", "json")
+    assert answer.code == 0
+    assert answer.json() == {"schema": "registry.search/1", "data": [], "warnings": [note]}
+
+
+def test_an_empty_catalog_says_what_to_do(cli: Cli) -> None:
+    ran = cli("search", "digits")
+    assert (ran.code, ran.out, ran.err) == (0, "", "The catalog is empty. Start with: registry quickstart\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "error: Missing argument 'TEXT...'.\nhint: See registry search --help.\n"),
+        (
+            ["", "*"],
+            "error: no word to search for in ' *'\nhint: A word has letters or digits, e.g. handwritten digits.\n",
+        ),
+        (
+            ["digits", "--limit", "0"],
+            "error: Invalid value for '--limit': 0 is not in the range 1<=x<=10000.\n"
+            "hint: See registry search --help.\n",
+        ),
+        (
+            ["-digits"],
+            "error: No such option '-d'.\n"
+            "hint: See registry search --help. What begins with '-' and is no option stands behind '--'.\n",
+        ),
+    ],
+)
+def test_a_wrong_call_is_answered(digits: Cli, arguments: list[str], message: str) -> None:
+    ran = digits("search", *arguments)
+    assert (ran.code, ran.out, ran.err) == (2, "", message)
+
+
+def test_more_hits_than_the_limit_are_told_of(cli: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "many.py").write_text(
+        "from registry import DatasetBuilder, BuilderConfig\n"
+        "from registry.features import FeaturesDict\n"
+        "class Many(DatasetBuilder):\n"
+        "    '''Numbers, and nothing else.'''\n"
+        "    VERSION = '1.0.0'\n"
+        "    BUILDER_CONFIGS = [BuilderConfig(name=name) for name in ('a', 'b', 'c')]\n"
+        "    def features(self):\n"
+        "        return FeaturesDict({'number': 'int64'})\n"
+        "    def splits(self):\n"
+        "        return {'train': [(0, {'number': 0})]}\n"
+    )
+    monkeypatch.syspath_prepend(str(workspace))
+    import many
+
+    with registry.connect() as catalog:
+        for config in "abc":
+            catalog.build(many.Many(config=config))
+    note = "note: these are the best 2 of more. A further word narrows, --limit shows more."
+    ran = cli("search", "numbers", "--limit", "2")
+    assert [line.split()[0] for line in ran.out.splitlines()[1:]] == ["many/a", "many/b"]
+    assert ran.err == f"{note}\n"
+    answer = cli("search", "numbers", "--limit", "2", "--format", "json").json()
+    assert [hit["dataset"] for hit in answer["data"]] == ["many/a", "many/b"]
+    assert answer["warnings"] == [note]
+    assert cli("search", "numbers", "--limit", "3").err == ""
+
+
+def test_what_is_searched_can_be_mended(digits: Cli, workspace: Path) -> None:
+    import sqlite3
+
+    assert digits("db", "reindex").out == "every document is as the published versions say\n"
+    stranger = sqlite3.connect(workspace / "catalog.db")
+    with stranger:
+        stranger.execute("DELETE FROM search_document")
+    stranger.close()
+    found = digits("db", "check")
+    assert found.code == 1
+    assert found.out == "search documents are out of date: digits; mend it with: registry db reindex\n"
+    assert digits("db", "reindex").out == "every document is as the published versions say, 1 of them anew\n"
+    assert digits("db", "reindex", "--format", "json").json()["data"] == {"mended": 0}
+    assert digits("db", "check").code == 0
+    assert digits("search", "digits").out != ""
