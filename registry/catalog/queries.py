@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from registry.catalog.json_sql import json_agg, read_json
 from registry.catalog.not_found import explain_dataset, explain_refusal
-from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_version, stored_values
+from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_number, read_version, stored_values
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
     NUMBER,
@@ -184,6 +184,7 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
             *NUMBER,
             dataset_version.c.state,
             dataset_version.c.state_message,
+            dataset_version.c.superseded_by,
             dataset_version.c.release_notes_json,
             dataset_version.c.content_digest,
             dataset_version.c.published_at,
@@ -286,6 +287,7 @@ def _read_summary(name: str, row: sa.Row[*tuple[Any, ...]], splits: Iterable[tup
         canonical=read_canonical(row),
         state=VersionState(row.state),
         state_message=row.state_message,
+        superseded_by=read_number(row.superseded_by),
         num_examples=sum(examples for _, examples, _ in splits),
         num_bytes=sum(size for _, _, size in splits),
         splits=tuple(split_name for split_name, _, _ in splits),

@@ -11,8 +11,16 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.json_sql import json_object_agg
-from registry.catalog.tables import alias, builder, builder_config, dataset_version, experiment, version_experiment
-from registry.model import WITHDRAWN, Reference, VersionClause, VersionRequest, request_bounds
+from registry.catalog.tables import (
+    READABLE,
+    alias,
+    builder,
+    builder_config,
+    dataset_version,
+    experiment,
+    version_experiment,
+)
+from registry.model import Reference, VersionClause, VersionRequest, request_bounds
 from registry.model.bounds import HIGHEST, LOWEST
 
 canonical_version: Final = dataset_version.alias("canonical_version")
@@ -22,7 +30,6 @@ CANONICAL_NUMBER: Final = (
     canonical_version.c.minor.label("canonical_minor"),
     canonical_version.c.patch.label("canonical_patch"),
 )
-_WITHDRAWN: Final = tuple(sorted(state.value for state in WITHDRAWN))
 
 
 def version_query(reference: Reference) -> sa.Select[Any]:
@@ -66,7 +73,7 @@ def version_query(reference: Reference) -> sa.Select[Any]:
         .correlate(None)
     )
     if reference.request.exact is None:
-        chosen = chosen.where(dataset_version.c.state.not_in(_WITHDRAWN))
+        chosen = chosen.where(sa.text(READABLE))
     chosen = chosen.order_by(*(part.desc() for part in NUMBER)).limit(1)
     return query.where(dataset_version.c.id == chosen.scalar_subquery())
 

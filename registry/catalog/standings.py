@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from registry.catalog.not_found import explain_dataset
-from registry.catalog.rows import read_canonical, stored_values
+from registry.catalog.rows import read_canonical, read_number, stored_values
 from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version, meant_config
 from registry.catalog.tables import alias, builder, builder_config, dataset_version
 from registry.model import Candidate, Reference, Standing, Version, VersionState
@@ -38,13 +38,23 @@ def find_standing(connection: sa.Connection, name: str, config: str | None) -> S
         if row is None:
             return None
         versions = connection.execute(
-            sa.select(*NUMBER, dataset_version.c.state, dataset_version.c.state_message)
+            sa.select(
+                *NUMBER,
+                dataset_version.c.state,
+                dataset_version.c.state_message,
+                dataset_version.c.superseded_by,
+            )
             .where(dataset_version.c.config_id == row.id)
             .order_by(*(part.desc() for part in NUMBER))
         )
         candidates = tuple(
-            Candidate(version=Version(major, minor, patch), state=VersionState(state), message=message)
-            for major, minor, patch, state, message in versions
+            Candidate(
+                version=Version(major, minor, patch),
+                state=VersionState(state),
+                message=message,
+                superseded_by=read_number(superseded_by),
+            )
+            for major, minor, patch, state, message, superseded_by in versions
         )
         aliases = connection.execute(
             sa.select(alias.c.name, *NUMBER)
