@@ -32,6 +32,7 @@ A reference is `name[/config][:request | @alias]`; a request is a version (`3.0.
 | 3 | not found |
 | 4 | conflict: that number is published with other content |
 | 5 | verification failed |
+| 6 | withdrawn: what answers is yanked or dropped; or a look-up that a locked program may not make |
 | 8 | the catalog's schema is out of date, or newer than this software |
 | 75 | temporary: the database is busy; try again |
 | 130 | interrupted |

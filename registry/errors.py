@@ -9,6 +9,7 @@
     │   ├── DatasetNotFoundError
     │   ├── ConfigNotFoundError
     │   ├── VersionNotFoundError
+    │   │   └── VersionWithdrawnError           what answers is yanked or dropped
     │   ├── AliasNotFoundError
     │   ├── SplitNotFoundError
     │   └── BuilderNotFoundError
@@ -149,6 +150,13 @@ class VersionNotFoundError(NotFoundError):
 
     code = "version_not_found"
     noun = "version"
+
+
+class VersionWithdrawnError(VersionNotFoundError):
+    """What answers the request is yanked or dropped; the hint names what can be read instead."""
+
+    code = "version_withdrawn"
+    exit_code = 6
 
 
 class AliasNotFoundError(NotFoundError):

@@ -11,7 +11,7 @@ from registry.api.dataset import Dataset
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
 from registry.catalog import DatasetSummary, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import DatasetNotFoundError, NotFoundError, UsageError
-from registry.model import DatasetVersion, Reference, Shard, Version
+from registry.model import DatasetVersion, Reference, Shard, Standing, Version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.building import BuildProgress, DatasetBuilder
@@ -86,6 +86,10 @@ class Catalog:
     def versions(self, name: str, config: str | None = None) -> tuple[VersionSummary, ...]:
         """Every published version of a dataset, the highest first."""
         return self._catalog.versions(name, config)
+
+    def standing(self, name: str, config: str | None = None) -> Standing:
+        """How the versions of a dataset stand now: states, canonical version, aliases. Config None is the default."""
+        return self._catalog.standing(name, config)
 
     def build(
         self,

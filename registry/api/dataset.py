@@ -7,8 +7,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from registry.catalog import explain_choice
 from registry.model import (
+    Choice,
+    Considered,
     DatasetMetadata,
     DatasetVersion,
     Reference,
@@ -16,6 +17,7 @@ from registry.model import (
     Split,
     Version,
     VersionStatus,
+    choose,
 )
 from registry.splits import Plan, ReadInstruction, resolve
 
@@ -64,7 +66,20 @@ class Dataset:
     @cached_property
     def why(self) -> tuple[str, ...]:
         """Why the look-up gave this version, in sentences."""
-        return explain_choice(self._wanted, self._version, self._catalog.versions(self.name, self.config))
+        sentences, today = self._choice.sentences, self._choice.version
+        if today == self.version:
+            return sentences
+        moved = f"That is how things stand now: when it was looked up, {self._wanted} gave {self.version}."
+        return (*sentences, moved)
+
+    @cached_property
+    def considered(self) -> tuple[Considered, ...]:
+        """Every version that the look-up considered, the highest first, each with its verdict."""
+        return self._choice.considered
+
+    @cached_property
+    def _choice(self) -> Choice:
+        return choose(self._catalog.standing(self.name, self.config), self._wanted)
 
     @property
     def slicing(self) -> SlicingRule:

@@ -3,7 +3,6 @@
 Bytes first, row last: the row is the commit. Rows never leave this folder, frozen values of ``registry.model`` do.
 """
 
-from registry.catalog.choice import explain_choice
 from registry.catalog.location import sqlite_path
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
 from registry.catalog.summaries import DatasetSummary, SearchHit, VersionSummary
@@ -13,7 +12,6 @@ __all__ = [
     "SearchHit",
     "SqlCatalog",
     "VersionSummary",
-    "explain_choice",
     "open_catalog",
     "sqlite_path",
 ]

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from registry.catalog import tables
 
-MAY_CHANGE: Final = {"dataset_version": ("state", "state_message")}
+MAY_CHANGE: Final = {"dataset_version": ("state", "state_message", "superseded_by")}
 """Columns of published rows that a later decision may change."""
 
 IMMUTABLE: Final = (
@@ -61,9 +61,13 @@ def sqlite_triggers() -> dict[str, str]:
     return statements
 
 
-def postgres_triggers() -> set[tuple[str, str]]:
-    """(table, trigger) of each trigger of a PostgreSQL catalog."""
-    return {(table.name, f"{table.name}_no_{verb}") for table in IMMUTABLE for verb in ("change", "truncate")}
+def postgres_triggers() -> dict[tuple[str, str], tuple[str, ...]]:
+    """The arguments of each trigger of a PostgreSQL catalog, by (table, trigger)."""
+    return {
+        (table.name, f"{table.name}_no_{verb}"): MAY_CHANGE.get(table.name, ()) if verb == "change" else ()
+        for table in IMMUTABLE
+        for verb in ("change", "truncate")
+    }
 
 
 def unique_keys(table: sa.Table) -> list[tuple[str, ...]]:

@@ -14,8 +14,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.json_sql import json_agg, read_json
-from registry.catalog.not_found import explain_dataset, explain_missing, refuse_withdrawn
-from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_version, stored_values
+from registry.catalog.not_found import explain_dataset, explain_refusal
+from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_number, read_version, stored_values
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
     NUMBER,
@@ -24,6 +24,7 @@ from registry.catalog.selection import (
     named_config,
     version_query,
 )
+from registry.catalog.standings import load_standing
 from registry.catalog.stored_lengths import StoredShardLengths
 from registry.catalog.summaries import DatasetSummary, VersionSummary
 from registry.catalog.tables import builder, builder_config, dataset_version, shard, split, version_ledger
@@ -37,6 +38,7 @@ from registry.model import (
     Split,
     Version,
     VersionState,
+    choose,
 )
 
 _BLOCK: Final = 20_000
@@ -52,11 +54,20 @@ def find_version(connection: sa.Connection, reference: Reference) -> DatasetVers
     """
     with stored_values():
         row = connection.execute(version_query(reference)).first()
-    if row is None:
-        raise explain_missing(connection, reference)
-    refuse_withdrawn(connection, reference, row)
+    if row is None or _is_refused(reference, row):
+        choice = choose(load_standing(connection, reference.name, reference.config), reference)
+        if choice.version is None:
+            raise explain_refusal(choice)
+        # Published or restored between the two queries, which PostgreSQL lets each see the newest.
+        return find_version(connection, choice.standing.exactly(choice.version))
     with stored_values():
         return read_version(row, load_splits(connection, row.id))
+
+
+def _is_refused(reference: Reference, row: sa.Row[*tuple[Any, ...]]) -> bool:
+    """Whether the version found may not be read this way: dropped, or yanked and nobody named it."""
+    unasked = reference.request is None and reference.alias is None
+    return row.state == VersionState.DROPPED or (row.state == VersionState.YANKED and unasked)
 
 
 def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
@@ -173,6 +184,7 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
             *NUMBER,
             dataset_version.c.state,
             dataset_version.c.state_message,
+            dataset_version.c.superseded_by,
             dataset_version.c.release_notes_json,
             dataset_version.c.content_digest,
             dataset_version.c.published_at,
@@ -298,6 +310,7 @@ def _read_summary(name: str, row: sa.Row[*tuple[Any, ...]], splits: Iterable[tup
         canonical=read_canonical(row),
         state=VersionState(row.state),
         state_message=row.state_message,
+        superseded_by=read_number(row.superseded_by),
         num_examples=sum(examples for _, examples, _ in splits),
         num_bytes=sum(size for _, _, size in splits),
         splits=tuple(split_name for split_name, _, _ in splits),

@@ -117,11 +117,12 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         content_digest=row.content_digest,
         state=VersionState(row.state),
         state_message=row.state_message,
+        superseded_by=read_number(row.superseded_by),
         canonical=read_canonical(row),
         file_format=row.file_format,
         slicing=SlicingRule(row.slicing),
         disable_shuffling=row.disable_shuffling,
-        version_to_prepare=None if row.version_to_prepare is None else Version.parse(row.version_to_prepare),
+        version_to_prepare=read_number(row.version_to_prepare),
         # SQLite knows no booleans: 0 and 1. No overrides: an empty object, or NULL on PostgreSQL.
         experiments={name: bool(enabled) for name, enabled in (read_json(row.experiments) or {}).items()},
         metadata=decode_metadata(row.metadata_json, row.release_notes_json),
@@ -135,6 +136,11 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text belongs here, not {type(value).__name__}")
     return value
+
+
+def read_number(text: str | None) -> Version | None:
+    """The version that a nullable column spells."""
+    return None if text is None else Version.parse(text)
 
 
 def read_canonical(row: sa.Row[*tuple[Any, ...]]) -> Version | None:

@@ -98,15 +98,15 @@ def _sqlite_orphans(connection: sa.Connection) -> Iterator[str]:
 
 def _postgresql_triggers(connection: sa.Connection) -> Iterator[str]:
     rows = connection.exec_driver_sql(
-        "SELECT c.relname, t.tgname, t.tgenabled, p.proname FROM pg_trigger t"
+        "SELECT c.relname, t.tgname, t.tgenabled, p.proname, t.tgargs FROM pg_trigger t"
         " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
         " WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace"
     )
-    actual = {(table, name): (enabled, function) for table, name, enabled, function in rows}
-    for key in sorted(immutability.postgres_triggers()):
+    actual = {(table, name): (enabled, function, bytes(args)) for table, name, enabled, function, args in rows}
+    for key, arguments in sorted(immutability.postgres_triggers().items()):
         if key not in actual:
             yield f"trigger is missing: {key[1]}"
-        elif actual[key][1] != "registry_refuse_change":
+        elif actual[key][1:] != ("registry_refuse_change", b"".join(name.encode() + b"\0" for name in arguments)):
             yield f"trigger differs: {key[1]}"
         elif actual[key][0] not in ("O", "A", b"O", b"A"):
             yield f"trigger is switched off: {key[1]}"

@@ -11,8 +11,17 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.json_sql import json_object_agg
-from registry.catalog.tables import alias, builder, builder_config, dataset_version, experiment, version_experiment
-from registry.model import Reference, VersionClause, VersionRequest, VersionState
+from registry.catalog.tables import (
+    READABLE,
+    alias,
+    builder,
+    builder_config,
+    dataset_version,
+    experiment,
+    version_experiment,
+)
+from registry.model import Reference, VersionClause, VersionRequest, request_bounds
+from registry.model.bounds import HIGHEST, LOWEST
 
 canonical_version: Final = dataset_version.alias("canonical_version")
 NUMBER: Final = (dataset_version.c.major, dataset_version.c.minor, dataset_version.c.patch)
@@ -21,7 +30,6 @@ CANONICAL_NUMBER: Final = (
     canonical_version.c.minor.label("canonical_minor"),
     canonical_version.c.patch.label("canonical_patch"),
 )
-_WITHDRAWN: Final = (VersionState.YANKED.value, VersionState.DROPPED.value)
 
 
 def version_query(reference: Reference) -> sa.Select[Any]:
@@ -48,17 +56,26 @@ def version_query(reference: Reference) -> sa.Select[Any]:
         .join(builder_config, builder_config.c.builder_id == builder.c.id)
         .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
-        .where(builder.c.name == reference.name, meant_config(reference.config))
     )
+    is_meant = (builder.c.name == reference.name, meant_config(reference.config))
     if reference.alias is not None:
         return query.join(
             alias, sa.and_(alias.c.config_id == builder_config.c.id, alias.c.version_id == dataset_version.c.id)
-        ).where(alias.c.name == reference.alias)
+        ).where(*is_meant, alias.c.name == reference.alias)
     if reference.request is None:
-        return query.where(dataset_version.c.id == builder_config.c.canonical_version_id)
+        return query.where(*is_meant, dataset_version.c.id == builder_config.c.canonical_version_id)
+    # The config and the version in subqueries, because each is one row: from a join both databases would first collect
+    # every version that the request allows, and then sort them.
+    config_id = sa.select(builder_config.c.id).join_from(builder_config, builder).where(*is_meant).correlate(None)
+    chosen = (
+        sa.select(dataset_version.c.id)
+        .where(dataset_version.c.config_id == config_id.scalar_subquery(), request_condition(reference.request))
+        .correlate(None)
+    )
     if reference.request.exact is None:
-        query = query.where(dataset_version.c.state.not_in(_WITHDRAWN))
-    return query.where(request_condition(reference.request)).order_by(*(part.desc() for part in NUMBER)).limit(1)
+        chosen = chosen.where(sa.text(READABLE))
+    chosen = chosen.order_by(*(part.desc() for part in NUMBER)).limit(1)
+    return query.where(dataset_version.c.id == chosen.scalar_subquery())
 
 
 def meant_config(config: str | None) -> sa.ColumnElement[bool]:
@@ -72,43 +89,31 @@ def named_config(config: str | None) -> sa.ColumnElement[bool]:
 
 
 def request_condition(request: VersionRequest) -> sa.ColumnElement[bool]:
-    """``request.allows`` over the columns of ``dataset_version``."""
-    return sa.and_(sa.true(), *(_clause_condition(clause) for clause in request.clauses))
+    """``request.allows`` over the columns of ``dataset_version``.
+
+    The number as a whole between two bounds: both databases answer that from the unique index, however many versions
+    there are. What bounds cannot say, ``!=`` and inner wildcards, is looked at row by row.
+    """
+    bounds = request_bounds(request)
+    if bounds.is_empty:
+        return sa.false()
+    conditions = [_clause_condition(clause) for clause in bounds.rest]
+    if bounds.low == bounds.high:
+        conditions += [column == part for column, part in zip(NUMBER, bounds.low, strict=True)]
+        return sa.and_(*conditions)
+    if bounds.low > LOWEST:
+        conditions.append(_row(*NUMBER) >= _row(*bounds.low))
+    if bounds.high < HIGHEST:
+        conditions.append(_row(*NUMBER) <= _row(*bounds.high))
+    return sa.and_(sa.true(), *conditions)
 
 
 def _clause_condition(clause: VersionClause) -> sa.ColumnElement[bool]:
-    parts = (clause.major, clause.minor, clause.patch)
-    in_series = sa.and_(
-        sa.true(), *(column == part for column, part in zip(NUMBER, parts, strict=True) if part is not None)
-    )
-    prefix = [part for part in parts if part is not None]
-    match clause.operator:
-        case "":
-            return in_series
-        case "!=":
-            return sa.not_(in_series)
-        case ">=":
-            return _at_least(prefix)
-        case ">":
-            return sa.and_(_at_least(prefix), sa.not_(_starts_with(prefix)))
-        case "<=":
-            return sa.or_(sa.not_(_at_least(prefix)), _starts_with(prefix))
-        case "<":
-            return sa.not_(_at_least(prefix))
-        case "~":
-            return sa.and_(_at_least(prefix), _starts_with(prefix[:2]))
-        case _:  # ^: the parts up to the first that is not zero stay
-            fixed = next((index for index, part in enumerate(prefix) if part), len(prefix) - 1) + 1
-            return sa.and_(_at_least(prefix), _starts_with(prefix[:fixed]))
+    """The parts that a clause names, one by one."""
+    parts = zip(NUMBER, (clause.major, clause.minor, clause.patch), strict=True)
+    in_series = sa.and_(sa.true(), *(column == part for column, part in parts if part is not None))
+    return sa.not_(in_series) if clause.operator == "!=" else in_series
 
 
-def _starts_with(prefix: list[int]) -> sa.ColumnElement[bool]:
-    return sa.and_(*(column == part for column, part in zip(NUMBER, prefix, strict=False)))
-
-
-def _at_least(prefix: list[int]) -> sa.ColumnElement[bool]:
-    """The first parts of the number, as a row, are not below ``prefix``."""
-    condition: sa.ColumnElement[bool] = NUMBER[len(prefix) - 1] >= prefix[-1]
-    for column, part in reversed(list(zip(NUMBER, prefix[:-1], strict=False))):
-        condition = sa.or_(column > part, sa.and_(column == part, condition))
-    return condition
+def _row(*parts: Any) -> Any:
+    return sa.tuple_(*parts)

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from registry.catalog import fingerprints, queries, schema, search, writes
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
+from registry.catalog.standings import load_standing
 from registry.catalog.summaries import DatasetSummary, SearchHit, VersionSummary
-from registry.model import DatasetVersion, Reference, Shard, SplitFingerprint, Version
+from registry.model import DatasetVersion, Reference, Shard, SplitFingerprint, Standing, Version
 
 
 def open_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
@@ -61,6 +62,7 @@ class SqlCatalog:
             ReferenceSyntaxError: text that is no reference.
             DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: nothing answers; the
                 hint names the nearest, or what is published and in which state.
+            VersionWithdrawnError: what answers is yanked or dropped; the hint names what can be read.
         """
         wanted = Reference.parse(reference) if isinstance(reference, str) else reference
         with reading(self._engine) as connection:
@@ -96,6 +98,15 @@ class SqlCatalog:
         """Why ``search(text)`` found nothing: the words that nothing has, and what may have been meant."""
         with reading(self._engine) as connection:
             return search.explain_no_hits(connection, text)
+
+    def standing(self, name: str, config: str | None = None) -> Standing:
+        """How the versions of a dataset stand now; config None is the default one.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError
+        """
+        with reading(self._engine) as connection:
+            return load_standing(connection, name, config)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
         """The stored files of one split of ``version``, in order.

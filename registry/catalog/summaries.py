@@ -47,6 +47,7 @@ class VersionSummary:
     canonical: Version | None
     state: VersionState
     state_message: str
+    superseded_by: Version | None
     num_examples: int
     num_bytes: int
     splits: tuple[str, ...]

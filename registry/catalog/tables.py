@@ -103,9 +103,10 @@ dataset_version: Final = sa.Table(
     sa.Column("major", sa.Integer, nullable=False),
     sa.Column("minor", sa.Integer, nullable=False),
     sa.Column("patch", sa.Integer, nullable=False),
-    # The only two columns that change after publication (immutability.py).
+    # The only columns that change after publication (immutability.py).
     _text("state"),
     _text("state_message"),
+    sa.Column("superseded_by", sa.Text),
     _text("release_notes_json"),
     sa.Column("version_to_prepare", sa.Text),
     _text("slicing"),
@@ -279,6 +280,10 @@ search_document: Final = sa.Table(
 )
 
 
+READABLE: Final = "state NOT IN ('yanked', 'dropped')"
+"""Versions that a wildcard or a range may give, in SQL: literal, because a partial index answers only its own words."""
+
+
 @cache
 def whole_metadata() -> sa.MetaData:
     """``metadata`` with the partial indexes, which load PostgreSQL's dialect: 30 ms that a look-up need not spend."""
@@ -288,6 +293,16 @@ def whole_metadata() -> sa.MetaData:
     # examples, always 0 here: with it SQLite needs no look at the table, and so prefers this index to the primary key.
     _partial_index(
         "ix_shard_empty", shard.c.split_id, shard.c.shard_index, shard.c.num_examples, where="num_examples = 0"
+    )
+    # The highest that can be read, however many above it were yanked (selection.py).
+    _partial_index(
+        "ix_dataset_version_readable",
+        dataset_version.c.config_id,
+        dataset_version.c.major,
+        dataset_version.c.minor,
+        dataset_version.c.patch,
+        dataset_version.c.state,
+        where=READABLE,
     )
     return metadata
 

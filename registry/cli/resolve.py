@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
+from registry.cli.considered import print_considered, why_json
 from registry.cli.options import Session, examples, session_command
 from registry.cli.plans import note_overlaps, ranges_json, rule_json, summary
 
 if TYPE_CHECKING:
+    from registry.model import Considered
     from registry.splits import Explanation
 
 
@@ -41,7 +43,7 @@ def command(session: Session, reference: str, split: str, slicing: str | None, r
         dataset = session.look_up(catalog, reference)
         explanation = dataset.explain(split, slicing=slicing, rounding=rounding) if why else None
         plan = dataset.resolve(split, slicing=slicing, rounding=rounding) if explanation is None else explanation.plan
-        version_reasons = dataset.why if why else ()
+        version_reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     note_overlaps(session.out, plan)
     files = list(plan)
     data: dict[str, Any] = {
@@ -66,13 +68,14 @@ def command(session: Session, reference: str, split: str, slicing: str | None, r
     whose = "was chosen for this call" if slicing else f"was published with {dataset.reference}"
     version_reasons = (*version_reasons, f"The slicing rule {plan.slicing.value} {whose}.")
     if explanation is not None:
-        data["why"] = _why_json(version_reasons, explanation)
+        data["why"] = _why_json(version_reasons, considered, explanation)
 
     def human() -> None:
         session.out.line(summary(str(dataset.reference), plan))
         if explanation is not None:
             for reason in (*version_reasons, *explanation.sentences):
                 session.out.line(f"  {reason}")
+            print_considered(session.out, considered)
         session.out.table(
             ("FILE", "SKIP", "TAKE", "OF"),
             [(file.filename, file.skip, file.take, file.examples_in_shard) for file in files],
@@ -81,9 +84,9 @@ def command(session: Session, reference: str, split: str, slicing: str | None, r
     session.out.result("resolve", data, human)
 
 
-def _why_json(version: tuple[str, ...], explanation: Explanation) -> dict[str, Any]:
+def _why_json(version: tuple[str, ...], considered: tuple[Considered, ...], explanation: Explanation) -> dict[str, Any]:
     return {
-        "version": list(version),
+        **why_json(version, considered),
         "terms": [
             {
                 "term": term.term,

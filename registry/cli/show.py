@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 from registry.cli.arguments import reference_argument
+from registry.cli.considered import print_considered, why_json
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 
@@ -14,16 +17,18 @@ if TYPE_CHECKING:  # numpy is loaded when features are
     from registry.features import FeaturesDict
 
 
-@session_command("show", epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --format json"))
+@session_command("show", epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --why"))
 @reference_argument
-def command(session: Session, reference: str) -> None:
+@click.option("--why", is_flag=True, help="Say why it is this version, and what became of the others.")
+def command(session: Session, reference: str, why: bool) -> None:
     """Show one dataset version: splits, features, licence, citation."""
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         folder = dataset.folder
         features = list(feature_lines(dataset.features))
+        reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     details, metadata = dataset.details, dataset.metadata
-    data = {
+    data: dict[str, Any] = {
         "dataset": details.reference.dataset,
         "version": str(details.version),
         "status": details.status.value,
@@ -53,7 +58,15 @@ def command(session: Session, reference: str) -> None:
         "published_by": details.published_by,
     }
 
+    if why:
+        data["why"] = why_json(reasons, considered)
+
     def human() -> None:
+        for reason in reasons:
+            session.out.line(reason)
+        print_considered(session.out, considered)
+        if why and len(considered) < 2:
+            session.out.line()
         published = f"{details.published_at:%Y-%m-%d %H:%M} UTC" if details.published_at else ""
         session.out.fields(
             [

@@ -3,6 +3,8 @@
 Every other folder speaks in these; they are validated once, when they are made, and print back to what parses.
 """
 
+from registry.model.bounds import VersionBounds, request_bounds
+from registry.model.choice import Choice, Considered, Refusal, choose, describe_trouble
 from registry.model.dataset_version import (
     DatasetMetadata,
     DatasetVersion,
@@ -18,23 +20,31 @@ from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitF
 from registry.model.reference import Reference, check_alias, check_config, check_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
+from registry.model.standing import WITHDRAWN, Candidate, Standing
 from registry.model.version import Version, VersionClause, VersionRequest
 
 __all__ = [
     "DEFAULT_TEMPLATE",
     "LEAF_EXAMPLES",
+    "WITHDRAWN",
+    "Candidate",
+    "Choice",
+    "Considered",
     "DatasetMetadata",
     "DatasetVersion",
     "Experiment",
     "FeatureFingerprint",
     "Reference",
+    "Refusal",
     "Shard",
     "ShardLengths",
     "ShardedFileTemplate",
     "SlicingRule",
     "Split",
     "SplitFingerprint",
+    "Standing",
     "Version",
+    "VersionBounds",
     "VersionClause",
     "VersionRequest",
     "VersionState",
@@ -45,7 +55,10 @@ __all__ = [
     "check_name",
     "check_split_name",
     "check_splits",
+    "choose",
     "content_digest",
+    "describe_trouble",
+    "request_bounds",
     "version_folder",
     "version_status",
 ]

@@ -82,6 +82,7 @@ class DatasetVersion:
         labels: the class names of labels, which TFDS keeps outside the schema, by the stem of their file.
         location: the version's folder, relative to the data directory, or an absolute path or URL.
         content_digest: 64 hex digits over everything that decides which records a reader gets (see ``content_digest``).
+        superseded_by: the version to use in its place, where it was withdrawn for one.
         canonical: the version an unversioned look-up gives at the moment of the look-up, or None.
         version_to_prepare: the version of the builder code that can prepare it, where today's code cannot.
         experiments: flags that this version overrides.
@@ -96,6 +97,7 @@ class DatasetVersion:
     config: str | None = None
     state: VersionState = VersionState.SUPPORTED
     state_message: str = ""
+    superseded_by: Version | None = None
     canonical: Version | None = None
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     file_format: str = "tfrecord"

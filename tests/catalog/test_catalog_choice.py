@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from catalog_samples import sample
 
-from registry.catalog import SqlCatalog, explain_choice, open_catalog
-from registry.model import Reference, VersionState
+from registry.catalog import SqlCatalog, open_catalog
+from registry.model import Reference, VersionState, choose
 
 
 @pytest.fixture
@@ -61,8 +61,9 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
 )
 def test_a_look_up_says_why(catalog: SqlCatalog, reference: str, sentences: list[str]) -> None:
     wanted = Reference.parse(reference)
-    found = catalog.find(wanted)
-    assert list(explain_choice(wanted, found, catalog.versions(found.name, found.config))) == sentences
+    choice = choose(catalog.standing(wanted.name, wanted.config), wanted)
+    assert list(choice.sentences) == sentences
+    assert choice.version == catalog.find(wanted).version
 
 
 def test_very_many_versions_are_counted(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_very_many_versions_are_counted(tmp_path: Path) -> None:
             version, shards = sample(f"mnist:1.{minor}.0", content=str(minor))
             catalog.publish(version, shards, promote=False, actor="tester")
         wanted = Reference.parse("mnist:1.*")
-        sentences = explain_choice(wanted, catalog.find(wanted), catalog.versions("mnist"))
+        sentences = choose(catalog.standing("mnist"), wanted).sentences
     assert sentences == (
         "mnist:1.*.* allows 1.6.0, 1.5.0, 1.4.0, 1.3.0, 1.2.0 and 2 more: "
         "1.6.0 is the highest that is neither yanked nor dropped.",

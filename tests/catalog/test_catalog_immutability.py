@@ -7,7 +7,7 @@ import pytest
 from catalog_samples import execute, publish
 
 from registry.catalog import SqlCatalog
-from registry.model import VersionState
+from registry.model import Version, VersionState
 
 DIGEST = "0" * 64
 PUBLISHED = {
@@ -78,10 +78,12 @@ def test_no_column_of_a_version_but_its_state_changes(populated: str, change: st
 
 
 def test_the_state_of_a_version_may_change(populated: str, catalog: SqlCatalog) -> None:
-    execute(populated, "UPDATE dataset_version SET state = 'yanked', state_message = 'wrong'")
+    execute(populated, "UPDATE dataset_version SET state = 'yanked', state_message = 'wrong', superseded_by = '1.0.1'")
 
     found = catalog.find("mnist:1.0.0")
-    assert (found.state, found.state_message) == (VersionState.YANKED, "wrong")
+    assert (found.state, found.state_message, found.superseded_by) == (VersionState.YANKED, "wrong", Version(1, 0, 1))
+    (summary,) = catalog.versions("mnist")
+    assert summary.superseded_by == Version(1, 0, 1)
 
 
 @pytest.mark.parametrize(

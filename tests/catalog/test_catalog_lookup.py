@@ -16,6 +16,7 @@ from registry.errors import (
     DatasetNotFoundError,
     SplitNotFoundError,
     VersionNotFoundError,
+    VersionWithdrawnError,
 )
 from registry.model import (
     DatasetMetadata,
@@ -145,21 +146,55 @@ def test_a_dropped_version_is_refused_and_what_is_there_is_named(catalog: SqlCat
     publish(catalog, "mnist:2.0.0", promote=False, content="2")
     set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
 
-    with pytest.raises(VersionNotFoundError) as caught:
+    with pytest.raises(VersionWithdrawnError) as caught:
         catalog.find("mnist:2.0.0")
 
     assert str(caught.value) == "version 2.0.0 of mnist is dropped: its licence ended"
-    assert caught.value.hint == "Published: 2.0.0 (dropped), 1.0.0 (canonical)."
+    assert caught.value.hint == "Readable: 1.0.0 (canonical)."
+    assert (caught.value.code, caught.value.exit_code) == ("version_withdrawn", 6)
+
+
+def test_an_alias_of_a_dropped_version_is_refused(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+    execute(
+        catalog_url,
+        "INSERT INTO alias (config_id, name, version_id, set_at, set_by) VALUES (1, 'paper', 1, CURRENT_TIMESTAMP, '')",
+    )
+    set_state(catalog_url, "1.0.0", "yanked", "wrong labels")
+    assert catalog.find("mnist@paper").version == Version(1, 0, 0)
+    set_state(catalog_url, "1.0.0", "dropped", "its licence ended")
+
+    with pytest.raises(VersionWithdrawnError) as caught:
+        catalog.find("mnist@paper")
+
+    assert str(caught.value) == "mnist@paper stands for 1.0.0, which is dropped: its licence ended"
+    assert caught.value.hint == "No version of it is left."
+
+
+def test_a_range_of_which_every_version_is_withdrawn_says_so(catalog: SqlCatalog, catalog_url: str) -> None:
+    for number in ("1.0.0", "2.0.0", "2.0.1"):
+        publish(catalog, f"mnist:{number}", promote=number == "1.0.0", content=number)
+    set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
+    set_state(catalog_url, "2.0.1", "yanked", "wrong labels")
+
+    with pytest.raises(VersionWithdrawnError) as caught:
+        catalog.find("mnist:2.*")
+
+    assert str(caught.value) == (
+        "no version '2.*.*' of mnist can be read: 2.0.1 is yanked: wrong labels, 2.0.0 is dropped: its licence ended"
+    )
+    assert caught.value.hint == "Readable: 1.0.0 (canonical). Who must have it names it exactly: mnist:2.0.1."
 
 
 def test_a_yanked_canonical_version_is_not_given_unasked(catalog: SqlCatalog, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
     set_state(catalog_url, "1.0.0", "yanked", "wrong labels")
 
-    with pytest.raises(VersionNotFoundError) as caught:
+    with pytest.raises(VersionWithdrawnError) as caught:
         catalog.find("mnist")
 
     assert str(caught.value) == "the canonical version 1.0.0 of mnist is yanked: wrong labels"
+    assert caught.value.hint == "No version of it is left. Who must have it names it exactly: mnist:1.0.0."
     assert catalog.find("mnist:1.0.0").status is VersionStatus.YANKED
 
 

@@ -120,6 +120,28 @@ def test_a_populated_catalog_of_every_older_schema_is_upgraded(database_url: str
     assert schema.check(database_url) == []
 
 
+def test_a_version_may_be_superseded_since_0004_and_its_state_changes_before(database_url: str) -> None:
+    change = "UPDATE dataset_version SET state = 'yanked', state_message = 'wrong'"
+    schema.upgrade(database_url)
+    with open_catalog(database_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+    schema.downgrade(database_url, "0003")  # what today's code publishes needs today's tables
+    execute(database_url, change)
+    schema.upgrade(database_url, "0004")
+    execute(database_url, "UPDATE dataset_version SET superseded_by = '1.0.1'")
+    with pytest.raises(REFUSED, match="published rows never change"):
+        execute(database_url, "UPDATE dataset_version SET superseded_by = NULL, location = 'elsewhere'")
+
+    schema.downgrade(database_url, "0003")
+
+    execute(database_url, change)
+    with pytest.raises(REFUSED, match="published rows never change"):
+        execute(database_url, "UPDATE dataset_version SET location = 'elsewhere'")
+    assert schema.upgrade(database_url) == ("0003", schema.HEAD)
+    assert execute(database_url, "SELECT state, superseded_by FROM dataset_version") == [("yanked", None)]
+    assert schema.check(database_url) == []
+
+
 def test_copying_a_table_keeps_child_rows_and_triggers(catalog_url: str, tmp_path: Path) -> None:
     with open_catalog(catalog_url) as catalog:
         published = publish(catalog, "mnist:1.0.0")
@@ -217,6 +239,11 @@ DAMAGES = {
             "$$ BEGIN RETURN NEW; END $$",
             ["function differs: registry_refuse_change"],
         ),
+        (
+            "CREATE OR REPLACE TRIGGER dataset_version_no_change BEFORE UPDATE OR DELETE ON dataset_version "
+            "FOR EACH ROW EXECUTE FUNCTION registry_refuse_change('state', 'state_message', 'location')",
+            ["trigger differs: dataset_version_no_change"],
+        ),
         ("ALTER TABLE experiment DROP COLUMN description", ["column is missing: experiment.description"]),
         ("ALTER TABLE shard DROP CONSTRAINT ck_shard_sha256", ["check constraint is missing: shard.ck_shard_sha256"]),
         ("ALTER TABLE alias DROP CONSTRAINT pk_alias", ["primary key differs: alias"]),
@@ -226,6 +253,7 @@ DAMAGES = {
 BOTH = [
     ("DROP INDEX ix_event_dataset_id", ["index is missing: event.ix_event_dataset_id"]),
     ("DROP INDEX ix_shard_empty", ["index is missing: shard.ix_shard_empty"]),
+    ("DROP INDEX ix_dataset_version_readable", ["index is missing: dataset_version.ix_dataset_version_readable"]),
     ("DROP TABLE fingerprint", ["table is missing: fingerprint"]),
     ("CREATE TABLE stranger (x INTEGER)", ["table is not part of the schema: stranger"]),
     ("ALTER TABLE builder ADD COLUMN colour TEXT", ["column is not part of the schema: builder.colour"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from registry.catalog.selection import request_condition
 from registry.catalog.tables import dataset_version
-from registry.model import Version, VersionClause, VersionRequest
+from registry.model import Version, VersionClause, VersionRequest, request_bounds
+from registry.model.version import MAX_PART
 
-small = st.integers(0, 3)
+small = st.integers(0, 3) | st.just(MAX_PART)
 prefixes = st.one_of(st.tuples(small), st.tuples(small, small), st.tuples(small, small, small))
 wildcards = st.tuples(*[st.none() | small] * 3)
 clauses = st.one_of(
@@ -29,11 +31,11 @@ requests = st.builds(lambda parts: VersionRequest(tuple(parts)), st.lists(clause
 
 @pytest.fixture(scope="module")
 def numbers() -> Iterator[sa.Connection]:
-    """A table with the numbers 0.0.0 to 4.4.4, under the name of the real one."""
+    """A table with the numbers 0.0.0 to 4.4.4 and those at the end, under the name of the real one."""
     engine = sa.create_engine("sqlite://")
     with engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE dataset_version (major INTEGER, minor INTEGER, patch INTEGER)")
-        rows = [(major, minor, patch) for major in range(5) for minor in range(5) for patch in range(5)]
+        rows = list(itertools.product((*range(5), MAX_PART - 1, MAX_PART), repeat=3))
         connection.exec_driver_sql("INSERT INTO dataset_version VALUES (?, ?, ?)", rows)
         yield connection
     engine.dispose()
@@ -47,3 +49,14 @@ def test_sql_allows_what_the_request_allows(numbers: sa.Connection, request: Ver
     selected = numbers.execute(sa.select(*columns).where(request_condition(request)))
 
     assert {Version(*row) for row in selected} == {version for version in every if request.allows(version)}
+
+
+@given(request=requests)
+def test_what_a_request_allows_lies_between_its_bounds(numbers: sa.Connection, request: VersionRequest) -> None:
+    bounds = request_bounds(request)
+    columns = (dataset_version.c.major, dataset_version.c.minor, dataset_version.c.patch)
+    for row in numbers.execute(sa.select(*columns)):
+        between = bounds.low <= tuple(row) <= bounds.high
+        assert request.allows(Version(*row)) <= between
+        if not bounds.rest:
+            assert request.allows(Version(*row)) == between

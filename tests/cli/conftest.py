@@ -11,6 +11,7 @@ import pytest
 
 import registry
 from registry.cli.main import run
+from registry.features import FeaturesDict
 
 
 @dataclass(frozen=True)
@@ -63,4 +64,44 @@ def published_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def digits(cli: Callable[..., Ran], workspace: Path, published_digits: Path) -> Callable[..., Ran]:
     """The same, with the digits published: a copy, for a catalog and its data move together."""
     shutil.copytree(published_digits, workspace, dirs_exist_ok=True)
+    return cli
+
+
+class Numbers(registry.DatasetBuilder):
+    """A few numbers, one more in every version."""
+
+    VERSION = "1.0.0"
+    SUPPORTED_VERSIONS = ["1.1.0", "1.1.1", "2.0.0"]
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"number": "int64"})
+
+    def splits(self) -> Any:
+        version = self.version
+        return {"train": [(n, {"number": n}) for n in range(version.major + version.minor + version.patch)]}
+
+
+class Words(Numbers):
+    """The same in two configs."""
+
+    BUILDER_CONFIGS = [registry.BuilderConfig(name="de"), registry.BuilderConfig(name="en")]
+
+
+@pytest.fixture(scope="session")
+def published_numbers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with numbers 1.0.0 (canonical), 1.1.0, 1.1.1, 2.0.0; words/de (default) and words/en 1.0.0, 2.0.0."""
+    folder = tmp_path_factory.mktemp("numbers")
+    with registry.connect(folder / "catalog.db") as catalog:
+        for version in ("1.0.0", "1.1.0", "1.1.1", "2.0.0"):
+            catalog.build(Numbers(version=version), processes=1)
+        for version in ("1.0.0", "2.0.0"):
+            for config in ("de", "en"):
+                catalog.build(Words(config=config, version=version), processes=1)
+    return folder
+
+
+@pytest.fixture
+def numbers(cli: Callable[..., Ran], workspace: Path, published_numbers: Path) -> Callable[..., Ran]:
+    """The same in the workspace of this test."""
+    shutil.copytree(published_numbers, workspace, dirs_exist_ok=True)
     return cli

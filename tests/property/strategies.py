@@ -7,7 +7,16 @@ from fractions import Fraction
 
 from hypothesis import strategies as st
 
-from registry.model import ShardLengths, Version
+from registry.model import (
+    Candidate,
+    ShardLengths,
+    Standing,
+    Version,
+    VersionClause,
+    VersionRequest,
+    VersionState,
+)
+from registry.model.standing import in_order
 from registry.splits import ReadInstruction
 
 NAME_CHARACTERS = "abcXYZ019_-"
@@ -94,3 +103,42 @@ def search_texts() -> st.SearchStrategy[str]:
     )
     separator = st.sampled_from([" ", "  ", "\n", "_", "-", ", ", "/", "\u00a0", "\u3000", "'", '"', "*"])
     return st.lists(st.tuples(word, separator), max_size=5).map(lambda parts: "".join(map("".join, parts)))
+
+
+def version_requests(*, largest: int = 3) -> st.SearchStrategy[VersionRequest]:
+    """Requests of every kind, with small parts."""
+    part = st.integers(0, largest)
+    prefixes = st.one_of(st.tuples(part), st.tuples(part, part), st.tuples(part, part, part))
+    plain = st.builds(
+        lambda operator, parts: VersionClause(operator, *parts),
+        st.sampled_from(["", "!="]),
+        st.tuples(*[st.none() | part] * 3),
+    )
+    compared = st.builds(
+        lambda operator, parts: VersionClause(operator, *parts),
+        st.sampled_from(["^", "~", ">=", ">", "<=", "<"]),
+        prefixes,
+    )
+    return st.lists(plain | compared, min_size=1, max_size=3).map(lambda clauses: VersionRequest(tuple(clauses)))
+
+
+@st.composite
+def standings(draw: st.DrawFn, *, config: str | None = None) -> Standing:
+    """A few versions in any state, perhaps a canonical one, perhaps aliases."""
+    part = st.integers(0, 2)
+    numbers = draw(st.lists(st.builds(Version, part, part, part), min_size=1, max_size=8, unique=True))
+    candidates = [
+        Candidate(
+            version=number,
+            state=draw(st.sampled_from(list(VersionState))),
+            message=draw(st.sampled_from(["", "wrong labels"])),
+        )
+        for number in numbers
+    ]
+    return Standing(
+        name="mnist",
+        config=config,
+        candidates=in_order(candidates),
+        canonical=draw(st.none() | st.sampled_from(numbers)),
+        aliases=draw(st.dictionaries(st.sampled_from(["paper", "stable"]), st.sampled_from(numbers))),
+    )

@@ -1,0 +1,102 @@
+"""What a look-up says of each version that it considered, word for word."""
+
+from __future__ import annotations
+
+import pytest
+
+from registry.model import Candidate, Reference, Standing, Version, VersionState, choose
+
+STANDING = Standing(
+    name="mnist",
+    candidates=tuple(
+        Candidate(
+            version=Version.parse(number),
+            state=state,
+            message=message,
+            superseded_by=None if by is None else Version.parse(by),
+        )
+        for number, state, message, by in (
+            ("4.0.0", VersionState.SUPPORTED, "", None),
+            ("3.1.1", VersionState.DEPRECATED, "use 4", None),
+            ("3.1.0", VersionState.YANKED, "wrong labels", "3.1.1"),
+            ("3.0.0", VersionState.SUPPORTED, "", None),
+            ("1.0.0", VersionState.DROPPED, "its licence ended", None),
+        )
+    ),
+    canonical=Version(3, 0, 0),
+    aliases={"paper": Version(3, 1, 0), "old": Version(1, 0, 0)},
+)
+VERDICTS = {
+    "mnist": [
+        "not the canonical version",
+        "not the canonical version",
+        "not the canonical version",
+        "chosen",
+        "not the canonical version",
+    ],
+    "mnist:^3.0": [
+        "not in ^3.0",
+        "chosen",
+        "yanked: wrong labels (superseded by 3.1.1)",
+        "lower than 3.1.1",
+        "not in ^3.0",
+    ],
+    "mnist:3.0.0": ["not 3.0.0", "not 3.0.0", "not 3.0.0", "chosen", "not 3.0.0"],
+    "mnist:1.*": ["not in 1.*.*"] * 4 + ["dropped: its licence ended"],
+    "mnist:1.0.0": ["not 1.0.0"] * 4 + ["dropped: its licence ended"],
+    "mnist@paper": ["not what paper stands for"] * 2 + ["chosen"] + ["not what paper stands for"] * 2,
+    "mnist@old": ["not what old stands for"] * 4 + ["dropped: its licence ended"],
+}
+NOTES = {
+    "mnist": None,
+    "mnist:*": "mnist:4.0.0 is experimental: the canonical version is 3.0.0",
+    "mnist:3.*": "mnist:3.1.1 is deprecated: use 4",
+    "mnist@paper": "mnist:3.1.0 is yanked: wrong labels (superseded by 3.1.1)",
+}
+PROBLEMS = {
+    "mnist:1.*": "no version '1.*.*' of mnist can be read: 1.0.0 is dropped: its licence ended",
+    "mnist:1.0.0": "version 1.0.0 of mnist is dropped: its licence ended",
+    "mnist@old": "mnist@old stands for 1.0.0, which is dropped: its licence ended",
+    "mnist@new": "no alias 'new' in mnist",
+    "mnist:2.*": "no version '2.*.*' in mnist",
+}
+
+
+@pytest.mark.parametrize("wanted", VERDICTS)
+def test_every_version_has_its_verdict(wanted: str) -> None:
+    considered = choose(STANDING, Reference.parse(wanted)).considered
+    assert [one.verdict for one in considered] == VERDICTS[wanted]
+    assert [one.status.value for one in considered] == [
+        "experimental",
+        "deprecated",
+        "yanked",
+        "canonical",
+        "dropped",
+    ]
+
+
+@pytest.mark.parametrize("wanted", NOTES)
+def test_a_reader_is_told_what_to_know(wanted: str) -> None:
+    assert choose(STANDING, Reference.parse(wanted)).note == NOTES[wanted]
+
+
+@pytest.mark.parametrize("wanted", PROBLEMS)
+def test_a_refusal_says_why(wanted: str) -> None:
+    choice = choose(STANDING, Reference.parse(wanted))
+    assert (choice.version, choice.problem) == (None, PROBLEMS[wanted])
+    assert choice.sentences == (f"{PROBLEMS[wanted]}.",)
+
+
+def test_very_many_withdrawn_versions_are_counted() -> None:
+    candidates = tuple(
+        Candidate(version=Version(1, minor, 0), state=VersionState.YANKED, message="no") for minor in range(19, -1, -1)
+    )
+    choice = choose(Standing(name="mnist", candidates=candidates), Reference.parse("mnist:1.*"))
+    assert choice.problem.endswith("1.15.0 is yanked: no and 15 more are withdrawn")
+    low = Standing(name="mnist", candidates=(*candidates, Candidate(version=Version(0, 1, 0))))
+    sentences = choose(low, Reference.parse("mnist:*")).sentences
+    assert sentences[0].startswith("mnist:*.*.* allows 1.19.0, 1.18.0, 1.17.0, 1.16.0, 1.15.0 and 16 more: 0.1.0 is")
+    assert sentences[-2:] == (
+        "15 more above it are passed over, yanked or dropped.",
+        "0.1.0 is experimental, and none is canonical yet.",
+    )
