@@ -147,7 +147,7 @@ def words(text: str) -> Iterator[str]:
 def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold()).casefold()
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return "".join(letter for letter in folded if unicodedata.category(letter) not in DROPPED).translate(PLAIN)
 
 

@@ -155,8 +155,8 @@ def _words(text: str) -> Iterator[str]:
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
-    # Twice: what casefold gives may come apart once more, and what came apart may have capitals.
-    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold()).casefold()
+    # Apart first, for what comes apart may have capitals (℡); and again, for what is folded may come apart.
+    folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return "".join(letter for letter in folded if unicodedata.category(letter) not in _DROPPED).translate(_PLAIN)
 
 

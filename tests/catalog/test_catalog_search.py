@@ -171,10 +171,13 @@ def test_a_word_is_found_in_every_field(catalog: SqlCatalog, text: str, matched:
         ("хинди", False),
         ("e\u0301cole", True),
         ("database", True),
+        ("tel", True),
     ],
 )
 def test_case_accents_and_endings_do_not_matter(catalog: SqlCatalog, text: str, is_found: bool) -> None:
-    about(catalog, "d:1.0.0", "Handwritten Digits, são Paulo, Straße, Łódź, ﬁne 手書き数字 ΕΛΛΆΔΑ École data\u00adbase")
+    about(
+        catalog, "d:1.0.0", "Handwritten Digits, são Paulo, Straße, Łódź, ﬁne 手書き数字 ΕΛΛΆΔΑ École ℡ data\u00adbase"
+    )
 
     assert found(catalog, text) == (["d"] if is_found else [])
 
@@ -249,7 +252,7 @@ def test_as_much_as_a_person_may_type_is_searched(catalog: SqlCatalog) -> None:
     words = " ".join(f"w{n:028}" for n in range(32))
     about(catalog, "all:1.0.0", words)
     about(catalog, "but_one:1.0.0", words[:-1])
-    about(catalog, "long:1.0.0", "x" * 1000)
+    about(catalog, "long:1.0.0", "x" * 3000)  # longer than a word may be in PostgreSQL
 
     assert found(catalog, words) == ["all"]
     assert found(catalog, "x" * 1000) == ["long"]
@@ -287,6 +290,28 @@ def test_the_best_come_first(catalog: SqlCatalog) -> None:
     ]
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert [hit.dataset for hit in catalog.search("cats", limit=2)] == ["cats", "g_cats"]
+
+
+@pytest.mark.parametrize(
+    ("above", "below"),
+    [
+        # What only begins with the word, in a better place, stands above the whole word in all the places below it.
+        ({"reference": "z_catsup:1.0.0"}, {"features": ["cats"], "config_tags": ("cats",), "description": "Cats."}),
+        ({"config_tags": ("catsup",)}, {"description": "Cats, cats.", "license": "cats", "citation": "cats"}),
+        ({"features": ["catsup"]}, {"description": "Cats, cats.", "license": "cats", "citation": "cats"}),
+        ({"description": "Catsup."}, {"license": "cats", "citation": "cats", "homepage": "https://cats.org"}),
+        ({"license": "Catsup."}, {"description": "dogs"}),
+        ({"description": "Cats."}, {"description": "Catsup."}),
+    ],
+)
+def test_a_better_place_stands_above_all_places_below(catalog: SqlCatalog, above: Any, below: Any) -> None:
+    about(catalog, **{"reference": "z:1.0.0", **above})
+    about(catalog, "a:1.0.0", **below)
+
+    hits = catalog.search("cats")
+
+    assert hits[0].name[0] == "z"
+    assert len(hits) == 1 or hits[0].score > hits[1].score
 
 
 def in_groups_of_equals(catalog: SqlCatalog) -> None:
