@@ -68,7 +68,7 @@ def digits(cli: Callable[..., Ran], workspace: Path, published_digits: Path) -> 
 
 
 class Numbers(registry.DatasetBuilder):
-    """A few numbers, one more in every version."""
+    """As many numbers as the MAJOR says."""
 
     VERSION = "1.0.0"
     SUPPORTED_VERSIONS = ["1.1.0", "1.1.1", "2.0.0"]
@@ -77,8 +77,7 @@ class Numbers(registry.DatasetBuilder):
         return FeaturesDict({"number": "int64"})
 
     def splits(self) -> Any:
-        version = self.version
-        return {"train": [(n, {"number": n}) for n in range(version.major + version.minor + version.patch)]}
+        return {"train": [(n, {"number": n}) for n in range(self.version.major)]}
 
 
 class Words(Numbers):
