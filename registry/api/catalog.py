@@ -110,7 +110,8 @@ class Catalog:
         Args:
             wanted: ``name[/config][:request]`` of an installed builder, without a request its VERSION; or code,
                 ``package.module:Class``; or a builder class or instance at hand.
-            processes: how many encode examples; None starts as many as there are cores once a dataset is large.
+            processes: how many encode examples, and decode them for the proof of the number; None starts as many as
+                there are cores once a dataset is large.
             num_shards: shards of each split; None lets size and count decide, as TFDS does.
             rebuild: build even where nothing seems left to do.
             progress: told what is being built.
@@ -129,6 +130,7 @@ class Catalog:
             promote=is_canonical and self._is_highest(builder.name, builder.config_name, builder.version),
             default_config=builder.config_name == builder.default_config(),
             actor=_actor(),
+            processes=processes,
         )
         published = None if rebuild else self._published(builder.reference)
         # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.

@@ -55,7 +55,7 @@ def diff_json(diff: VersionDiff) -> dict[str, Any]:
         "old": str(changes.old),
         "new": str(changes.new),
         "level": changes.level.name.lower(),
-        "smallest": str(changes.smallest),
+        "smallest": None if changes.smallest is None else str(changes.smallest),
         "changes": [
             {"level": change.level.name.lower(), "kind": change.kind, "where": change.where, "text": change.text}
             for change in changes.changes
@@ -100,7 +100,7 @@ def print_diff(out: Output, diff: VersionDiff) -> None:
                 out.line(f"    {record}")
     if diff.unread:
         out.note(f"records were not compared one by one: {diff.unread}")
-    out.line(f"smallest number after {changes.old}: {changes.smallest}")
+    out.line(f"smallest number after {changes.old}: {changes.smallest or 'there is none left'}")
 
 
 def _counts(diff: RecordDiff) -> str:

@@ -48,30 +48,30 @@ def command(session: Session, folder: str, promote: bool | None, dry_run: bool, 
         print_publication(session, publication)
         return 0
     print_preview(session, preview)
-    return VersionTooSmallError.exit_code if preview.proof.refused else 0
+    return VersionTooSmallError.exit_code if preview.refusal else 0
 
 
 def print_preview(session: Session, preview: Preview) -> None:
     """Say what publishing would come to."""
     proof, reference = preview.proof, preview.proof.version.reference
-    refused = proof.refused
+    refusal = preview.refusal
+    problem = None if refusal is None else refusal.message.splitlines()[0]
     data = {
         "dataset": reference.dataset,
         "version": str(proof.version.version),
         "published": preview.is_published,
-        "allowed": refused is None,
+        "allowed": refusal is None,
         "smallest": None if proof.smallest is None else str(proof.smallest),
-        "problem": None if refused is None else proof.refusal().message.splitlines()[0],
+        "problem": problem,
         "diff": None if preview.diff is None else diff_json(preview.diff),
     }
 
     def human() -> None:
         if preview.diff is not None:
             print_diff(session.out, preview.diff)
-        if refused is not None:
-            error = proof.refusal()
-            session.out.line(f"refused: {error.message.splitlines()[0]}")
-            session.out.line(error.hint or "")
+        if refusal is not None:
+            session.out.line(f"refused: {problem}")
+            session.out.line(refusal.hint or "")
         elif preview.is_published:
             session.out.line(f"{reference} is published already: nothing would be done")
         else:

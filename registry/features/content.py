@@ -7,17 +7,22 @@ versions of libjpeg. Every form says where it ends, so that two rows of values n
 
 from __future__ import annotations
 
+import hashlib
 import struct
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from registry.features.codec import Codec, ColumnReader
-from registry.features.containers import FeaturesDict
+from registry.features.containers import FeaturesDict, columns_of
 from registry.features.ragged import Ragged
 from registry.wire import decode_example
 
 _COUNT: Final = struct.Struct("<Q")
+_IS_LITTLE: Final = sys.byteorder == "little"
+_MOST_PATH_BYTES: Final = 1000
 
 
 class ContentReader:
@@ -31,28 +36,42 @@ class ContentReader:
 
     def __init__(self, features: FeaturesDict) -> None:
         self.features = features
-        self._columns: tuple[ColumnReader, ...] = tuple(
-            sorted(Codec.of(features).columns, key=lambda column: column.path)
-        )
-        self.paths = tuple(column.path for column in self._columns)
+        readers = zip(columns_of(features), Codec.of(features).columns, strict=True)
+        found = ((content_path(column.names), reader) for column, reader in readers)
+        self._columns: dict[str, ColumnReader] = dict(sorted(found, key=lambda pair: pair[0]))
+        self.paths = tuple(self._columns)
 
     def read(self, record: bytes) -> list[bytes]:
         """The content of each feature of ``record``.
 
         Raises:
             CorruptExampleError: no tf.train.Example, or one that does not hold these features.
+        """
+        flat = decode_example(record)
+        return [content_bytes(column.read_content(flat)) for column in self._columns.values()]
+
+    def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:
+        """The decoded values of the features ``paths`` of ``record``.
+
+        Raises:
+            CorruptExampleError: as ``read``.
             MissingExtraError: an image needs Pillow, and it is not installed.
         """
         flat = decode_example(record)
-        return [content_bytes(column.read_content(flat)) for column in self._columns]
+        return {path: self._columns[path].read(flat) for path in paths}
 
-    def values(self, record: bytes) -> dict[str, Any]:
-        """The decoded value of each feature of ``record``, by its path. Errors as ``read``."""
-        flat = decode_example(record)
-        return {column.path: column.read(flat) for column in self._columns}
 
-    def __reduce__(self) -> tuple[type[ContentReader], tuple[FeaturesDict]]:
-        return ContentReader, (self.features,)
+def content_path(names: Sequence[str]) -> str:
+    r"""What the content of a feature is known by: its ``names``, from the outermost dict inwards, joined by ``/``.
+
+    A ``/`` in a name is written ``\/``, and a backslash twice, because a reader finds ``a/b`` and ``a``, ``b`` in
+    different places. A path of more than 1,000 bytes ends in its sha256: a database's index holds no longer one.
+    """
+    path = "/".join(name.replace("\\", r"\\").replace("/", r"\/") for name in names)
+    data = path.encode()
+    if len(data) <= _MOST_PATH_BYTES:
+        return path
+    return data[: _MOST_PATH_BYTES - 70].decode("utf-8", "ignore") + "…" + hashlib.sha256(data).hexdigest()
 
 
 def content_bytes(value: Any) -> bytes:
@@ -67,9 +86,15 @@ def content_bytes(value: Any) -> bytes:
     if isinstance(value, (list, tuple)):
         return _COUNT.pack(len(value)) + b"".join(map(content_bytes, value))
     if isinstance(value, np.generic):
-        return b"\0" + value.astype(value.dtype.newbyteorder("<")).tobytes()
+        return b"\0" + _little_endian(value)
     array = np.asarray(value)
     shape = struct.pack(f"<B{array.ndim}Q", array.ndim, *array.shape)
     if array.dtype == object:
         return shape + b"".join(map(content_bytes, array.flat))
-    return shape + array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    return shape + _little_endian(array)
+
+
+def _little_endian(value: Any) -> bytes:
+    """The bytes of what was decoded, which is in the machine's order."""
+    stored: bytes = value.tobytes() if _IS_LITTLE else value.astype(value.dtype.newbyteorder("<")).tobytes()
+    return stored

@@ -9,8 +9,10 @@ or moved. Memory and time grow with the number of records, not with their size.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +24,8 @@ _EXACT: Final = 1_000_000
 """Up to so many anchors the longest ordered part is found; above it, one that is found in one pass."""
 
 _SMALL: Final = 512
+_DEEPEST: Final = 32
+"""Gaps in gaps beyond this depth are no data, but made to make us slow; what is in them counts as moved or changed."""
 _WIDTHS: Final = (1, 4, 16, 64)
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)  # odd, of many bits: 2**64 divided by the golden ratio
 
@@ -44,14 +48,23 @@ class Alignment:
     added: Indices
 
 
-def align(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Alignment:
-    """Align two lists of digests, shape (n,) and (m,)."""
-    same = _match_in_order(old, new)
+def align(
+    old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], fences: Sequence[tuple[int, int]] = ()
+) -> Alignment:
+    """Align two lists of digests, shape (n,) and (m,).
+
+    ``fences`` are pairs of places, rising, between which equal records were left out: what is the same, or changed,
+    lies on one side of a fence in both lists. A record that is found beyond one has moved.
+    """
+    posts = [(0, 0), *fences, (len(old), len(new))]
+    same = np.concatenate(
+        [_match_in_order(old[first[0] : last[0]], new[first[1] : last[1]]) + first for first, last in pairwise(posts)]
+    )
     rest_old, rest_new = _others(len(old), same[:, 0]), _others(len(new), same[:, 1])
     moved = _pair_equal(old, new, rest_old, rest_new)
     gone = np.setdiff1d(rest_old, moved[:, 0], assume_unique=True)
     fresh = np.setdiff1d(rest_new, moved[:, 1], assume_unique=True)
-    changed = _pair_in_gaps(gone, fresh, same)
+    changed = _pair_in_gaps(gone, fresh, same, np.array(posts[1:-1], np.int64).reshape(-1, 2))
     return Alignment(
         same=same,
         changed=changed,
@@ -72,7 +85,7 @@ def _match_in_order(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) ->
     return np.concatenate(pairs)
 
 
-def _between_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+def _between_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *, depth: int = 0) -> Indices:
     anchors = _find_anchors(old, new)
     fences = np.concatenate([[[-1, -1]], anchors, [[len(old), len(new)]]]).astype(np.int64)
     sizes = np.diff(fences, axis=0) - 1
@@ -81,14 +94,14 @@ def _between_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -
     for gap in np.flatnonzero((sizes > 0).all(axis=1)):
         start = fences[gap] + 1
         stop = fences[gap + 1]
-        inner = _match_gap(old[start[0] : stop[0]], new[start[1] : stop[1]], top=not len(anchors))
+        inner = _match_gap(old[start[0] : stop[0]], new[start[1] : stop[1]], top=not len(anchors), depth=depth)
         if len(inner):
             found.append(inner + start)
     pairs = np.concatenate(found)
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
-def _match_gap(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *, top: bool) -> Indices:
+def _match_gap(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *, top: bool, depth: int) -> Indices:
     """Matches between two anchors: at both ends, then what is unique in here, or by difflib where it is small."""
     if len(old) == len(new) == 1:
         return _steps(0, 0, int(old[0] == new[0]))
@@ -100,8 +113,8 @@ def _match_gap(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *, top:
     if len(inner_old) and len(inner_new):
         if max(len(inner_old), len(inner_new)) <= _SMALL:
             inner = _match_small(inner_old, inner_new)
-        elif not top or head or tail:
-            inner = _between_anchors(inner_old, inner_new)
+        elif depth < _DEEPEST and (not top or head or tail):
+            inner = _between_anchors(inner_old, inner_new, depth=depth + 1)
     return np.concatenate([_steps(0, 0, head), inner + head, _steps(len(old) - tail, len(new) - tail, tail)])
 
 
@@ -194,9 +207,12 @@ def _occurrences(digests: npt.NDArray[np.uint64]) -> npt.NDArray[Any]:
     return keys
 
 
-def _pair_in_gaps(gone: Indices, fresh: Indices, same: Indices) -> Indices:
+def _pair_in_gaps(gone: Indices, fresh: Indices, same: Indices, fences: Indices) -> Indices:
     """Pairs of what went and what came between the same neighbours, in order."""
-    gaps = [np.searchsorted(same[:, side], places) for side, places in ((0, gone), (1, fresh))]
+    gaps = [
+        np.searchsorted(same[:, side], places) + np.searchsorted(fences[:, side], places, side="right")
+        for side, places in ((0, gone), (1, fresh))
+    ]
     keys = []
     for gap in gaps:
         rank = np.arange(len(gap)) - np.searchsorted(gap, gap)

@@ -15,9 +15,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from registry.features import ClassLabel, features_from_json
+from registry.features import ClassLabel, Feature, FeaturesDict, Sequence, features_from_json
 from registry.features.containers import Column, columns_of
+from registry.features.content import content_path
+from registry.features.feature import TEXT, Leaf
 from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size
+from registry.model.version import MAX_PART
 
 
 class ChangeLevel(IntEnum):
@@ -66,10 +69,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """A version and the fingerprints of its splits: all that two versions are compared by."""
+    """A version and the fingerprints of its splits: all that two versions are compared by.
+
+    Where there are none, ``unread`` says why its files did not give them.
+    """
 
     version: DatasetVersion
     fingerprints: Mapping[str, SplitFingerprint]
+    unread: str = "its files were not looked at"
 
     @property
     def reference(self) -> Reference:
@@ -100,12 +107,16 @@ class Changes:
         return max((change.level for change in self.changes), default=ChangeLevel.NONE)
 
     @property
-    def smallest(self) -> Version:
-        """The smallest number that may follow the old one with these changes."""
+    def smallest(self) -> Version | None:
+        """The smallest number that may follow the old one with these changes; None where no number is left."""
         number = None if self.old.request is None else self.old.request.exact
         if number is None:
             raise AssertionError("versions that are compared are exact")
-        return number.bump(self.level.part)
+        for level in range(max(self.level, ChangeLevel.PATCH), ChangeLevel.MAJOR + 1):
+            part = ChangeLevel(level).part
+            if getattr(number, part) < MAX_PART:
+                return number.bump(part)
+        return None
 
 
 def compare_versions(old: Described, new: Described) -> Changes:
@@ -115,6 +126,7 @@ def compare_versions(old: Described, new: Described) -> Changes:
     found = [
         *_compare_splits(old.version, new.version),
         *_compare_features(before, after),
+        *_compare_empty_dicts(old.version, new.version),
         *_compare_records(old, new, common),
         *_compare_rules(old.version, new.version),
         *_compare_storage(old.version, new.version),
@@ -163,6 +175,17 @@ def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column])
             yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
 
 
+def _compare_empty_dicts(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
+    """A dict without features stores nothing, and a reader finds it all the same."""
+    before, after = _dicts(_features(old)), _dicts(_features(new))
+    for path in sorted(path for path, is_empty in before.items() if is_empty and path not in after):
+        text = f"feature {path} is gone (a dict without features)"
+        yield Change(level=ChangeLevel.MAJOR, kind="features", where=path, text=text)
+    for path in sorted(path for path, is_empty in after.items() if is_empty and path not in before):
+        text = f"feature {path} is new (a dict without features)"
+        yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
+
+
 def _compare_records(old: Described, new: Described, common: tuple[str, ...]) -> Iterator[Change]:
     names = [split.name for split in new.version.splits]
     for split in old.version.splits:
@@ -172,7 +195,7 @@ def _compare_records(old: Described, new: Described, common: tuple[str, ...]) ->
             if split.name not in side.fingerprints:
                 text = (
                     f"split {split.name} was not compared: {side.reference} was published without fingerprints, "
-                    "and its files are not here"
+                    f"and {side.unread}"
                 )
                 yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
         if split.name not in old.fingerprints or split.name not in new.fingerprints:
@@ -211,7 +234,9 @@ def _compare_storage(old: DatasetVersion, new: DatasetVersion) -> Iterator[Chang
             and other.num_examples == split.num_examples
             and other.shard_lengths != split.shard_lengths
         ):
-            found.append(f"split {split.name} lies in {_count(other.num_shards)}, lay in {_count(split.num_shards)}")
+            is_recut = other.num_shards == split.num_shards
+            was = "cut elsewhere" if is_recut else f"lay in {_count(split.num_shards)}"
+            found.append(f"split {split.name} lies in {_count(other.num_shards)}, {was}")
     if old.file_format != new.file_format:
         found.append(f"shards are {new.file_format} files, were {old.file_format}")
     for text in found:
@@ -254,9 +279,24 @@ def _differing_ranges(
     return tuple((one, one) for one in found)
 
 
+def _features(version: DatasetVersion) -> FeaturesDict:
+    return features_from_json(version.features_json).with_labels(version.labels)
+
+
 def _columns(version: DatasetVersion) -> dict[str, Column]:
-    features = features_from_json(version.features_json).with_labels(version.labels)
-    return {column.path: column for column in columns_of(features)}
+    return {content_path(column.names): column for column in columns_of(_features(version))}
+
+
+def _dicts(feature: Feature, names: tuple[str, ...] = ()) -> dict[str, bool]:
+    """Every dict of features below ``feature`` by its path, and whether it is empty."""
+    while isinstance(feature, Sequence):
+        feature = feature.feature
+    if not isinstance(feature, FeaturesDict):
+        return {}
+    found = {content_path(names): not feature} if names else {}
+    for name, inner in feature.items():
+        found |= _dicts(inner, (*names, name))
+    return found
 
 
 def _same_type(old: Column, new: Column) -> bool:
@@ -267,29 +307,36 @@ def _type(column: Column) -> tuple[object, ...]:
     """What a reader relies on. How a tensor is encoded, and what is said about it for people, is not part of it."""
     leaf = column.leaf
     names = (leaf.num_classes, leaf.names) if isinstance(leaf, ClassLabel) else ()
-    return _class_name(column), leaf.dtype, leaf.shape, column.lengths, names
+    return _class_name(column.leaf), leaf.dtype, leaf.shape, column.lengths, names
 
 
-def _class_name(column: Column) -> str:
-    name = type(column.leaf).__name__
+def _class_name(leaf: Leaf) -> str:
+    name = type(leaf).__name__
     return "Tensor" if name == "Scalar" else name
 
 
 def _describe(column: Column, other: Column | None = None) -> str:
     """The type in words; of labels what ``other`` has not the same."""
-    leaf = column.leaf
-    name = _class_name(column)
-    text = f"{name}" if name == "Text" else f"{name} {leaf.dtype} {leaf.shape}"
+    text = _describe_leaf(column.leaf, None if other is None else other.leaf)
     for length in reversed(column.lengths):
         text = f"Sequence of {text}" if length is None else f"Sequence of {length} {text}"
+    return text
+
+
+def _describe_leaf(leaf: Leaf, rival: Leaf | None) -> str:
+    name = _class_name(leaf)
     if isinstance(leaf, ClassLabel):
         text = f"ClassLabel of {leaf.num_classes} classes"
-        rival = other.leaf if other is not None else None
-        if isinstance(rival, ClassLabel) and rival.num_classes == leaf.num_classes:
-            names, others = leaf.names or (), rival.names or ()
-            place = next((i for i, pair in enumerate(zip(names, others, strict=False)) if pair[0] != pair[1]), None)
-            text += f" whose class {place} is {names[place]!r}" if place is not None else " with names" * bool(names)
-    return text
+        if not isinstance(rival, ClassLabel) or rival.num_classes != leaf.num_classes or rival.names == leaf.names:
+            return text
+        if leaf.names is None or rival.names is None:
+            return f"{text} {'without' if leaf.names is None else 'with'} names"
+        place = next(i for i, pair in enumerate(zip(leaf.names, rival.names, strict=True)) if pair[0] != pair[1])
+        return f"{text} whose class {place} is {leaf.names[place]!r}"
+    if name == "Text":
+        return name
+    dtype = "text" if leaf.dtype == TEXT else leaf.dtype
+    return f"{name} {dtype} {leaf.shape}" if leaf.shape else f"{name} {dtype}"
 
 
 def _count(num_shards: int) -> str:

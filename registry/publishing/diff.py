@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from registry.errors import StorageError
+from registry.errors import MissingExtraError, StorageError, UsageError, VerificationError
 from registry.model import DatasetVersion
 from registry.publishing.changes import Changes, compare_versions
 from registry.publishing.proof import Prover
@@ -28,26 +29,29 @@ def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, s
     """What differs between two published versions; ``show`` is how many records of each split are described.
 
     Raises:
-        CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read.
+        UsageError: ``show`` is negative.
     """
     changes = compare_versions(prover.describe(old), prover.describe(new))
-    return diff_files(
-        changes, prover.files(old), prover.files(new), show=show, processes=prover.processes, advance=prover.advance
-    )
+
+    def open_files() -> tuple[StoredSplits, StoredSplits]:
+        return prover.files(old), prover.files(new)
+
+    return diff_files(changes, open_files, show=show, processes=prover.processes, advance=prover.advance)
 
 
 def diff_files(
     changes: Changes,
-    old: StoredSplits,
-    new: StoredSplits,
+    open_files: Callable[[], tuple[StoredSplits, StoredSplits]],
     *,
     show: int,
     processes: int | None = None,
     advance: Advance | None = None,
 ) -> VersionDiff:
-    """``changes`` with the records that differ, where the files of both are here."""
+    """``changes`` with the records that differ, where the files of both can be read here."""
+    if show < 0:
+        raise UsageError(f"show must be 0 or more, not {show}", details={"show": show})
     try:
-        records = diff_records(changes, old, new, show=show, processes=processes, advance=advance)
-    except StorageError as error:
+        records = diff_records(changes, *open_files(), show=show, processes=processes, advance=advance)
+    except (StorageError, VerificationError, MissingExtraError) as error:
         return VersionDiff(changes=changes, records=(), unread=error.message)
     return VersionDiff(changes=changes, records=records)

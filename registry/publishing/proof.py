@@ -7,16 +7,17 @@ needed is noted. Withdrawn versions count, too: they were published, and somebod
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.catalog import SqlCatalog
-from registry.errors import StorageError, VerificationError, VersionTooSmallError
+from registry.errors import MissingExtraError, StorageError, VerificationError, VersionTooSmallError
 from registry.model import DatasetVersion, SplitFingerprint, Version
 from registry.publishing.changes import ChangeLevel, Changes, Described, compare_versions
 from registry.publishing.fingerprint import fingerprint_splits
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.record_diff import first_difference
+from registry.publishing.verify import verify_shards
 from registry.storage import Store
 
 _MOST_TOLD: Final = 5
@@ -56,16 +57,18 @@ class Proof:
         lower: the step to it from the version right below, None where there is none.
         higher: the step from it to the version right above, None where there is none of the same MAJOR.
         neighbours: the numbers right below and above, whatever their MAJOR.
+        is_smallest_taken: whether ``smallest`` was used already.
     """
 
     version: DatasetVersion
     lower: Step | None
     higher: Step | None
     neighbours: tuple[Version | None, Version | None]
+    is_smallest_taken: bool = False
 
     @property
     def smallest(self) -> Version | None:
-        """The smallest number that the changes allow; None where nothing is published below."""
+        """The smallest number that the changes allow; None where nothing is published below, or no number is left."""
         return None if self.lower is None else self.lower.changes.smallest
 
     @property
@@ -79,7 +82,7 @@ class Proof:
         if self.lower is None:
             return ""
         told = f"{_SUMMARY[self.lower.changes.level]} {self.lower.changes.old}"
-        is_larger = self.lower.changes.level < self.lower.says and self.smallest != self.version.version
+        is_larger = self.lower.changes.level < self.lower.says and self.smallest not in (None, self.version.version)
         return f"{told}: {self.smallest} would do" if is_larger else told
 
     def refusal(self, first: str = "") -> VersionTooSmallError:
@@ -95,18 +98,20 @@ class Proof:
         lines += [first] if first else []
         may = f"more {'has' if is_lower else 'would have'} changed than a {step.says.name} version may"
         where = f"since {changes.old} {may}" if is_lower else f"in {changes.new} {may}"
-        hint = (
-            f"The smallest number that may follow {step.old.version} is {self.smallest}."
-            if is_lower
-            else f"Give it a number above {step.new.version}, or one of another MAJOR."
-        )
+        if not is_lower:
+            hint = f"Give it a number above {step.new.version}, or one of another MAJOR."
+        elif self.smallest is None:
+            hint = f"There is no larger number after {step.old.version}. Publish it under another dataset name."
+        else:
+            hint = f"The smallest number that may follow {step.old.version} is {self.smallest}."
+            hint += " It was used already: raise the highest version." if self.is_smallest_taken else ""
         return VersionTooSmallError(
             "\n  ".join([f"{self.version.reference} is too small a number: {where}", *lines]),
             hint=hint,
             details={
                 "base": str(changes.old if is_lower else changes.new),
                 "level": changes.level.part,
-                "smallest": str(self.smallest) if is_lower else None,
+                "smallest": str(self.smallest) if is_lower and self.smallest else None,
                 "changes": [change.text for change in changes.changes[:100]],
             },
         )
@@ -134,15 +139,24 @@ class Prover:
         return fingerprint_splits(stored, processes=self.processes, advance=self.advance)
 
     def describe(self, version: DatasetVersion) -> Described:
-        """A published version with its fingerprints: those of the catalog, or computed now where its files are here."""
+        """A published version with its fingerprints: those of the catalog, or computed now where its files are here.
+
+        Computed only of files that are what was published, byte for byte: later numbers will rest on them.
+        """
         found = self.catalog.fingerprints(version)
-        if not found:
-            try:
-                found = self.fingerprint(self.files(version))
-            except (StorageError, VerificationError):
-                return Described(version=version, fingerprints={})
-            if self.actor is not None:
-                self.catalog.add_fingerprints(version, found, actor=self.actor)
+        if found:
+            return Described(version=version, fingerprints=found)
+        try:
+            files = self.files(version)
+            promised = {split.name: self.catalog.shards(version, split.name) for split in version.splits}
+            report = verify_shards(files.store, version.splits, promised, advance=self.advance)
+            report.raise_for_faults(str(version.reference))
+            found = self.fingerprint(files)
+        except (StorageError, VerificationError, MissingExtraError) as error:
+            why = error.message.partition("\n")[0]
+            return Described(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")
+        if self.actor is not None:
+            self.catalog.add_fingerprints(version, found, actor=self.actor)
         return Described(version=version, fingerprints=found)
 
     def files(self, version: DatasetVersion) -> StoredSplits:
@@ -159,7 +173,11 @@ class Prover:
         if above is not None and above.version.major == version.version.major:
             higher = Step(old=version, new=above, changes=compare_versions(new, self.describe(above)))
         neighbours = (None if below is None else below.version, None if above is None else above.version)
-        return Proof(version=version, lower=lower, higher=higher, neighbours=neighbours)
+        proof = Proof(version=version, lower=lower, higher=higher, neighbours=neighbours)
+        smallest = proof.smallest
+        if smallest is None or self.catalog.published_digest(version.name, version.config, smallest) is None:
+            return proof
+        return replace(proof, is_smallest_taken=True)
 
     def require(
         self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], files: StoredSplits
@@ -173,9 +191,9 @@ class Prover:
         step = proof.refused
         if step is None:
             return proof
-        sides = [files if side is version else self.files(side) for side in (step.old, step.new)]
         try:
+            sides = [files if side is version else self.files(side) for side in (step.old, step.new)]
             first = first_difference(step.changes, *sides)
-        except (StorageError, VerificationError):
-            first = None  # the files of the published one are not here: its blocks have to do
+        except (StorageError, VerificationError, MissingExtraError):
+            first = None  # the files of the published one cannot be read here: its blocks have to do
         raise proof.refusal("" if first is None else f"{first[0]} {first[1]}")

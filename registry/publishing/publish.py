@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.catalog import SqlCatalog
@@ -54,6 +54,11 @@ class Preview:
     proof: Proof
     is_published: bool
     diff: VersionDiff | None
+
+    @property
+    def refusal(self) -> VersionTooSmallError | None:
+        """Why the number would be refused; None where it is allowed, or this very content is published already."""
+        return None if self.is_published or self.proof.refused is None else self.proof.refusal()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,9 @@ def publish_staged(
     with target.store.exclusive(version.location):
         published = _is_published(target.catalog, version)
         moved = _move_into_place(staged, target.store, version, published=published)
+        if evidence is not None:  # should it be proved again, its records are at their new place
+            files = StoredSplits(target.store.child(version.location), prepared.splits, prepared.features)
+            evidence = replace(evidence, files=files)
         try:
             proof = _write_row(target, version, shards, evidence)
         except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
@@ -146,8 +154,12 @@ def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Adv
     step = proof.refused or proof.lower
     if step is None:
         return Preview(proof=proof, is_published=is_published, diff=None)
-    old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
-    diff = diff_files(step.changes, old, new, show=show, processes=target.processes, advance=advance)
+
+    def open_files() -> tuple[StoredSplits, StoredSplits]:
+        old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
+        return old, new
+
+    diff = diff_files(step.changes, open_files, show=show, processes=target.processes, advance=advance)
     return Preview(proof=proof, is_published=is_published, diff=diff)
 
 

@@ -23,7 +23,8 @@ Advance = Callable[[int], None]
 _SMALL_EXAMPLES: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
 _MOST_PROCESSES: Final = 16
-_MOST_IN_TASK: Final = 64 * LEAF_EXAMPLES
+_MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
+"""Long, because whoever starts in the middle of a shard walks over the headers before it, or inflates all of that."""
 
 
 class RecordRun(NamedTuple):

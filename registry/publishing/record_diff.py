@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.content import ContentReader
+from registry.errors import CorruptExampleError, MissingExtraError
+from registry.features.content import ContentReader, content_bytes
 from registry.model import LEAF_EXAMPLES
 from registry.publishing.alignment import Alignment, Indices, align
 from registry.publishing.changes import Changes
@@ -26,9 +28,12 @@ from registry.publishing.ranges import (
     choose_processes,
     divide_run,
 )
+from registry.publishing.wording import tell_apart, tell_files
 
 _MOST_SHOWN_FEATURES: Final = 20
 _MOST_SEARCHED: Final = 64 * LEAF_EXAMPLES
+
+Digests: TypeAlias = npt.NDArray[np.uint64]
 
 Kind: TypeAlias = Literal["changed", "removed", "added", "moved"]
 
@@ -64,7 +69,10 @@ class RecordChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDiff:
-    """How the records of one split differ, counted, and the first of them."""
+    """How the records of one split differ, counted, and the first of them.
+
+    ``same`` are equal records in the same order, ``changed`` pairs of records that stand in each other's place.
+    """
 
     split: str
     same: int
@@ -120,149 +128,170 @@ def diff_records(
         advance: called with the number of records read since the last call.
 
     Raises:
-        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a record cannot be read.
+        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a record cannot be read; the file is
+            named with its folder.
     """
     return tuple(
-        _diff_split(split.name, changes, old, new, show=show, processes=processes, advance=advance)
+        _diff_split(_SplitPair.of(split.name, old, new), changes, show=show, processes=processes, advance=advance)
         for split in old.splits
         if split.name in changes.differing
     )
 
 
 def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> tuple[str, RecordChange] | None:
-    """The split and the first record in it that differs; None where no record does.
+    """The split and the first record in it that differs; None where no record does, or it lies too far behind.
 
     Reads at most 65,536 records of each side, from the first block that differs. Errors as ``diff_records``.
     """
     for name, ranges in changes.differing.items():
-        places = [[split.name for split in side.splits].index(name) for side in (old, new)]
+        pair = _SplitPair.of(name, old, new)
         for parts in ranges:
-            digests = []
-            for side, place, part in zip((old, new), places, parts, strict=True):
-                run = RecordRun(place, part.start, min(part.stop, part.start + _MOST_SEARCHED))
-                digests.append(_hash_run(side, changes.common, run, processes=1, advance=None))
-            earliest = sorted(_earliest(align(*digests), parts[0].start, parts[1].start, 1), key=_position)
-            if earliest:
-                return name, _Describer(old, new, *places).describe(earliest[0])
+            windows = (parts[0][:_MOST_SEARCHED], parts[1][:_MOST_SEARCHED])
+            digests = pair.hash([windows[0]], [windows[1]], changes.common, processes=1, advance=None)
+            found = _first_of_whole(parts, *digests) if windows == parts else _first_of_piece(parts, *digests)
+            if found is not None:
+                return name, pair.describe(found)
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _SplitPair:
+    """A split of two versions: the files of both, the place of the split in each, and what decodes their records."""
+
+    name: str
+    sides: tuple[StoredSplits, StoredSplits]
+    places: tuple[int, int]
+    readers: tuple[ContentReader, ContentReader]
+
+    @classmethod
+    def of(cls, name: str, old: StoredSplits, new: StoredSplits) -> _SplitPair:
+        first, second = ([split.name for split in side.splits].index(name) for side in (old, new))
+        return cls(name, (old, new), (first, second), (ContentReader(old.features), ContentReader(new.features)))
+
+    def hash(
+        self,
+        old: Sequence[range],
+        new: Sequence[range],
+        paths: tuple[str, ...],
+        *,
+        processes: int | None,
+        advance: Advance | None,
+    ) -> tuple[Digests, Digests]:
+        """The digests of the records ``old`` of the one and ``new`` of the other, over the features ``paths``."""
+        before, after = (
+            _hash_records(side, place, parts, paths, processes=processes, advance=advance)
+            for side, place, parts in zip(self.sides, self.places, (old, new), strict=True)
+        )
+        return before, after
+
+    def describe(self, change: RecordChange) -> RecordChange:
+        """``change``, of a changed record with what differs in it. Decodes two records."""
+        if change.kind != "changed" or change.old is None or change.new is None:
+            return change
+        records = [
+            next(side.records(RecordRun(place, at, at + 1)))
+            for side, place, at in zip(self.sides, self.places, (change.old, change.new), strict=True)
+        ]
+        before, after = (
+            dict(zip(reader.paths, reader.read(record), strict=True))
+            for reader, record in zip(self.readers, records, strict=True)
+        )
+        differing = [path for path in before if path in after and before[path] != after[path]][:_MOST_SHOWN_FEATURES]
+        told = []
+        for path in differing:
+            try:
+                values = [
+                    reader.values(record, [path])[path] for reader, record in zip(self.readers, records, strict=True)
+                ]
+            except (
+                CorruptExampleError,
+                MissingExtraError,
+            ):  # content is compared without it: a JPEG that has no pixels
+                told.append((path, *tell_files(before[path], after[path])))
+                continue
+            is_same = content_bytes(values[0]) == content_bytes(values[1])
+            told.append((path, *(tell_files(before[path], after[path]) if is_same else tell_apart(*values))))
+        return replace(change, features=tuple(told))
+
+
 def _diff_split(
-    name: str,
-    changes: Changes,
-    old: StoredSplits,
-    new: StoredSplits,
-    *,
-    show: int,
-    processes: int | None,
-    advance: Advance | None,
+    pair: _SplitPair, changes: Changes, *, show: int, processes: int | None, advance: Advance | None
 ) -> RecordDiff:
-    sides = (old, new)
-    places = [[split.name for split in side.splits].index(name) for side in sides]
-    found: list[tuple[Alignment, int, int]] = []
-    num_read = 0
-    for ranges in changes.differing[name]:
-        digests = []
-        for side, place, part in zip(sides, places, ranges, strict=True):
-            run = RecordRun(place, part.start, part.stop)
-            digests.append(_hash_run(side, changes.common, run, processes=processes, advance=advance))
-        num_read += len(ranges[0])
-        found.append((align(*digests), ranges[0].start, ranges[1].start))
-    describer = _Describer(old, new, *places)
-    first = sorted((one for part in found for one in _earliest(*part, show)), key=_position)[:show]
+    ranges = changes.differing[pair.name]
+    old_parts, new_parts = [parts[0] for parts in ranges], [parts[1] for parts in ranges]
+    old, new = pair.hash(old_parts, new_parts, changes.common, processes=processes, advance=advance)
+    fences = zip(accumulate(map(len, old_parts)), accumulate(map(len, new_parts)), strict=True)
+    alignment = align(old, new, list(fences)[:-1])
+    first = sorted(_earliest(alignment, old_parts, new_parts, show), key=_position)
     return RecordDiff(
-        split=name,
-        same=old.splits[places[0]].num_examples - num_read + sum(len(part.same) for part, _, _ in found),
-        changed=sum(len(part.changed) for part, _, _ in found),
-        moved=sum(len(part.moved) for part, _, _ in found),
-        removed=sum(len(part.removed) for part, _, _ in found),
-        added=sum(len(part.added) for part, _, _ in found),
-        first=tuple(map(describer.describe, first)),
+        split=pair.name,
+        same=pair.sides[0].splits[pair.places[0]].num_examples - len(old) + len(alignment.same),
+        changed=len(alignment.changed),
+        moved=len(alignment.moved),
+        removed=len(alignment.removed),
+        added=len(alignment.added),
+        first=tuple(map(pair.describe, first[:show])),
     )
 
 
-def _hash_run(
-    side: StoredSplits, paths: tuple[str, ...], run: RecordRun, *, processes: int | None, advance: Advance | None
-) -> npt.NDArray[np.uint64]:
+def _hash_records(
+    side: StoredSplits,
+    place: int,
+    parts: Sequence[range],
+    paths: tuple[str, ...],
+    *,
+    processes: int | None,
+    advance: Advance | None,
+) -> Digests:
     chosen = choose_processes(side, processes)
-    runs = divide_run(run, processes=chosen)
-    pieces = [
-        np.frombuffer(digests, np.uint64)
-        for _, digests in call_on_runs(RecordHasher(side, paths), runs, processes=chosen, advance=advance)
-    ]
-    return np.concatenate(pieces) if pieces else np.empty(0, np.uint64)
+    runs = [run for part in parts for run in divide_run(RecordRun(place, part.start, part.stop), processes=chosen)]
+    pieces = [np.empty(0, np.uint64)]
+    try:
+        for _, digests in call_on_runs(RecordHasher(side, paths), runs, processes=chosen, advance=advance):
+            pieces.append(np.frombuffer(digests, np.uint64))
+    except CorruptExampleError as error:  # the files of both versions have the same names
+        message = f"{side.store.url}: {error.message}"
+        raise CorruptExampleError(message, hint=error.hint, details=error.details) from error
+    return np.concatenate(pieces)
 
 
-def _earliest(alignment: Alignment, old_start: int, new_start: int, show: int) -> Iterator[RecordChange]:
-    """The first records of each kind."""
+def _first_of_whole(parts: tuple[range, range], old: Digests, new: Digests) -> RecordChange | None:
+    found = sorted(_earliest(align(old, new), [parts[0]], [parts[1]], 1), key=_position)
+    return found[0] if found else None
+
+
+def _first_of_piece(parts: tuple[range, range], old: Digests, new: Digests) -> RecordChange | None:
+    """The first place where the two differ. What became of the record is not known: it may come later."""
+    shorter = min(len(old), len(new))
+    differs = np.flatnonzero(old[:shorter] != new[:shorter])
+    if len(differs):
+        at = int(differs[0])
+        return RecordChange(kind="changed", old=parts[0][at], new=parts[1][at])
+    if shorter == len(parts[0]):
+        return RecordChange(kind="added", old=None, new=parts[1][shorter])
+    return RecordChange(kind="removed", old=parts[0][shorter], new=None) if shorter == len(parts[1]) else None
+
+
+def _earliest(alignment: Alignment, old: Sequence[range], new: Sequence[range], show: int) -> Iterator[RecordChange]:
+    """The first records of each kind; the lists that were aligned are the records ``old`` and ``new``, in a row."""
     pairs: tuple[tuple[Kind, Indices], ...] = (("changed", alignment.changed), ("moved", alignment.moved))
     for kind, places in pairs:
         for before, after in places[:show].tolist():
-            yield RecordChange(kind=kind, old=before + old_start, new=after + new_start)
+            yield RecordChange(kind=kind, old=_pick(old, before), new=_pick(new, after))
     for place in alignment.removed[:show].tolist():
-        yield RecordChange(kind="removed", old=place + old_start, new=None)
+        yield RecordChange(kind="removed", old=_pick(old, place), new=None)
     for place in alignment.added[:show].tolist():
-        yield RecordChange(kind="added", old=None, new=place + new_start)
+        yield RecordChange(kind="added", old=None, new=_pick(new, place))
+
+
+def _pick(ranges: Sequence[range], place: int) -> int:
+    for one in ranges:
+        if place < len(one):
+            return one[place]
+        place -= len(one)
+    raise AssertionError("every place lies in a range")
 
 
 def _position(change: RecordChange) -> tuple[int, str]:
     place = change.new if change.old is None else change.old
     return (0 if place is None else place), change.kind
-
-
-class _Describer:
-    """Decodes two records and says in what they differ."""
-
-    def __init__(self, old: StoredSplits, new: StoredSplits, old_place: int, new_place: int) -> None:
-        self._sides = ((old, old_place, ContentReader(old.features)), (new, new_place, ContentReader(new.features)))
-
-    def describe(self, change: RecordChange) -> RecordChange:
-        if change.kind != "changed":
-            return change
-        sides: list[tuple[dict[str, bytes], dict[str, Any]]] = []
-        for (stored, place, reader), at in zip(self._sides, (change.old, change.new), strict=True):
-            if at is None:
-                raise AssertionError("a changed record stands on both sides")
-            (record,) = stored.records(RecordRun(place, at, at + 1))
-            contents = dict(zip(reader.paths, reader.read(record), strict=True))
-            sides.append((contents, reader.values(record)))
-        (old_contents, old_values), (new_contents, new_values) = sides
-        differing = [
-            (path, *_words(old_values[path], new_values[path]))
-            for path in old_contents
-            if path in new_contents and old_contents[path] != new_contents[path]
-        ]
-        return RecordChange(
-            kind="changed", old=change.old, new=change.new, features=tuple(differing[:_MOST_SHOWN_FEATURES])
-        )
-
-
-def _words(before: Any, after: Any) -> tuple[str, str]:
-    """Two values that differ, in a few words each."""
-    if isinstance(before, np.ndarray) and isinstance(after, np.ndarray) and before.size > 8:
-        if before.shape == after.shape and before.dtype == after.dtype and before.dtype != object:
-            places = np.argwhere(before != after)
-            if len(places):
-                place = tuple(places[0].tolist())
-                number = f"{len(places):,} of {before.size:,} values differ, the first at {_index(place)}"
-                return str(before[place]), f"{after[place]} there ({number})"
-        return _shape(before), _shape(after)
-    return _short(before), _short(after)
-
-
-def _index(place: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, place)) + "]"
-
-
-def _shape(value: npt.NDArray[Any]) -> str:
-    return f"{value.dtype} {value.shape}"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, bytes):
-        text = repr(value.decode("utf-8", "backslashreplace"))
-    elif isinstance(value, np.ndarray):
-        text = str(value.tolist())
-    else:
-        text = str(value)
-    return text if len(text) <= 60 else text[:59] + "…"
