@@ -11,6 +11,7 @@
     │   ├── VersionNotFoundError
     │   ├── AliasNotFoundError
     │   ├── SplitNotFoundError
+    │   ├── ExperimentNotFoundError
     │   └── BuilderNotFoundError
     ├── ConflictError                           somebody was there before
     │   └── VersionExistsError                  that number is published with other content
@@ -161,6 +162,13 @@ class SplitNotFoundError(NotFoundError):
 
     code = "split_not_found"
     noun = "split"
+
+
+class ExperimentNotFoundError(NotFoundError):
+    """No experiment of that name was added to the catalog, or was handed to the version that is built."""
+
+    code = "experiment_not_found"
+    noun = "experiment"
 
 
 class BuilderNotFoundError(NotFoundError):

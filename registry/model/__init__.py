@@ -12,12 +12,12 @@ from registry.model.dataset_version import (
     content_digest,
     version_status,
 )
-from registry.model.experiment import Experiment
+from registry.model.experiment import Experiment, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.reference import Reference, check_alias, check_config, check_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
-from registry.model.version import Version, VersionClause, VersionRequest
+from registry.model.version import Version, VersionClause, VersionRequest, read_code_version
 
 __all__ = [
     "DEFAULT_TEMPLATE",
@@ -41,6 +41,9 @@ __all__ = [
     "check_split_name",
     "check_splits",
     "content_digest",
+    "experiment_name",
+    "no_experiment",
+    "read_code_version",
     "version_folder",
     "version_status",
 ]

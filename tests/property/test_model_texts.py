@@ -54,6 +54,20 @@ def test_versions_are_ordered_as_their_parts(first: Version, second: Version) ->
     assert (first < second) == ((first.major, first.minor, first.patch) < (second.major, second.minor, second.patch))
 
 
+@given(versions(), versions())
+def test_a_version_stands_to_a_text_as_to_the_version_that_it_spells(first: Version, second: Version) -> None:
+    text = str(second)
+    assert [first == text, first < text, first <= text, first > text, first >= text] == [
+        first == second,
+        first < second,
+        first <= second,
+        first > second,
+        first >= second,
+    ]
+    assert (first == second) <= (hash(first) == hash(second) == hash(text))
+    assert first.match(text) == (first == second)
+
+
 @given(versions(), st.sampled_from(["major", "minor", "patch"]))
 def test_a_bumped_version_is_the_next_one_and_above(version: Version, part: str) -> None:
     if getattr(version, part) == 2**31 - 1:
