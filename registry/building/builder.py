@@ -17,7 +17,6 @@ Class attributes are checked when the class is defined, so that a mistake shows 
 from __future__ import annotations
 
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
@@ -32,7 +31,7 @@ from registry.building.config import (
     read_versions,
 )
 from registry.errors import ConfigNotFoundError, ReferenceSyntaxError, UsageError, VersionNotFoundError
-from registry.model import DatasetMetadata, Reference, Version, VersionRequest, check_name
+from registry.model import DatasetMetadata, Reference, Version, VersionRequest, check_new_name, fold_name
 
 if TYPE_CHECKING:
     from registry.building.keys import Key
@@ -105,7 +104,7 @@ class DatasetBuilder(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" not in cls.__dict__:
-            cls.name = _snake_case(cls.__name__)
+            cls.name = fold_name(cls.__name__)
         _check_class(cls)
 
     @classmethod
@@ -219,7 +218,7 @@ def _check_class(cls: type[DatasetBuilder]) -> None:
     """Check every class attribute that authors set; raises UsageError naming class and attribute."""
     owner = cls.__name__
     try:
-        check_name(read_text(cls.name, f"{owner}.name"))
+        check_new_name(read_text(cls.name, f"{owner}.name"))
     except ReferenceSyntaxError as error:
         raise bad_attribute(f"{owner}.name", cls.name, error.message, hint=error.hint) from error
     for attribute in ("DESCRIPTION", "HOMEPAGE", "LICENSE", "CITATION"):
@@ -263,8 +262,3 @@ def _check_configs(cls: type[DatasetBuilder]) -> None:
             "no config has this name",
             hint=f"There are: {', '.join(sorted(names))}." if names else "BUILDER_CONFIGS is empty.",
         )
-
-
-def _snake_case(name: str) -> str:
-    """A class name as TFDS spells it: ``OpenImagesV4`` is ``open_images_v4``, ``MNISTPlain`` is ``mnist_plain``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z0-9])", "_", name).lower()

@@ -118,7 +118,7 @@ class SqlCatalog:
         Raises:
             VersionExistsError: the number was used for other content, or for a version that was deleted.
             ConflictError: a config for a dataset without configs, or the other way round.
-            UsageError: shards that are not those of the version.
+            UsageError: shards that are not those of the version, or a name that look-ups would fold to another.
         """
         return writes.publish_version(
             self._engine, version, shards, promote=promote, default_config=default_config, actor=actor

@@ -29,7 +29,7 @@ from registry.catalog.tables import (
     version_ledger,
 )
 from registry.errors import CatalogError, ConflictError, UsageError, VersionExistsError
-from registry.model import DatasetVersion, Shard, Split
+from registry.model import DatasetVersion, Shard, Split, check_new_name
 
 _BATCH: Final = 10_000
 _ATTEMPTS: Final = 3
@@ -53,6 +53,7 @@ def publish_version(
     def action(connection: sa.Connection) -> bool:
         if _is_published(connection, version):
             return False
+        check_new_name(version.name)
         _insert(connection, version, values, shards, promote=promote, default_config=default_config, actor=actor)
         return True
 

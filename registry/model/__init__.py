@@ -14,7 +14,7 @@ from registry.model.dataset_version import (
 )
 from registry.model.experiment import Experiment, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
-from registry.model.reference import Reference, check_alias, check_config, check_name
+from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
 from registry.model.version import Version, VersionClause, VersionRequest, read_code_version
@@ -38,10 +38,12 @@ __all__ = [
     "check_alias",
     "check_config",
     "check_name",
+    "check_new_name",
     "check_split_name",
     "check_splits",
     "content_digest",
     "experiment_name",
+    "fold_name",
     "no_experiment",
     "read_code_version",
     "version_folder",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from registry.catalog import SqlCatalog
 from registry.errors import ConflictError, PreparedFormatError, VersionExistsError
-from registry.model import DatasetVersion, Shard, SlicingRule, content_digest, version_folder
+from registry.model import DatasetVersion, Shard, SlicingRule, check_new_name, content_digest, version_folder
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.verify import Advance, VerifyReport, measure_shards, verify_shards
 from registry.storage import FolderExistsError, StagedFolder, Store
@@ -83,6 +83,7 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
 
     Raises:
         PreparedFormatError: the folder is no prepared dataset.
+        ReferenceSyntaxError: its dataset has a name that no look-up would find.
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
         VersionExistsError, ConflictError: as ``publish_staged``.
     """
@@ -99,6 +100,8 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
             hint="There is nothing to publish. Prepare the dataset again.",
             details={"key": "splits"},
         )
+    if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
+        check_new_name(prepared.name)  # before an hour of verifying
     report = measure_shards(source, prepared.splits, advance=advance)
     report.raise_for_faults(source.url)
     version = _describe(prepared, report, target.slicing)
