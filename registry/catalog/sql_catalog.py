@@ -8,11 +8,11 @@ from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import queries, schema, writes
+from registry.catalog import experiments, queries, schema, writes
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.summaries import DatasetSummary, VersionSummary
-from registry.model import DatasetVersion, Reference, Shard, Version
+from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Shard, Version
 
 
 def open_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
@@ -102,6 +102,7 @@ class SqlCatalog:
         promote: bool,
         default_config: bool = False,
         actor: str,
+        experiment_defaults: Mapping[str, bool] | None = None,
     ) -> bool:
         """Publish ``version`` in one transaction: after it everything is there, before it nothing.
 
@@ -111,18 +112,67 @@ class SqlCatalog:
             promote: make it the version that an unversioned look-up gives.
             default_config: make its config the one that a reference without a config means.
             actor: who publishes.
+            experiment_defaults: the flags that the build was given beside what the version overrides, kept with its
+                event; None are those of this moment.
 
         Returns:
             True if this call published it; False if the same content digest stands there already, and nothing changed.
 
         Raises:
             VersionExistsError: the number was used for other content, or for a version that was deleted.
-            ConflictError: a config for a dataset without configs, or the other way round.
+            ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
+                is retired.
+            ExperimentNotFoundError: it overrides a flag that was never added.
             UsageError: shards that are not those of the version, or a name that look-ups would fold to another.
         """
         return writes.publish_version(
-            self._engine, version, shards, promote=promote, default_config=default_config, actor=actor
+            self._engine,
+            version,
+            shards,
+            promote=promote,
+            default_config=default_config,
+            actor=actor,
+            experiment_defaults=experiment_defaults,
         )
+
+    def experiments(self) -> tuple[Experiment, ...]:
+        """Every flag, by name, with its default and the number of live versions that override it."""
+        with reading(self._engine) as connection:
+            return experiments.list_experiments(connection)
+
+    def experiment_defaults(self, overrides: Mapping[str, bool]) -> dict[str, bool]:
+        """What a build is given: whether each flag is on for a version that does not say; a retired one is on.
+
+        Raises:
+            ExperimentNotFoundError: the version's ``overrides`` name a flag that was never added.
+            ConflictError: they name one that is retired.
+        """
+        with reading(self._engine) as connection:
+            experiments.check_overrides(connection, overrides)
+            return experiments.current_defaults(connection)
+
+    def implemented(self, version: DatasetVersion) -> dict[str, bool]:
+        """Every flag, as it stands for a published version: its override, or the default that its build was given."""
+        with reading(self._engine) as connection:
+            return experiments.implemented(connection, version)
+
+    def add_experiment(
+        self, name: str, description: str, *, default: bool = False, actor: str, dry_run: bool = False
+    ) -> ExperimentChange:
+        """Add a flag; see ``experiments.add_experiment``."""
+        return experiments.add_experiment(
+            self._engine, name, description, default=default, actor=actor, dry_run=dry_run
+        )
+
+    def set_experiment_default(
+        self, name: str, default: bool, *, actor: str, dry_run: bool = False
+    ) -> ExperimentChange:
+        """Flip a flag's default; see ``experiments.set_default``."""
+        return experiments.set_default(self._engine, name, default=default, actor=actor, dry_run=dry_run)
+
+    def retire_experiment(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
+        """Switch a flag on for good; see ``experiments.retire``."""
+        return experiments.retire(self._engine, name, actor=actor, dry_run=dry_run)
 
     def close(self) -> None:
         """Close every connection. The catalog must not be used afterwards.

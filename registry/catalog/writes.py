@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from registry.catalog.events import append_event
+from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.queries import find_digest, find_version_id
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
 from registry.catalog.session import reading, write
@@ -22,10 +23,8 @@ from registry.catalog.tables import (
     builder,
     builder_config,
     dataset_version,
-    experiment,
     shard,
     split,
-    version_experiment,
     version_ledger,
 )
 from registry.errors import CatalogError, ConflictError, UsageError, VersionExistsError
@@ -43,6 +42,7 @@ def publish_version(
     promote: bool,
     default_config: bool,
     actor: str,
+    experiment_defaults: Mapping[str, bool] | None = None,
 ) -> bool:
     """Publish ``version`` with its ``shards``; see ``SqlCatalog.publish``."""
     check_shards(version, shards)
@@ -54,7 +54,16 @@ def publish_version(
         if _is_published(connection, version):
             return False
         check_new_name(version.name)
-        _insert(connection, version, values, shards, promote=promote, default_config=default_config, actor=actor)
+        _insert(
+            connection,
+            version,
+            values,
+            shards,
+            promote=promote,
+            default_config=default_config,
+            actor=actor,
+            experiment_defaults=experiment_defaults,
+        )
         return True
 
     for _ in range(_ATTEMPTS):
@@ -130,6 +139,7 @@ def _insert(
     promote: bool,
     default_config: bool,
     actor: str,
+    experiment_defaults: Mapping[str, bool] | None,
 ) -> None:
     now = datetime.now(UTC)
     config_id, builder_id = _ensure_config(connection, version, now)
@@ -141,7 +151,9 @@ def _insert(
     for position, one in enumerate(version.splits):
         split_id = _insert_row(connection, split, {"version_id": version_id, **_split_values(one, position)})
         _insert_shards(connection, split_id, shards[one.name])
-    _insert_experiments(connection, version_id, version.experiments, now)
+    insert_overrides(connection, version_id, version.experiments)
+    implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
+    experiments = {**implied, **version.experiments}
     if default_config or version.config is None:
         _make_default(connection, builder_id, config_id)
     if promote:
@@ -160,6 +172,7 @@ def _insert(
             "default_config": default_config,
             "num_examples": version.num_examples,
             "promote": promote,
+            **({"experiments": experiments} if experiments else {}),
         },
     )
 
@@ -237,21 +250,6 @@ def _copy_shards(connection: sa.Connection, rows: Iterator[tuple[Any, ...]]) -> 
                 target.write_row(row)
     except psycopg.Error as error:  # SQLAlchemy is not asked here, so it cannot wrap it
         raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
-
-
-def _insert_experiments(
-    connection: sa.Connection, version_id: int, experiments: Mapping[str, bool], now: datetime
-) -> None:
-    """Store the flags that the version overrides; a flag that nobody declared yet is off by default."""
-    for name, enabled in sorted(experiments.items()):  # sorted: rivals meet in one order and cannot deadlock
-        declared = {"name": check_text(name, "experiment"), "description": "", "default_enabled": False}
-        _insert_once(connection, experiment, {**declared, "created_at": now})
-        experiment_id = connection.execute(sa.select(experiment.c.id).where(experiment.c.name == name)).scalar_one()
-        connection.execute(
-            sa.insert(version_experiment).values(
-                version_id=version_id, experiment_id=experiment_id, enabled=bool(enabled)
-            )
-        )
 
 
 def _make_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:

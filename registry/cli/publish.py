@@ -16,7 +16,11 @@ if TYPE_CHECKING:  # numpy is loaded when something is published
 
 @session_command(
     "publish",
-    epilog=examples("registry publish ./prepared/mnist/3.0.1", "registry publish ./mnist/4.0.0 --no-promote"),
+    epilog=examples(
+        "registry publish ./prepared/mnist/3.0.1",
+        "registry publish ./mnist/4.0.0 --no-promote",
+        "registry publish ./mnist/0.0.9 --version-to-prepare 1.0.0",
+    ),
 )
 @click.argument("folder", metavar="DIR")
 @click.option(
@@ -24,14 +28,19 @@ if TYPE_CHECKING:  # numpy is loaded when something is published
     default=None,
     help="Make it the version that an unversioned look-up gives.  [default: where it is the highest]",
 )
-def command(session: Session, folder: str, promote: bool | None) -> None:
+@click.option(
+    "--version-to-prepare",
+    metavar="V",
+    help="The last version of the builder's code (or its commit) that can prepare it, where today's code cannot.",
+)
+def command(session: Session, folder: str, promote: bool | None, version_to_prepare: str | None) -> None:
     """Publish the prepared version folder DIR: verify every shard, copy it into place, write one row.
 
     DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
     content again is harmless; other content under a used number is refused.
     """
     with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
-        publication = catalog.publish(folder, promote=promote, advance=advance)
+        publication = catalog.publish(folder, promote=promote, version_to_prepare=version_to_prepare, advance=advance)
     print_publication(session, publication)
 
 

@@ -12,7 +12,7 @@ from registry.model.dataset_version import (
     content_digest,
     version_status,
 )
-from registry.model.experiment import Experiment, experiment_name, no_experiment
+from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
@@ -24,6 +24,7 @@ __all__ = [
     "DatasetMetadata",
     "DatasetVersion",
     "Experiment",
+    "ExperimentChange",
     "Reference",
     "Shard",
     "ShardLengths",

@@ -42,6 +42,19 @@ class Experiment:
         return self.retired_at is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentChange:
+    """What an action does to a flag: how it stood before, None where there was none, and how it stands after."""
+
+    before: Experiment | None
+    after: Experiment
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything is different after it."""
+        return self.before != self.after
+
+
 def experiment_name(flag: object) -> str:
     """The name of ``flag``: a text in snake_case, or the member of an enum, which goes by its name in lower case.
 
@@ -89,5 +102,5 @@ def no_experiment(name: str, known: Iterable[str], *, where: str) -> NotFoundErr
         name,
         names,
         where=where,
-        hint=(f"{nearest} " if nearest else "") + f"Add it with: registry experiment add {name}",
+        hint=(f"{nearest} " if nearest else "") + f"Add it with: registry experiment add {name} --description TEXT",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from registry.catalog import SqlCatalog
 from registry.errors import ConflictError, PreparedFormatError, VersionExistsError
@@ -35,7 +35,8 @@ class Target:
     """Where a version is published, by whom, and what becomes of it there.
 
     ``promote`` makes it the version that an unversioned look-up gives, ``default_config`` its config the one that a
-    reference without a config means.
+    reference without a config means. ``experiment_defaults`` are the flags that a build was given; None are those of
+    the moment of publication.
     """
 
     store: Store
@@ -44,6 +45,7 @@ class Target:
     actor: str
     default_config: bool = False
     slicing: SlicingRule = SlicingRule.DOCUMENTED
+    experiment_defaults: Mapping[str, bool] | None = None
 
 
 def publish_staged(
@@ -78,8 +80,12 @@ def publish_staged(
     return Publication(version=version, newly=newly, num_bytes=report.num_bytes)
 
 
-def publish_folder(source: Store, target: Target, *, advance: Advance | None = None) -> Publication:
+def publish_folder(
+    source: Store, target: Target, *, version_to_prepare: str | None = None, advance: Advance | None = None
+) -> Publication:
     """Publish the prepared version folder ``source``: in place if it lies where it belongs, else a copy of it.
+
+    ``version_to_prepare`` is the last version of the builder's code that can prepare it, where today's code cannot.
 
     Raises:
         PreparedFormatError: the folder is no prepared dataset.
@@ -87,7 +93,7 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
         VersionExistsError, ConflictError: as ``publish_staged``.
     """
-    prepared = read_prepared(source)
+    prepared = replace(read_prepared(source), version_to_prepare=version_to_prepare)
     if prepared.file_format != "tfrecord":
         raise PreparedFormatError(
             f"{source.url}: its shards are {prepared.file_format} files",
@@ -118,7 +124,12 @@ def publish_folder(source: Store, target: Target, *, advance: Advance | None = N
 
 def _write_row(target: Target, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]]) -> bool:
     return target.catalog.publish(
-        version, shards, promote=target.promote, default_config=target.default_config, actor=target.actor
+        version,
+        shards,
+        promote=target.promote,
+        default_config=target.default_config,
+        actor=target.actor,
+        experiment_defaults=target.experiment_defaults,
     )
 
 
@@ -145,6 +156,8 @@ def _describe(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingR
         file_format=prepared.file_format,
         slicing=slicing,
         disable_shuffling=prepared.disable_shuffling,
+        version_to_prepare=prepared.version_to_prepare,
+        experiments=prepared.experiments,
         metadata=prepared.metadata,
     )
 

@@ -138,11 +138,12 @@ def test_a_flag_that_nobody_knows_is_not_found() -> None:
         version.implements("new_shufle")
     assert caught.value.message == "no experiment 'new_shufle' in version 1.0.0"
     assert caught.value.hint == (
-        "Did you mean 'new_shuffle'? There are: fast_hash, new_shuffle. Add it with: registry experiment add new_shufle"
+        "Did you mean 'new_shuffle'? There are: fast_hash, new_shuffle. "
+        "Add it with: registry experiment add new_shufle --description TEXT"
     )
     with pytest.raises(ExperimentNotFoundError) as caught:
         Version("1.0.0").implements(Flags.OLD_ORDER)
-    assert caught.value.hint == "Add it with: registry experiment add old_order"
+    assert caught.value.hint == "Add it with: registry experiment add old_order --description TEXT"
 
 
 @pytest.mark.parametrize(
