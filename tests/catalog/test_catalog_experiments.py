@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from threading import Barrier
 from typing import Any
 
+import psycopg
 import pytest
 from catalog_samples import execute, sample
 
-from registry.catalog import SqlCatalog
+from registry.catalog import SqlCatalog, sqlite_path
 from registry.errors import ConflictError, ExperimentNotFoundError, RegistryError, UsageError
 from registry.model import Experiment
 
@@ -301,3 +304,23 @@ def test_a_flag_is_never_retired_under_a_version_that_switches_it_off(catalog: S
         # One of the two, whoever comes first; the other is told why not.
         outcome = (isinstance(published, ConflictError), isinstance(retired, ConflictError))
         assert outcome in ((True, False), (False, True)), (published, retired)
+
+
+def test_retiring_waits_for_a_publication_under_way_and_sees_it(catalog: SqlCatalog, catalog_url: str) -> None:
+    catalog.add_experiment("flag", ADDED, default=True, actor="ann")
+    publish_flagged(catalog, "mnist:1.0.0", {})
+    path = sqlite_path(catalog_url)
+    publisher: Any = (
+        psycopg.connect(catalog_url)
+        if path is None
+        else sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    )
+    with closing(publisher), ThreadPoolExecutor(1) as pool:
+        publisher.execute("BEGIN IMMEDIATE" if path else "SELECT id FROM experiment FOR SHARE")
+        publisher.execute("INSERT INTO version_experiment (version_id, experiment_id, enabled) VALUES (1, 1, (1 = 0))")
+        retiring = pool.submit(catalog.retire_experiment, "flag", actor="ann")
+        while path is None and not execute(catalog_url, "SELECT 1 FROM pg_locks WHERE NOT granted"):
+            assert not retiring.done()
+        publisher.execute("COMMIT")
+        with pytest.raises(ConflictError, match=r"^flag is switched off by mnist:1\.0\.0$"):
+            retiring.result()
