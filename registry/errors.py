@@ -12,6 +12,7 @@
     │   │   └── VersionWithdrawnError           what answers is yanked or dropped
     │   ├── AliasNotFoundError
     │   ├── SplitNotFoundError
+    │   ├── ExperimentNotFoundError
     │   └── BuilderNotFoundError
     ├── ConflictError                           somebody was there before
     │   ├── VersionExistsError                  that number is published with other content
@@ -171,6 +172,13 @@ class SplitNotFoundError(NotFoundError):
 
     code = "split_not_found"
     noun = "split"
+
+
+class ExperimentNotFoundError(NotFoundError):
+    """No experiment of that name was added to the catalog, or was handed to the version that is built."""
+
+    code = "experiment_not_found"
+    noun = "experiment"
 
 
 class BuilderNotFoundError(NotFoundError):

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import getpass
 import os
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from registry.api.dataset import Dataset
+from registry.api.experiments import Experiments
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
 from registry.catalog import DatasetSummary, SearchHit, SqlCatalog, VersionSummary, open_catalog
-from registry.errors import DatasetNotFoundError, NotFoundError, UsageError
-from registry.model import DatasetVersion, Reference, Shard, Standing, Version
+from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, UsageError
+from registry.model import DatasetVersion, Reference, Shard, Standing, Version, read_code_version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.building import BuildProgress, DatasetBuilder
@@ -107,6 +109,9 @@ class Catalog:
         Other content under the same number is refused. A complete folder without a row, which a build leaves that dies
         between the two, is published only where it holds what this build makes.
 
+        The builder's ``version`` knows the defaults of the catalog's experiments; a version that is built again knows
+        those that it was published with.
+
         Args:
             wanted: ``name[/config][:request]`` of an installed builder, without a request its VERSION; or code,
                 ``package.module:Class``; or a builder class or instance at hand.
@@ -116,11 +121,27 @@ class Catalog:
             rebuild: build even where nothing seems left to do.
             progress: told what is being built.
             advance: called with the number of records verified since the last call.
+
+        Raises:
+            BuildError: this code cannot prepare the version, or fails.
+            ExperimentNotFoundError, ConflictError: the version overrides an experiment that was never added to the
+                catalog, or is retired.
+            VersionExistsError: other content is published under the number.
         """
         from registry.building import build_dataset, open_builder
         from registry.publishing import Target, publish_staged
 
         builder = open_builder(wanted)
+        published = self._published(builder.reference)
+        # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
+        if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
+            return published
+        if published is not None:  # flipped flags must not change what a published version is made of
+            defaults = self._catalog.implemented(published.version)
+        else:
+            is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
+            defaults = self._catalog.experiment_defaults(builder.version.experiments if is_buildable else {})
+        builder = builder.with_experiment_defaults(defaults)
         store = self._store()
         is_canonical = builder.version == builder.canonical_version
         target = Target(
@@ -131,34 +152,54 @@ class Catalog:
             default_config=builder.config_name == builder.default_config(),
             actor=_actor(),
             processes=processes,
+            experiment_defaults=defaults,
         )
-        published = None if rebuild else self._published(builder.reference)
-        # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
-        if published is not None and self.version_store(published.version).exists("dataset_info.json"):
-            return published
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
 
     def publish(
-        self, folder: str | os.PathLike[str], *, promote: bool | None = None, advance: Advance | None = None
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        promote: bool | None = None,
+        version_to_prepare: str | Version | None = None,
+        advance: Advance | None = None,
     ) -> Publication:
         """Publish a prepared version folder in TFDS's layout: in place below ``data_dir``, copied from elsewhere.
 
         Args:
             folder: path or URL of the version folder, the one that holds ``dataset_info.json``.
             promote: make it the canonical version; None does so where it is higher than the present one.
+            version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot;
+                ``1.0.0``, ``v1.0.0``, or a commit.
             advance: called with the number of records verified since the last call.
+
+        Raises:
+            ConflictError: the same content is published already, with another ``version_to_prepare``.
         """
         from registry.prepared import read_prepared
         from registry.publishing import Target, publish_folder
         from registry.storage import open_store
 
+        code = None if version_to_prepare is None else read_code_version(version_to_prepare)
         source = open_store(folder)
         if promote is None:
             prepared = read_prepared(source)
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
         target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=_actor())
-        return publish_folder(source, target, advance=advance)
+        publication = publish_folder(source, target, version_to_prepare=code, advance=advance)
+        if not publication.newly and code is not None:
+            self._check_code_version(publication.version.reference, code)
+        return publication
+
+    @property
+    def experiments(self) -> Experiments:
+        """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
+        return Experiments(self._catalog, actor=_actor())
+
+    def implemented(self, version: DatasetVersion) -> Mapping[str, bool]:
+        """Every experiment, as it stands for a published version."""
+        return self._catalog.implemented(version)
 
     def preview(self, folder: str | os.PathLike[str], *, show: int = 5, advance: Advance | None = None) -> Preview:
         """What publishing a prepared version folder would come to: the proof of its number, and all that changed.
@@ -228,6 +269,16 @@ class Catalog:
         except NotFoundError:
             return None
         return Publication(version=version, newly=False, num_bytes=0)
+
+    def _check_code_version(self, reference: Reference, code: str) -> None:
+        published = self._published(reference)
+        stored = None if published is None else published.version.version_to_prepare
+        if published is not None and stored != code:
+            raise ConflictError(
+                f"{reference} is published already, {f'with version_to_prepare {stored}' if stored else 'without one'}",
+                hint="What is published never changes. Leave --version-to-prepare out.",
+                details={"published": stored, "offered": code},
+            )
 
     def _is_highest(self, name: str, config: str | None, version: Version) -> bool:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from registry.model import (
     Version,
     VersionStatus,
     choose,
+    no_experiment,
 )
 from registry.splits import Plan, ReadInstruction, resolve
 
@@ -90,6 +92,23 @@ class Dataset:
     def experiments(self) -> Mapping[str, bool]:
         """Flags that this version overrides."""
         return MappingProxyType(dict(self._version.experiments))
+
+    def implements(self, flag: str | Enum) -> bool:
+        """Whether an experiment is on in this version: its override, else the default as it was when it was published.
+
+        A flag that was added to the catalog later is off: the records are older than it.
+
+        Raises:
+            ExperimentNotFoundError: no such flag was ever added.
+        """
+        name = flag.name.lower() if isinstance(flag, Enum) else flag
+        if name not in self._implemented:
+            raise no_experiment(str(name), self._implemented, where="the catalog")
+        return self._implemented[name]
+
+    @cached_property
+    def _implemented(self) -> Mapping[str, bool]:
+        return self._catalog.implemented(self._version)
 
     @property
     def metadata(self) -> DatasetMetadata:

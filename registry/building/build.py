@@ -91,11 +91,13 @@ def build_dataset(
         budget_bytes: memory for sorting. A build takes about this much, and a few chunks of 1 MB for each process.
 
     Raises:
-        BuildError: author code failed, a split has no examples (TFDS cannot write one either), or fewer than shards.
+        BuildError: this code cannot prepare the version, author code failed, a split has no examples (TFDS cannot
+            write one either), or fewer than shards.
         DuplicateKeyError: a key is used twice in a split.
         FeatureError: an example does not fit the features; names split and key.
         StorageError: the disk is full or not writable.
     """
+    _refuse_other_code(builder)
     features = call_features(builder)
     splits = call_splits(builder)
     counts = _shard_counts(builder, splits, num_shards)
@@ -119,12 +121,13 @@ def build_dataset(
         prepared = PreparedDataset(
             name=builder.name,
             config=builder.config_name,
-            version=builder.version,
+            version=builder.version.number,
             splits=tuple(split for split, _ in made.values()),
             features=features,
             metadata=builder.metadata,
             file_format=FILE_FORMAT,
             disable_shuffling=builder.DISABLE_SHUFFLING,
+            experiments=builder.version.experiments,
         )
         write_prepared(staged.store, prepared)
     except BaseException:
@@ -229,6 +232,20 @@ class _Silent:
 
     def advance(self, num_examples: int) -> None:
         """Nobody asked."""
+
+
+def _refuse_other_code(builder: DatasetBuilder) -> None:
+    """Refuse a version that only older code prepares."""
+    code = builder.version.version_to_prepare
+    if code is None:
+        return
+    others = [str(version) for version in builder.versions(builder.config_name) if version.version_to_prepare is None]
+    raise BuildError(
+        f"{builder.reference} cannot be prepared by this code: the last that can is {code}",
+        hint=f"Prepare it with that code, then publish the folder: registry publish FOLDER --version-to-prepare {code}"
+        + (f". This code builds {', '.join(others)}." if others else ""),
+        details={"reference": str(builder.reference), "version_to_prepare": code, "buildable": others},
+    )
 
 
 def _shard_counts(

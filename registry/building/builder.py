@@ -16,8 +16,8 @@ Class attributes are checked when the class is defined, so that a mistake shows 
 
 from __future__ import annotations
 
+import copy
 import inspect
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
@@ -32,7 +32,7 @@ from registry.building.config import (
     read_versions,
 )
 from registry.errors import ConfigNotFoundError, ReferenceSyntaxError, UsageError, VersionNotFoundError
-from registry.model import DatasetMetadata, Reference, Version, VersionRequest, check_name
+from registry.model import DatasetMetadata, Reference, Version, VersionRequest, check_new_name, fold_name
 
 if TYPE_CHECKING:
     from registry.building.keys import Key
@@ -49,7 +49,8 @@ class DatasetBuilder(ABC):
 
     * ``name``: the dataset's name; the class name in snake_case unless given.
     * ``VERSION``: the canonical version, e.g. "3.0.1". Not needed where every config has its own.
-    * ``SUPPORTED_VERSIONS``: further versions that this code can build; ask ``self.version`` while generating.
+    * ``SUPPORTED_VERSIONS``: further versions that this code can build; ask ``self.version`` while generating. One with
+      ``version_to_prepare`` can only be read, where it was prepared by that older code and published.
     * ``RELEASE_NOTES``: version -> what changed.
     * ``BUILDER_CONFIGS``: variants of the dataset; the default is ``DEFAULT_CONFIG``, or the first.
     * ``DESCRIPTION`` (default: the class docstring), ``HOMEPAGE``, ``LICENSE``, ``CITATION``: text for people.
@@ -59,12 +60,13 @@ class DatasetBuilder(ABC):
 
     Args:
         config: name of a config; None is the default one.
-        version: an exact version, a request like ``3.*.*``, which takes the highest that this code can build, or None
-            for the canonical one.
+        version: an exact version, a request like ``3.*.*``, which takes the highest that this code can build (where it
+            can build none of them, the highest), or None for the canonical one.
 
     Attributes:
         config: the BuilderConfig that is built, None where the dataset has none.
-        version: the Version that is built.
+        version: the Version that is built. ``self.version.implements(flag)`` tells whether an experiment is on; for
+            flags that the version does not override it knows the defaults of the catalog that it is built for.
 
     Raises:
         UsageError: at the definition of the class: an attribute is not of its form.
@@ -105,7 +107,7 @@ class DatasetBuilder(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" not in cls.__dict__:
-            cls.name = _snake_case(cls.__name__)
+            cls.name = fold_name(cls.__name__)
         _check_class(cls)
 
     @classmethod
@@ -142,10 +144,22 @@ class DatasetBuilder(ABC):
         canonical = own if own is not None else cls.VERSION
         if canonical is None:
             raise bad_attribute(f"{cls.__name__}.VERSION", None, "a builder needs a version", hint=_VERSION_HINT)
-        others = (chosen.supported_versions if chosen is not None else ()) or cls.SUPPORTED_VERSIONS
+        first = read_version(canonical, f"{cls.__name__}.VERSION")
         where = f"{cls.__name__}.SUPPORTED_VERSIONS"
-        versions = (read_version(canonical, f"{cls.__name__}.VERSION"), *read_versions(others, where))
-        return list(dict.fromkeys(versions))
+        others = read_versions(
+            (chosen.supported_versions if chosen is not None else ()) or cls.SUPPORTED_VERSIONS, where
+        )
+        said = (dict(first.experiments), first.version_to_prepare)
+        if any(other == first and (dict(other.experiments), other.version_to_prepare) != said for other in others):
+            problem = "it is the canonical version, too, and says other things of it"
+            raise bad_attribute(where, str(first), problem, hint="Write it once, as the canonical version.")
+        return [first, *(other for other in others if other != first)]
+
+    def with_experiment_defaults(self, defaults: Mapping[str, bool]) -> Self:
+        """A copy whose ``version`` answers for these flags, too; this builder stays as it is."""
+        bound = copy.copy(self)
+        bound.version = self.version.with_defaults(defaults)
+        return bound
 
     @property
     def reference(self) -> Reference:
@@ -196,13 +210,15 @@ class DatasetBuilder(ABC):
         if isinstance(wanted, str):
             wanted = VersionRequest.parse(wanted)
         request = VersionRequest.exactly(wanted) if isinstance(wanted, Version) else wanted
-        chosen = request.highest(versions)
+        buildable = [version for version in versions if version.version_to_prepare is None]
+        # The highest that needs older code is the next best: it may be published.
+        chosen = request.highest(buildable) or request.highest(versions)
         if chosen is None:
             dataset = self.name if self.config_name is None else f"{self.name}/{self.config_name}"
             raise VersionNotFoundError(
                 f"the builder of {dataset} cannot build version {request}",
-                hint=f"This code builds {', '.join(map(str, versions))}.",
-                details={"name": str(request), "known": [str(version) for version in versions]},
+                hint=f"This code builds {', '.join(map(str, buildable)) or 'none any more'}.",
+                details={"name": str(request), "known": [str(version) for version in buildable]},
             )
         return chosen
 
@@ -219,7 +235,7 @@ def _check_class(cls: type[DatasetBuilder]) -> None:
     """Check every class attribute that authors set; raises UsageError naming class and attribute."""
     owner = cls.__name__
     try:
-        check_name(read_text(cls.name, f"{owner}.name"))
+        check_new_name(read_text(cls.name, f"{owner}.name"))
     except ReferenceSyntaxError as error:
         raise bad_attribute(f"{owner}.name", cls.name, error.message, hint=error.hint) from error
     for attribute in ("DESCRIPTION", "HOMEPAGE", "LICENSE", "CITATION"):
@@ -263,8 +279,3 @@ def _check_configs(cls: type[DatasetBuilder]) -> None:
             "no config has this name",
             hint=f"There are: {', '.join(sorted(names))}." if names else "BUILDER_CONFIGS is empty.",
         )
-
-
-def _snake_case(name: str) -> str:
-    """A class name as TFDS spells it: ``OpenImagesV4`` is ``open_images_v4``, ``MNISTPlain`` is ``mnist_plain``."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z0-9])", "_", name).lower()

@@ -155,6 +155,7 @@ def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:
             builder_config, ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
         )
         splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
+        texts = [decode_metadata(row.metadata_json, "{}") for row in rows]
         return tuple(
             DatasetSummary(
                 name=row.builder_name,
@@ -165,9 +166,11 @@ def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:
                 num_versions=row.num_versions,
                 num_examples=sum(examples for _, examples, _ in splits.get(row.shown_id, ())),
                 splits=tuple(name for name, _, _ in splits.get(row.shown_id, ())),
-                description=decode_metadata(row.metadata_json, "{}").description,
+                description=text.description,
+                config_description=text.config_description,
+                config_tags=text.config_tags,
             )
-            for row in rows
+            for row, text in zip(rows, texts, strict=True)
         )
 
 

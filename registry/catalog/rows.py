@@ -14,7 +14,15 @@ import sqlalchemy as sa
 
 from registry.catalog.json_sql import read_json
 from registry.errors import CatalogError, UsageError
-from registry.model import DatasetMetadata, DatasetVersion, SlicingRule, Split, Version, VersionState
+from registry.model import (
+    DatasetMetadata,
+    DatasetVersion,
+    SlicingRule,
+    Split,
+    Version,
+    VersionState,
+    read_code_version,
+)
 
 _METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_description")
 
@@ -92,7 +100,7 @@ def version_values(version: DatasetVersion) -> dict[str, Any]:
         "state": version.state.value,
         "state_message": check_text(version.state_message, "state message"),
         "release_notes_json": canonical_json(dict(version.metadata.release_notes)),
-        "version_to_prepare": None if version.version_to_prepare is None else str(version.version_to_prepare),
+        "version_to_prepare": _code_version(version.version_to_prepare),
         "slicing": version.slicing.value,
         "file_format": check_text(version.file_format, "file format"),
         "disable_shuffling": version.disable_shuffling,
@@ -122,13 +130,17 @@ def read_version(row: sa.Row[*tuple[Any, ...]], splits: Sequence[Split]) -> Data
         file_format=row.file_format,
         slicing=SlicingRule(row.slicing),
         disable_shuffling=row.disable_shuffling,
-        version_to_prepare=read_number(row.version_to_prepare),
+        version_to_prepare=_code_version(row.version_to_prepare),
         # SQLite knows no booleans: 0 and 1. No overrides: an empty object, or NULL on PostgreSQL.
         experiments={name: bool(enabled) for name, enabled in (read_json(row.experiments) or {}).items()},
         metadata=decode_metadata(row.metadata_json, row.release_notes_json),
         published_at=row.published_at,
         published_by=row.published_by,
     )
+
+
+def _code_version(value: Any) -> str | None:
+    return None if value is None else read_code_version(value)
 
 
 def _text(value: Any) -> str:

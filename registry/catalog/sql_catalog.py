@@ -8,12 +8,21 @@ from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import fingerprints, queries, schema, search, writes
+from registry.catalog import experiments, fingerprints, queries, schema, search, writes
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
 from registry.catalog.summaries import DatasetSummary, SearchHit, VersionSummary
-from registry.model import DatasetVersion, Reference, Shard, SplitFingerprint, Standing, Version
+from registry.model import (
+    DatasetVersion,
+    Experiment,
+    ExperimentChange,
+    Reference,
+    Shard,
+    SplitFingerprint,
+    Standing,
+    Version,
+)
 
 
 def open_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
@@ -154,6 +163,7 @@ class SqlCatalog:
         actor: str,
         found: Mapping[str, SplitFingerprint] | None = None,
         proved_between: writes.Neighbours | None = None,
+        experiment_defaults: Mapping[str, bool] | None = None,
     ) -> bool:
         """Publish ``version`` in one transaction: after it everything is there, before it nothing.
 
@@ -165,6 +175,8 @@ class SqlCatalog:
             actor: who publishes.
             found: the fingerprint of each split, to prove later numbers against; None stores none.
             proved_between: the numbers right below and above, against which this number was proved.
+            experiment_defaults: the flags that the build was given beside what the version overrides, kept with its
+                event; None are those of this moment.
 
         Returns:
             True if this call published it; False if the same content digest stands there already, and nothing changed.
@@ -172,8 +184,10 @@ class SqlCatalog:
         Raises:
             VersionExistsError: the number was used for other content, or for a version that was deleted.
             NeighboursChangedError: ``proved_between`` are not the neighbours any more: prove again.
-            ConflictError: a config for a dataset without configs, or the other way round.
-            UsageError: shards that are not those of the version.
+            ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
+                is retired.
+            ExperimentNotFoundError: it overrides a flag that was never added.
+            UsageError: shards that are not those of the version, or a name that look-ups would fold to another.
         """
         return writes.publish_version(
             self._engine,
@@ -184,7 +198,47 @@ class SqlCatalog:
             actor=actor,
             found=found,
             proved_between=proved_between,
+            experiment_defaults=experiment_defaults,
         )
+
+    def experiments(self) -> tuple[Experiment, ...]:
+        """Every flag, by name, with its default and the number of live versions that override it."""
+        with reading(self._engine) as connection:
+            return experiments.list_experiments(connection)
+
+    def experiment_defaults(self, overrides: Mapping[str, bool]) -> dict[str, bool]:
+        """What a build is given: whether each flag is on for a version that does not say; a retired one is on.
+
+        Raises:
+            ExperimentNotFoundError: the version's ``overrides`` name a flag that was never added.
+            ConflictError: they name one that is retired.
+        """
+        with reading(self._engine) as connection:
+            experiments.check_overrides(connection, overrides)
+            return experiments.current_defaults(connection)
+
+    def implemented(self, version: DatasetVersion) -> dict[str, bool]:
+        """Every flag, as it stands for a published version: its override, or the default that its build was given."""
+        with reading(self._engine) as connection:
+            return experiments.implemented(connection, version)
+
+    def add_experiment(
+        self, name: str, description: str, *, default: bool = False, actor: str, dry_run: bool = False
+    ) -> ExperimentChange:
+        """Add a flag; see ``experiments.add_experiment``."""
+        return experiments.add_experiment(
+            self._engine, name, description, default=default, actor=actor, dry_run=dry_run
+        )
+
+    def set_experiment_default(
+        self, name: str, default: bool, *, actor: str, dry_run: bool = False
+    ) -> ExperimentChange:
+        """Flip a flag's default; see ``experiments.set_default``."""
+        return experiments.set_default(self._engine, name, default=default, actor=actor, dry_run=dry_run)
+
+    def retire_experiment(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
+        """Switch a flag on for good; see ``experiments.retire``."""
+        return experiments.retire(self._engine, name, actor=actor, dry_run=dry_run)
 
     def close(self) -> None:
         """Close every connection. The catalog must not be used afterwards.

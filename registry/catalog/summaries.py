@@ -18,7 +18,8 @@ class DatasetSummary:
         canonical: the version an unversioned look-up gives, or None.
         latest: the highest version that is neither yanked nor dropped; where all are, the highest.
         num_versions: how many are published, in any state.
-        num_examples, splits, description: those of the canonical version, or of the latest where there is none.
+        num_examples, splits, description, config_description, config_tags: those of the canonical version, or of the
+            latest where there is none.
     """
 
     name: str
@@ -30,6 +31,8 @@ class DatasetSummary:
     num_examples: int
     splits: tuple[str, ...]
     description: str
+    config_description: str = ""
+    config_tags: tuple[str, ...] = ()
 
     @property
     def dataset(self) -> str:

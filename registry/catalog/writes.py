@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from registry.catalog.events import append_event
+from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
 from registry.catalog.locking import lock_dataset
 from registry.catalog.queries import find_digest, find_neighbours, find_version_id
@@ -25,14 +26,12 @@ from registry.catalog.tables import (
     builder,
     builder_config,
     dataset_version,
-    experiment,
     shard,
     split,
-    version_experiment,
     version_ledger,
 )
 from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError, VersionExistsError
-from registry.model import DatasetVersion, Shard, Split, SplitFingerprint, Version
+from registry.model import DatasetVersion, Shard, Split, SplitFingerprint, Version, check_new_name
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
 """The published numbers right below and right above another one."""
@@ -51,6 +50,7 @@ def publish_version(
     actor: str,
     found: Mapping[str, SplitFingerprint] | None,
     proved_between: Neighbours | None,
+    experiment_defaults: Mapping[str, bool] | None,
 ) -> bool:
     """Publish ``version`` with its ``shards``; see ``SqlCatalog.publish``."""
     check_shards(version, shards)
@@ -61,6 +61,7 @@ def publish_version(
     def action(connection: sa.Connection) -> bool:
         if _is_published(connection, version):
             return False
+        check_new_name(version.name)
         now = datetime.now(UTC)
         config_id, builder_id = _ensure_config(connection, version, now)
         # From here on no other writer changes this dataset: its neighbours stay what they are.
@@ -71,6 +72,8 @@ def publish_version(
         _reserve_number(connection, version, actor, now)
         row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
         version_id = _insert_version(connection, version, row, shards, found or {})
+        implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
+        experiments = {**implied, **version.experiments}
         if default_config or version.config is None:
             _make_default(connection, builder_id, config_id)
         if promote:
@@ -89,6 +92,7 @@ def publish_version(
                 "default_config": default_config,
                 "num_examples": version.num_examples,
                 "promote": promote,
+                **({"experiments": experiments} if experiments else {}),
             },
         )
         return True
@@ -208,7 +212,7 @@ def _insert_version(
         _insert_shards(connection, split_id, shards[one.name])
         if one.name in found:
             insert_fingerprint(connection, split_id, found[one.name])
-    _insert_experiments(connection, version_id, version.experiments, row["published_at"])
+    insert_overrides(connection, version_id, version.experiments)
     return version_id
 
 
@@ -285,21 +289,6 @@ def _copy_shards(connection: sa.Connection, rows: Iterator[tuple[Any, ...]]) -> 
                 target.write_row(row)
     except psycopg.Error as error:  # SQLAlchemy is not asked here, so it cannot wrap it
         raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
-
-
-def _insert_experiments(
-    connection: sa.Connection, version_id: int, experiments: Mapping[str, bool], now: datetime
-) -> None:
-    """Store the flags that the version overrides; a flag that nobody declared yet is off by default."""
-    for name, enabled in sorted(experiments.items()):  # sorted: rivals meet in one order and cannot deadlock
-        declared = {"name": check_text(name, "experiment"), "description": "", "default_enabled": False}
-        _insert_once(connection, experiment, {**declared, "created_at": now})
-        experiment_id = connection.execute(sa.select(experiment.c.id).where(experiment.c.name == name)).scalar_one()
-        connection.execute(
-            sa.insert(version_experiment).values(
-                version_id=version_id, experiment_id=experiment_id, enabled=bool(enabled)
-            )
-        )
 
 
 def _make_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:

@@ -54,6 +54,16 @@ def _complete_builder(ctx: click.Context, param: click.Parameter, incomplete: st
     return [CompletionItem(name) for name in list_builders() if name.startswith(incomplete)]
 
 
+def _complete_experiment(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The experiments of the catalog that start with what was typed."""
+    try:
+        with _connect_existing(ctx) as catalog:
+            names = [experiment.name for experiment in catalog.experiments.list()]
+    except RegistryError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """REF: ``name[/config][:request | @alias]``."""
     return click.argument("reference", metavar="REF", shell_complete=complete_reference)(function)
@@ -92,3 +102,8 @@ def slicing_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """BUILDER: ``name[/config][:request]`` of an installed builder, or ``package.module:Class``."""
     return click.argument("builder", metavar="BUILDER", shell_complete=_complete_builder)(function)
+
+
+def experiment_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NAME: an experiment of the catalog."""
+    return click.argument("name", metavar="NAME", shell_complete=_complete_experiment)(function)

@@ -19,6 +19,9 @@ def command(session: Session) -> None:
             "num_examples": summary.num_examples,
             "splits": list(summary.splits),
             "description": summary.description,
+            "default_config": summary.is_default and summary.config is not None,
+            "config_description": summary.config_description,
+            "config_tags": list(summary.config_tags),
         }
         for summary in found
     ]

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "split": "Prove how split expressions stand to each other.",
     "read": "Print examples as JSON lines.",
     "verify": "Check every stored shard against the catalog.",
+    "experiment": "Look after experiments: flags that versions switch on or off.",
     "db": "Look after the catalog's database.",
     "completion": "Print the shell's completion script.",
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is published
         "registry publish ./prepared/mnist/3.0.1",
         "registry publish ./mnist/4.0.0 --no-promote",
         "registry publish ./mnist/3.0.2 --dry-run --show 20",
+        "registry publish ./mnist/0.0.9 --version-to-prepare 1.0.0",
     ),
 )
 @click.argument("folder", metavar="DIR")
@@ -30,9 +31,16 @@ if TYPE_CHECKING:  # numpy is loaded when something is published
     default=None,
     help="Make it the version that an unversioned look-up gives.  [default: where it is the highest]",
 )
+@click.option(
+    "--version-to-prepare",
+    metavar="V",
+    help="The last version of the builder's code (or its commit) that can prepare it, where today's code cannot.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what changed and whether the number allows it; write nothing.")
 @show_option
-def command(session: Session, folder: str, promote: bool | None, dry_run: bool, show: int) -> int:
+def command(
+    session: Session, folder: str, promote: bool | None, version_to_prepare: str | None, dry_run: bool, show: int
+) -> int:
     """Publish the prepared version folder DIR: verify every shard, prove the number, copy it into place, write one row.
 
     DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
@@ -43,7 +51,9 @@ def command(session: Session, folder: str, promote: bool | None, dry_run: bool, 
         if dry_run:
             preview = catalog.preview(folder, show=show, advance=advance)
         else:
-            publication = catalog.publish(folder, promote=promote, advance=advance)
+            publication = catalog.publish(
+                folder, promote=promote, version_to_prepare=version_to_prepare, advance=advance
+            )
     if not dry_run:
         print_publication(session, publication)
         return 0

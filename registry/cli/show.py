@@ -31,8 +31,12 @@ def command(session: Session, reference: str, why: bool) -> None:
     data: dict[str, Any] = {
         "dataset": details.reference.dataset,
         "version": str(details.version),
+        "config_description": metadata.config_description,
+        "config_tags": list(metadata.config_tags),
         "status": details.status.value,
         "message": details.state_message,
+        "version_to_prepare": details.version_to_prepare,
+        "experiments": dict(details.experiments),
         "slicing": details.slicing.value,
         "file_format": details.file_format,
         "splits": [
@@ -67,15 +71,24 @@ def command(session: Session, reference: str, why: bool) -> None:
         print_considered(session.out, considered)
         if why and len(considered) < 2:
             session.out.line()
+        code = details.version_to_prepare
+        prepared_by = "" if code is None else f"code {code} or older: today's code can only read it"
         published = f"{details.published_at:%Y-%m-%d %H:%M} UTC" if details.published_at else ""
         session.out.fields(
             [
                 ("dataset", str(details.reference)),
                 ("status", ": ".join(filter(None, (details.status.value, details.state_message)))),
                 ("description", metadata.description),
+                ("config", metadata.config_description),
+                ("tags", ", ".join(metadata.config_tags)),
                 ("homepage", metadata.homepage),
                 ("license", metadata.license),
                 ("features", "\n".join(features)),
+                (
+                    "experiments",
+                    ", ".join(f"{flag} {'on' if on else 'off'}" for flag, on in details.experiments.items()),
+                ),
+                ("prepared by", prepared_by),
                 ("slicing", details.slicing.value),
                 ("folder", folder),
                 ("content", f"sha256:{details.content_digest}"),

@@ -14,14 +14,14 @@ from registry.model.dataset_version import (
     content_digest,
     version_status,
 )
-from registry.model.experiment import Experiment
+from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
-from registry.model.reference import Reference, check_alias, check_config, check_name
+from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
 from registry.model.standing import WITHDRAWN, Candidate, Standing
-from registry.model.version import Version, VersionClause, VersionRequest
+from registry.model.version import Version, VersionClause, VersionRequest, read_code_version
 
 __all__ = [
     "DEFAULT_TEMPLATE",
@@ -33,6 +33,7 @@ __all__ = [
     "DatasetMetadata",
     "DatasetVersion",
     "Experiment",
+    "ExperimentChange",
     "FeatureFingerprint",
     "Reference",
     "Refusal",
@@ -53,11 +54,16 @@ __all__ = [
     "check_alias",
     "check_config",
     "check_name",
+    "check_new_name",
     "check_split_name",
     "check_splits",
     "choose",
     "content_digest",
     "describe_trouble",
+    "experiment_name",
+    "fold_name",
+    "no_experiment",
+    "read_code_version",
     "request_bounds",
     "version_folder",
     "version_status",

@@ -84,7 +84,8 @@ class DatasetVersion:
         content_digest: 64 hex digits over everything that decides which records a reader gets (see ``content_digest``).
         superseded_by: the version to use in its place, where it was withdrawn for one.
         canonical: the version an unversioned look-up gives at the moment of the look-up, or None.
-        version_to_prepare: the version of the builder code that can prepare it, where today's code cannot.
+        version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot: a
+            version or a commit.
         experiments: flags that this version overrides.
     """
 
@@ -103,7 +104,7 @@ class DatasetVersion:
     file_format: str = "tfrecord"
     slicing: SlicingRule = SlicingRule.DOCUMENTED
     disable_shuffling: bool = False
-    version_to_prepare: Version | None = None
+    version_to_prepare: str | None = None
     experiments: Mapping[str, bool] = field(default_factory=dict)
     metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
     published_at: datetime | None = None

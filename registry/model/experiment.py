@@ -1,14 +1,106 @@
-"""Which behaviour may a version switch on or off? A flag with a default, as the TFDS versioning document has it."""
+"""Which behaviour may a version switch on or off? A flag with a default, as the TFDS versioning document has it.
+
+Its life: added, off by default, and switched on by versions that want it; on by default, and switched off by versions
+that cannot have it yet; retired, which is on for good, once no version that can be read switches it off.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from registry.errors import ExperimentNotFoundError, NotFoundError, UsageError, suggest
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,199}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A flag that a builder asks for while it generates. A version may override ``default`` either way."""
+    """A flag that a builder asks for while it generates. A version may override ``default`` either way.
+
+    Attributes:
+        default: whether it is on for a version that does not say; a retired flag is on.
+        created_at, retired_at: when it was added, and when it was switched on for good; None where it was not.
+        num_enabling, num_disabling: how many live versions, neither yanked nor dropped, override it on and off.
+    """
 
     name: str
     description: str = ""
     default: bool = False
+    created_at: datetime | None = None
+    retired_at: datetime | None = None
+    num_enabling: int = 0
+    num_disabling: int = 0
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it is on for good."""
+        return self.retired_at is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentChange:
+    """What an action does to a flag: how it stood before, None where there was none, and how it stands after."""
+
+    before: Experiment | None
+    after: Experiment
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything is different after it."""
+        return self.before != self.after
+
+
+def experiment_name(flag: object) -> str:
+    """The name of ``flag``: a text in snake_case, or the member of an enum, which goes by its name in lower case.
+
+    >>> import enum
+    >>> experiment_name(enum.Enum("Experiment", ["NEW_SHUFFLE"]).NEW_SHUFFLE)
+    'new_shuffle'
+
+    Raises:
+        UsageError: it can be no flag.
+    """
+    name = flag.name.lower() if isinstance(flag, Enum) else flag
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise UsageError(
+            f"invalid experiment {flag!r:.80}",
+            hint="An experiment is a lower-case letter, then lower-case letters, digits and '_', e.g. new_shuffle.",
+            details={"experiment": str(flag)[:80]},
+        )
+    return name
+
+
+def read_experiments(flags: Mapping[Any, Any]) -> tuple[tuple[str, bool], ...]:
+    """The flags that an author overrides and their values, by name.
+
+    Raises:
+        UsageError: ``flags`` is no mapping, a flag can be none or is there twice, or a value is neither True nor False.
+    """
+    if not isinstance(flags, Mapping):
+        raise UsageError(f"experiments = {flags!r:.80}: they are a dict of flag -> True or False")
+    read: dict[str, bool] = {}
+    for flag, enabled in flags.items():
+        name = experiment_name(flag)
+        if not isinstance(enabled, bool):
+            raise UsageError(f"experiments = {{{name!r}: {enabled!r:.60}}}: an experiment is True or False")
+        if name in read:
+            raise UsageError(f"experiments name {name!r} twice", hint="Write it as text or as an enum's member.")
+        read[name] = enabled
+    return tuple(sorted(read.items()))
+
+
+def no_experiment(name: str, known: Iterable[str], *, where: str) -> NotFoundError:
+    """The error for a flag that ``where`` knows nothing of; ``known`` are those that it does."""
+    names = sorted(known)
+    nearest = suggest(name, names)
+    return ExperimentNotFoundError.of(
+        name,
+        names,
+        where=where,
+        hint=(f"{nearest} " if nearest else "") + f"Add it with: registry experiment add {name} --description TEXT",
+    )

@@ -1,4 +1,8 @@
-"""Which dataset does a person mean? ``name[/config][:request | @alias]``, parsed and printed back."""
+"""Which dataset does a person mean? ``name[/config][:request | @alias]``, parsed and printed back.
+
+TFDS's name strings are read, too: a name in CamelCase is folded to snake_case, and config and version may stand behind
+the last ``/`` as ``config=en,version=2.0.0``. What is printed is always the plain form.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,12 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]{0,199}")
 _CONFIG = re.compile(r"(?=.*[a-zA-Z0-9])[a-zA-Z0-9_+.-]{1,200}")
 _ALIAS = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]{0,199}")
 _REFERENCE = re.compile(
-    r"(?P<name>[^/:@]*)(?:/(?P<config>[^:@]*))?(?::(?P<request>[^@]*)|@(?P<alias>.*))?", flags=re.DOTALL
+    r"(?P<name>[^/:@]*)(?:/(?P<config>[^/:@=]*))?(?::(?P<request>[^/@]*)|@(?P<alias>[^/]*))?(?:/(?P<options>.*))?",
+    flags=re.DOTALL,
 )
+_OPTION_NAMES = ("config", "version")
+_HUMP = re.compile(r"(.)([A-Z][a-z0-9]+)")
+_LAST_HUMP = re.compile(r"([a-z0-9])([A-Z])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +57,26 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """The reference that ``text`` spells: ``name[/config][:request | @alias]``."""
+        """The reference that ``text`` spells: ``name[/config][:request | @alias]``, or one of TFDS's name strings.
+
+        >>> str(Reference.parse("OpenImagesV4/config=original,version=1.*.*"))
+        'open_images_v4/original:1.*.*'
+        """
         match = _REFERENCE.fullmatch(text)
         if match is None:
-            raise ReferenceSyntaxError(
-                f"invalid dataset reference {text[:80]!r}",
-                hint="Write name[/config][:version] or name[/config]@alias, e.g. mnist/plain:3.*.*.",
-                details={"reference": text[:80]},
-            )
-        request = match["request"]
+            raise _bad_reference(text)
+        config, request = match["config"], match["request"]
+        if request is not None and _NAME.fullmatch(request):
+            raise _bad_name_string(text, request, has_more=match["options"] is not None)
+        if match["options"] is not None:
+            options = _read_options(text, match["options"])
+            for option, given in (("config", config), ("version", request)):
+                if given is not None and option in options:
+                    raise _named_twice(text, option)
+            config, request = options.get("config", config), options.get("version", request)
         return cls(
-            name=match["name"],
-            config=match["config"],
+            name=fold_name(check_name(match["name"])),
+            config=config,
             request=None if request is None else VersionRequest.parse(request),
             alias=match["alias"],
         )
@@ -92,6 +108,26 @@ def check_name(name: str) -> str:
     return name
 
 
+def fold_name(name: str) -> str:
+    """A dataset or class name as TFDS folds it: ``MyDataset`` is ``my_dataset``, ``HTTPServer`` is ``http_server``.
+
+    >>> fold_name("OpenImagesV4"), fold_name("MNIST"), fold_name("open_images_v4")
+    ('open_images_v4', 'mnist', 'open_images_v4')
+    """
+    return _LAST_HUMP.sub(r"\1_\2", _HUMP.sub(r"\1_\2", name)).lower()
+
+
+def check_new_name(name: str) -> str:
+    """``name`` if a dataset may be published under it: look-ups fold names, so no other form could be looked up."""
+    if fold_name(check_name(name)) != name:
+        raise ReferenceSyntaxError(
+            f"a dataset cannot be named {name[:80]!r}: look-ups fold names to lower case, as TFDS does",
+            hint=f"Name it {fold_name(name)[:80]}.",
+            details={"name": name[:80], "folded": fold_name(name)[:80]},
+        )
+    return name
+
+
 def check_config(config: str) -> str:
     """``config`` if it may name a config: letters, digits and ``_ + . -``, at least one letter or digit."""
     if not _CONFIG.fullmatch(config):
@@ -112,3 +148,55 @@ def check_alias(alias: str) -> str:
             details={"alias": alias[:80]},
         )
     return alias
+
+
+def _read_options(text: str, options: str) -> dict[str, str]:
+    """What stands behind the last ``/``: option ( "," option )*, option := ( "config" | "version" ) "=" text."""
+    read: dict[str, str] = {}
+    for option in options.split(","):
+        name, equals, value = option.partition("=")
+        if not equals or not name or not value or "=" in value.lstrip("^~<>=!"):
+            raise _bad_reference(text)
+        if name not in _OPTION_NAMES:
+            raise ReferenceSyntaxError(
+                f"the reference {text[:80]!r} gives {name[:80]!r}: it can give config and version, nothing else",
+                hint="What else a builder takes is a field of its configs: name the config, e.g. mnist/plain.",
+                details={"reference": text[:80], "option": name[:80]},
+            )
+        if name in read:
+            raise _named_twice(text, name)
+        read[name] = value
+    return read
+
+
+def _named_twice(text: str, option: str) -> ReferenceSyntaxError:
+    return ReferenceSyntaxError(
+        f"the reference {text[:80]!r} names its {option} twice",
+        hint="Write it once, e.g. mnist/plain:3.*.*.",
+        details={"reference": text[:80], "option": option},
+    )
+
+
+def _bad_reference(text: str) -> ReferenceSyntaxError:
+    return ReferenceSyntaxError(
+        f"invalid dataset reference {text[:80]!r}",
+        hint="Write name[/config][:version] or name[/config]@alias, e.g. mnist/plain:3.*.*.",
+        details={"reference": text[:80]},
+    )
+
+
+def _bad_name_string(text: str, word: str, *, has_more: bool) -> ReferenceSyntaxError:
+    """The error for a ``word`` behind ``:``; TFDS would take what stands before it for a namespace."""
+    before, _, after = text.partition(":")
+    if has_more:
+        return ReferenceSyntaxError(
+            f"the reference {text[:80]!r} has a namespace, {before[:80]!r}, and a catalog has none",
+            hint=f"Name the dataset as the catalog does, without a namespace: {after[:80]}",
+            details={"reference": text[:80], "namespace": before[:80]},
+        )
+    return ReferenceSyntaxError(
+        f"invalid version request {word[:60]!r}",
+        hint="Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4). "
+        f"An alias stands behind '@': {before[:60]}@{word[:60]}. TFDS's namespaces are not known here.",
+        details={"request": word[:60]},
+    )

@@ -7,63 +7,149 @@ versioning document uses it. A request is what a person writes after ``name:``, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, Final
 
-from registry.errors import ReferenceSyntaxError
+from registry.errors import ReferenceSyntaxError, UsageError
+from registry.model.experiment import experiment_name, no_experiment, read_experiments
 
 MAX_PART: Final = 2**31 - 1
 """The largest MAJOR, MINOR or PATCH: what every SQL database holds in an INTEGER."""
 
 _PART = r"(?:0|[1-9][0-9]*)"
+_VERSION = re.compile(rf"({_PART})\.({_PART})\.({_PART})")
+_COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _CLAUSE = re.compile(
     rf"(?P<operator>\^|~|>=|<=|!=|>|<|=|)\s*(?P<major>{_PART}|\*)(?:\.(?P<minor>{_PART}|\*))?(?:\.(?P<patch>{_PART}|\*))?"
 )
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Version:
-    """A version number. Ordered by MAJOR, then MINOR, then PATCH.
+    """A version number, and what builder code says of it. Ordered by MAJOR, then MINOR, then PATCH.
 
-    >>> Version.parse("3.0.1") < Version(3, 1, 0)
+    Written as three numbers, or as the one text of TFDS code. It compares with such text, too:
+
+    >>> Version("3.0.1") == Version(3, 0, 1) == "3.0.1"
     True
-    >>> str(Version(3, 0, 1))
-    '3.0.1'
+    >>> Version(3, 0, 1) < Version("3.1.0") and Version(3, 0, 1) >= "3.0.0"
+    True
+    >>> Version("2.0.0", experiments={"new_shuffle": True}).implements("new_shuffle")
+    True
+
+    What is said with a number, by keyword, is neither compared nor hashed, and never part of a published number.
+
+    Args:
+        major: MAJOR, or the text of all three parts, or another Version.
+        minor, patch: the other parts.
+        experiments: flags that this version overrides; the member of an enum, as TFDS has it, goes by its name.
+        version_to_prepare: the last version of the builder's code that can prepare this one, where today's code cannot:
+            ``1.0.0`` or ``v1.0.0``, or a commit.
+        tfds_version_to_prepare: what TFDS calls ``version_to_prepare``.
+
+    Attributes:
+        major, minor, patch: the parts, whole numbers.
+        version_to_prepare: as text without the ``v``, or None.
 
     Raises:
-        ReferenceSyntaxError: a part is negative or above ``MAX_PART``, or the text is not ``x.y.z``.
+        ReferenceSyntaxError: a part is no whole number of 0..``MAX_PART``, or the text is not ``x.y.z``. Also where a
+            text that is no version is put in order with one; it is merely not equal to any.
+        UsageError: a flag that cannot be one, or two spellings of ``version_to_prepare`` at once.
     """
 
     major: int
     minor: int
     patch: int
+    version_to_prepare: str | None = field(init=False)
+    _overrides: tuple[tuple[str, bool], ...] = field(init=False)
+    _defaults: tuple[tuple[str, bool], ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        for part in (self.major, self.minor, self.patch):
-            if not 0 <= part <= MAX_PART:
-                raise ReferenceSyntaxError(
-                    f"invalid version {str(self)!r}: every part lies in 0..{MAX_PART}", details={"version": str(self)}
-                )
+    def __init__(
+        self,
+        major: int | str | Version,
+        minor: int | None = None,
+        patch: int | None = None,
+        *,
+        experiments: Mapping[str, bool] | Mapping[Any, bool] | None = None,
+        version_to_prepare: str | Version | None = None,
+        tfds_version_to_prepare: str | Version | None = None,
+    ) -> None:
+        overrides: tuple[tuple[str, bool], ...] = ()
+        defaults: tuple[tuple[str, bool], ...] = ()
+        to_prepare = None
+        if type(major) is int and type(minor) is int and type(patch) is int:  # first: a catalog makes very many
+            if not (0 <= major <= MAX_PART and 0 <= minor <= MAX_PART and 0 <= patch <= MAX_PART):
+                raise _bad_version(f"{major}.{minor}.{patch}", f": every part lies in 0..{MAX_PART}")
+        elif isinstance(major, Version) and minor is None and patch is None:
+            overrides, defaults, to_prepare = major._overrides, major._defaults, major.version_to_prepare
+            major, minor, patch = major.parts
+        else:
+            major, minor, patch = _read_parts(major, minor, patch)
+        if experiments is not None:
+            overrides = read_experiments(experiments)
+        if version_to_prepare is not None or tfds_version_to_prepare is not None:
+            to_prepare = _read_to_prepare(version_to_prepare, tfds_version_to_prepare)
+        put = object.__setattr__
+        put(self, "major", major)
+        put(self, "minor", minor)
+        put(self, "patch", patch)
+        put(self, "version_to_prepare", to_prepare)
+        put(self, "_overrides", overrides)
+        put(self, "_defaults", defaults)
 
     @classmethod
     def parse(cls, text: str) -> Version:
         """The version that ``text`` spells; surrounding space, signs and leading zeros are refused."""
-        import semver  # 9 ms, and a look-up compares numbers that were parsed long ago
+        return cls(*_parse_parts(text))
 
-        try:
-            if not text.isascii() or text != text.strip() or len(text) > 40:
-                raise ValueError(text)
-            parsed = semver.Version.parse(text)
-            if parsed.prerelease or parsed.build:
-                raise ValueError(text)
-        except ValueError as error:
-            raise ReferenceSyntaxError(
-                f"invalid version {text[:60]!r}",
-                hint="Write a version as MAJOR.MINOR.PATCH, numbers without leading zeros, e.g. 3.0.1.",
-                details={"version": text[:60]},
-            ) from error
-        return cls(parsed.major, parsed.minor, parsed.patch)
+    @staticmethod
+    def is_valid(text: object) -> bool:
+        """Whether ``text`` is the text of a version, ``x.y.z``; a wildcard is none."""
+        return isinstance(text, str) and _parts_or_none(text) is not None
+
+    def match(self, pattern: str) -> bool:
+        """Whether ``pattern`` allows this version: TFDS's ``3.*.*``, or anything that ``VersionRequest`` parses.
+
+        >>> Version("3.0.1").match("3.*.*"), Version("3.0.1").match("3.1"), Version("3.0.1").match("^3")
+        (True, False, True)
+        """
+        return VersionRequest.parse(pattern).allows(self)
+
+    def implements(self, flag: str | Enum) -> bool:
+        """Whether ``flag`` is on: as this version overrides it, else its default where a catalog handed that in.
+
+        Raises:
+            ExperimentNotFoundError: neither says anything of it.
+        """
+        name = experiment_name(flag)
+        for known, enabled in (*self._overrides, *self._defaults):
+            if known == name:
+                return enabled
+        raise no_experiment(name, {known for known, _ in (*self._overrides, *self._defaults)}, where=f"version {self}")
+
+    def with_defaults(self, defaults: Mapping[str, bool]) -> Version:
+        """The same version, which answers ``implements`` for these flags, too, where it does not override them."""
+        bound = Version(self)
+        object.__setattr__(bound, "_defaults", tuple(sorted(defaults.items())))
+        return bound
+
+    @property
+    def experiments(self) -> Mapping[str, bool]:
+        """The flags that this version overrides, by name."""
+        return MappingProxyType(dict(self._overrides))
+
+    @property
+    def parts(self) -> tuple[int, int, int]:
+        """MAJOR, MINOR and PATCH."""
+        return self.major, self.minor, self.patch
+
+    @property
+    def number(self) -> Version:
+        """The mere number, without what builder code says of it."""
+        return Version(self.major, self.minor, self.patch)
 
     def bump(self, part: str) -> Version:
         """The next version in ``part`` (``major``, ``minor`` or ``patch``); the parts after it become 0.
@@ -71,13 +157,109 @@ class Version:
         >>> str(Version(3, 1, 4).bump("minor"))
         '3.2.0'
         """
-        import semver
+        import semver  # 9 ms, and a look-up compares numbers that were parsed long ago
 
         bumped = semver.Version(self.major, self.minor, self.patch).next_version(part)
         return Version(bumped.major, bumped.minor, bumped.patch)
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Version):
+            return self.parts == other.parts
+        # A version has one text, so nothing has to be parsed.
+        return str(self) == other if isinstance(other, str) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(str(self))  # the text's own, which is equal to it
+
+    def __lt__(self, other: object) -> bool:
+        return self.parts < _parts_of(other) if isinstance(other, Version | str) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        return self.parts <= _parts_of(other) if isinstance(other, Version | str) else NotImplemented
+
+    def __gt__(self, other: object) -> bool:
+        return self.parts > _parts_of(other) if isinstance(other, Version | str) else NotImplemented
+
+    def __ge__(self, other: object) -> bool:
+        return self.parts >= _parts_of(other) if isinstance(other, Version | str) else NotImplemented
+
     def __str__(self) -> str:
         return f"{self.major}.{self.minor}.{self.patch}"
+
+    def __repr__(self) -> str:
+        text = f"Version(major={self.major}, minor={self.minor}, patch={self.patch}"
+        if self._overrides:
+            text += f", experiments={dict(self._overrides)}"
+        if self.version_to_prepare is not None:
+            text += f", version_to_prepare={self.version_to_prepare!r}"
+        return f"{text})"
+
+
+def read_code_version(value: object) -> str:
+    """The text of a version of builder code: ``x.y.z`` without a leading ``v``, or a commit of 7 to 64 hex digits.
+
+    Raises:
+        ReferenceSyntaxError: ``value`` is neither.
+    """
+    text = str(value) if isinstance(value, Version) else value
+    if isinstance(text, str):
+        if _COMMIT.fullmatch(text):
+            return text
+        if _parts_or_none(text.removeprefix("v")) is not None:
+            return text.removeprefix("v")
+    raise ReferenceSyntaxError(
+        f"invalid version of builder code {text!r:.80}",
+        hint="Write the last version of the code that can prepare it, e.g. 1.0.0 or v1.0.0, or its commit.",
+        details={"version_to_prepare": str(text)[:80]},
+    )
+
+
+def _read_to_prepare(ours: object, theirs: object) -> str:
+    if ours is not None and theirs is not None:
+        raise UsageError(
+            "version_to_prepare and tfds_version_to_prepare are two names of one thing", hint="Write one of them."
+        )
+    return read_code_version(theirs if ours is None else ours)
+
+
+def _read_parts(major: object, minor: object, patch: object) -> tuple[int, int, int]:
+    """The parts that a caller of ``Version`` meant who did not give three whole numbers."""
+    if isinstance(major, str) and minor is None and patch is None:
+        return _parse_parts(major)
+    hint = "Write Version(3, 0, 1) or Version('3.0.1')."
+    if isinstance(major, str | Version) and isinstance(minor, str):
+        hint = "A second text was a description in old TFDS code: write it into RELEASE_NOTES."
+    elif isinstance(major, str | Version) and isinstance(minor, Mapping):
+        hint = f"Write Version({str(major)!r}, experiments={{...}})."
+    given = ", ".join(f"{value!r:.60}" for value in (major, minor, patch) if value is not None)
+    raise ReferenceSyntaxError(f"invalid version: Version({given})", hint=hint, details={"version": given})
+
+
+def _parts_of(version: Version | str) -> tuple[int, int, int]:
+    return version.parts if isinstance(version, Version) else _parse_parts(version)
+
+
+def _parse_parts(text: object) -> tuple[int, int, int]:
+    parts = _parts_or_none(text) if isinstance(text, str) else None
+    if parts is None:
+        raise _bad_version(str(text)[:60])
+    return parts
+
+
+def _parts_or_none(text: str) -> tuple[int, int, int] | None:
+    match = _VERSION.fullmatch(text) if len(text) <= 40 else None
+    if match is None:
+        return None
+    major, minor, patch = map(int, match.groups())
+    return (major, minor, patch) if max(major, minor, patch) <= MAX_PART else None
+
+
+def _bad_version(text: str, why: str = "") -> ReferenceSyntaxError:
+    return ReferenceSyntaxError(
+        f"invalid version {text!r}{why}",
+        hint="Write a version as MAJOR.MINOR.PATCH, numbers without leading zeros, e.g. 3.0.1.",
+        details={"version": text},
+    )
 
 
 @dataclass(frozen=True, slots=True)

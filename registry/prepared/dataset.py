@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from registry.features import FeaturesDict
@@ -21,6 +22,8 @@ class PreparedDataset:
             messages ``location`` and ``redistributionInfo`` under these names.
         file_format: ``tfrecord``, or another format of TFDS.
         disable_shuffling: whether the records are in the order in which they were made.
+        experiments, version_to_prepare: flags that the version overrides, and the last version of the builder's code
+            that can prepare it. TFDS's files have no place for them: they come from who builds or publishes.
     """
 
     name: str
@@ -31,6 +34,8 @@ class PreparedDataset:
     metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
     file_format: str = "tfrecord"
     disable_shuffling: bool = False
+    experiments: Mapping[str, bool] = field(default_factory=dict)
+    version_to_prepare: str | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)

@@ -23,7 +23,15 @@ from registry.errors import (
     VersionExistsError,
     VersionTooSmallError,
 )
-from registry.model import DatasetVersion, Shard, SlicingRule, SplitFingerprint, content_digest, version_folder
+from registry.model import (
+    DatasetVersion,
+    Shard,
+    SlicingRule,
+    SplitFingerprint,
+    check_new_name,
+    content_digest,
+    version_folder,
+)
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.diff import VersionDiff, diff_files
 from registry.publishing.proof import Proof, Prover
@@ -66,7 +74,8 @@ class Target:
     """Where a version is published, by whom, and what becomes of it there.
 
     ``promote`` makes it the version that an unversioned look-up gives, ``default_config`` its config the one that a
-    reference without a config means.
+    reference without a config means. ``experiment_defaults`` are the flags that a build was given; None are those of
+    the moment of publication.
     """
 
     store: Store
@@ -76,6 +85,7 @@ class Target:
     default_config: bool = False
     processes: int | None = None
     slicing: SlicingRule = SlicingRule.DOCUMENTED
+    experiment_defaults: Mapping[str, bool] | None = None
 
 
 def publish_staged(
@@ -115,15 +125,21 @@ def publish_staged(
     return Publication(version=version, newly=proof is not None, num_bytes=report.num_bytes, proof=proof)
 
 
-def publish_folder(source: Store, target: Target, *, advance: Advance | None = None) -> Publication:
+def publish_folder(
+    source: Store, target: Target, *, version_to_prepare: str | None = None, advance: Advance | None = None
+) -> Publication:
     """Publish the prepared version folder ``source``: in place if it lies where it belongs, else a copy of it.
+
+    ``version_to_prepare`` is the last version of the builder's code that can prepare it, where today's code cannot.
 
     Raises:
         PreparedFormatError: the folder is no prepared dataset.
+        ReferenceSyntaxError: its dataset has a name that no look-up would find.
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
         VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.
     """
-    prepared, report = _measure_folder(source, advance=advance)
+    prepared, report = _measure_folder(source, target.catalog, advance=advance)
+    prepared = replace(prepared, version_to_prepare=version_to_prepare)
     version = _describe(prepared, report, target.slicing)
     _is_published(target.catalog, version)
     if source.url == target.store.child(version.location).url:
@@ -145,7 +161,7 @@ def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Adv
     Raises:
         PreparedFormatError, ShardMismatchError, VersionExistsError: as ``publish_folder``.
     """
-    prepared, report = _measure_folder(source, advance=advance)
+    prepared, report = _measure_folder(source, target.catalog, advance=advance)
     version = _describe(prepared, report, target.slicing)
     is_published = _is_published(target.catalog, version)
     prover = Prover(catalog=target.catalog, data=target.store, processes=target.processes, advance=advance)
@@ -163,7 +179,9 @@ def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Adv
     return Preview(proof=proof, is_published=is_published, diff=diff)
 
 
-def _measure_folder(source: Store, *, advance: Advance | None) -> tuple[PreparedDataset, VerifyReport]:
+def _measure_folder(
+    source: Store, catalog: SqlCatalog, *, advance: Advance | None
+) -> tuple[PreparedDataset, VerifyReport]:
     prepared = read_prepared(source)
     if prepared.file_format != "tfrecord":
         raise PreparedFormatError(
@@ -177,6 +195,8 @@ def _measure_folder(source: Store, *, advance: Advance | None) -> tuple[Prepared
             hint="There is nothing to publish. Prepare the dataset again.",
             details={"key": "splits"},
         )
+    if catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
+        check_new_name(prepared.name)  # before an hour of verifying
     report = measure_shards(source, prepared.splits, advance=advance)
     report.raise_for_faults(source.url)
     return prepared, report
@@ -220,6 +240,7 @@ def _write_row(
                 promote=target.promote,
                 default_config=target.default_config,
                 actor=target.actor,
+                experiment_defaults=target.experiment_defaults,
                 found=None if evidence is None else evidence.fingerprints,
                 proved_between=None if proof is None else proof.neighbours,
             )
@@ -258,6 +279,8 @@ def _describe(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingR
         file_format=prepared.file_format,
         slicing=slicing,
         disable_shuffling=prepared.disable_shuffling,
+        version_to_prepare=prepared.version_to_prepare,
+        experiments=prepared.experiments,
         metadata=prepared.metadata,
     )
 

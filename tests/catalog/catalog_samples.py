@@ -82,9 +82,14 @@ def make_shards(counts: Sequence[int], seed: str) -> tuple[Shard, ...]:
 
 
 def publish(catalog: SqlCatalog, reference: str, **options: Any) -> DatasetVersion:
-    """Publish a sample and give it back; ``promote`` and ``default_config`` go to the catalog, others to ``sample``."""
+    """Publish a sample and give it back; ``promote`` and ``default_config`` go to the catalog, others to ``sample``.
+
+    Experiments that it overrides are added first.
+    """
     promote, default_config = options.pop("promote", True), options.pop("default_config", False)
     version, shards = sample(reference, **options)
+    for name in set(version.experiments) - {known.name for known in catalog.experiments()}:
+        catalog.add_experiment(name, f"About {name}.", actor="ann")
     assert catalog.publish(version, shards, promote=promote, default_config=default_config, actor="ann")
     return version
 

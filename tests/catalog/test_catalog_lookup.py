@@ -65,6 +65,8 @@ def test_what_was_published_is_found_as_it_was(catalog: SqlCatalog) -> None:
     other = Split(name="other", shard_lengths=ShardLengths([9]), num_bytes=2**40, files=files)
     version = dataclasses.replace(version, splits=(*version.splits, other))
     shards = {**shards, "other": make_shards([9], "other")}
+    for flag in version.experiments:
+        catalog.add_experiment(flag, "About it.", actor="ann")
     catalog.publish(version, shards, promote=True, default_config=True, actor="ann")
 
     found = catalog.find("mnist")

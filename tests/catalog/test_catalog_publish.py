@@ -9,8 +9,14 @@ import pytest
 from catalog_samples import execute, make_shards, publish, sample
 
 from registry.catalog import SqlCatalog
-from registry.errors import ConflictError, UsageError, VersionExistsError
-from registry.model import DatasetMetadata, Version
+from registry.errors import (
+    ConflictError,
+    ExperimentNotFoundError,
+    ReferenceSyntaxError,
+    UsageError,
+    VersionExistsError,
+)
+from registry.model import DatasetMetadata, Reference, Version
 
 
 def count(url: str, table: str) -> int:
@@ -120,15 +126,32 @@ def test_every_publication_is_sealed_in_the_event_chain(catalog: SqlCatalog, cat
     assert [json.loads(row[5])["promote"] for row in rows] == [False, False, True]
 
 
-def test_experiments_are_declared_by_the_first_version_that_sets_them(catalog: SqlCatalog, catalog_url: str) -> None:
-    publish(catalog, "mnist:1.0.0", experiments={"b": True, "a": False})
-    publish(catalog, "mnist:2.0.0", experiments={"b": False})
-    publish(catalog, "mnist:3.0.0")
+def test_a_new_dataset_has_a_name_that_look_ups_find(catalog: SqlCatalog, catalog_url: str) -> None:
+    version, shards = sample("my_dataset:1.0.0")
+    with pytest.raises(ReferenceSyntaxError) as caught:
+        catalog.publish(dataclasses.replace(version, name="MyDataset"), shards, promote=True, actor="ann")
+    assert caught.value.hint == "Name it my_dataset."
+    assert count(catalog_url, "builder") == 0
 
-    assert execute(catalog_url, "SELECT name FROM experiment ORDER BY name") == [("a",), ("b",)]
-    assert catalog.find("mnist:1.0.0").experiments == {"a": False, "b": True}
-    assert catalog.find("mnist:2.0.0").experiments == {"b": False}
-    assert catalog.find("mnist:3.0.0").experiments == {}
+    catalog.publish(version, shards, promote=True, actor="ann")
+    assert catalog.find("MyDataset:1").reference == Reference.parse("my_dataset:1.0.0")
+
+
+def test_a_dataset_that_was_published_under_another_name_still_reads(catalog: SqlCatalog, catalog_url: str) -> None:
+    version, shards = sample("my_dataset:1.0.0")
+    catalog.publish(version, shards, promote=True, actor="ann")
+    # As a registry before the rule wrote it; the ledger, which cannot be changed, gets a second line.
+    execute(catalog_url, "UPDATE builder SET name = 'MyDataset'")
+    execute(
+        catalog_url,
+        "INSERT INTO version_ledger SELECT 'MyDataset', config_name, major, minor, patch, content_digest, used_at, "
+        "used_by FROM version_ledger",
+    )
+    old = dataclasses.replace(version, name="MyDataset")
+
+    assert catalog.find(Reference(name="MyDataset")).reference == old.reference
+    assert [summary.name for summary in catalog.datasets()] == ["MyDataset"]
+    assert not catalog.publish(old, shards, promote=True, actor="ann")
 
 
 def _changed(**fields: Any) -> Any:
@@ -164,10 +187,10 @@ def test_what_does_not_fit_together_is_refused(catalog: SqlCatalog, version_and_
 
 
 def test_a_failure_late_in_the_transaction_leaves_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
-    # The name of an experiment is looked at after the shards are written.
-    version, shards = sample("mnist:1.0.0", experiments={"bad\0name": True})
+    # The experiments are looked at after the shards are written.
+    version, shards = sample("mnist:1.0.0", experiments={"nobody_added_it": True})
 
-    with pytest.raises(UsageError, match="the experiment holds a NUL"):
+    with pytest.raises(ExperimentNotFoundError, match="no experiment 'nobody_added_it' in the catalog"):
         catalog.publish(version, shards, promote=True, actor="ann")
 
     tables = ("builder", "builder_config", "dataset_version", "split", "shard", "version_ledger", "event")

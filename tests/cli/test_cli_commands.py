@@ -60,6 +60,9 @@ def test_list_and_versions(digits: Cli) -> None:
                 "num_examples": 1797,
                 "splits": ["train"],
                 "description": digits("show", "digits", "--format", "json").json()["data"]["description"],
+                "default_config": False,
+                "config_description": "",
+                "config_tags": [],
             }
         ],
         "warnings": [],
@@ -274,7 +277,7 @@ def test_db_commands(cli: Cli) -> None:
 def test_every_command_has_help_with_examples(cli: Cli, name: str) -> None:
     ran = cli(name, "--help")
     assert ran.code == 0
-    assert "Examples:" in ran.out or name in ("db", "split")
+    assert "Examples:" in ran.out or name in ("db", "experiment", "split")
     listed = COMMANDS[name]
     assert listed in cli("--help").out
 

@@ -15,6 +15,7 @@ from registry.model import (
     ShardLengths,
     Version,
     VersionRequest,
+    fold_name,
 )
 
 PART = st.one_of(st.integers(0, 3), st.integers(0, 2**31 - 1)).map(str)
@@ -40,6 +41,7 @@ def clauses() -> st.SearchStrategy[str]:
 REQUEST_TEXTS = st.lists(clauses(), min_size=1, max_size=3).map(", ".join)
 CONFIGS = st.from_regex(r"(?=[+._-]*[a-zA-Z0-9])[a-zA-Z0-9_+.-]{1,20}", fullmatch=True)
 NAMES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_]{0,20}", fullmatch=True)
+FOLDED_NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True)
 ALIASES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_.-]{0,20}", fullmatch=True)
 
 
@@ -52,6 +54,20 @@ def test_a_version_is_what_it_prints(version: Version) -> None:
 @given(versions(), versions())
 def test_versions_are_ordered_as_their_parts(first: Version, second: Version) -> None:
     assert (first < second) == ((first.major, first.minor, first.patch) < (second.major, second.minor, second.patch))
+
+
+@given(versions(), versions())
+def test_a_version_stands_to_a_text_as_to_the_version_that_it_spells(first: Version, second: Version) -> None:
+    text = str(second)
+    assert [first == text, first < text, first <= text, first > text, first >= text] == [
+        first == second,
+        first < second,
+        first <= second,
+        first > second,
+        first >= second,
+    ]
+    assert (first == second) <= (hash(first) == hash(second) == hash(text))
+    assert first.match(text) == (first == second)
 
 
 @given(versions(), st.sampled_from(["major", "minor", "patch"]))
@@ -102,14 +118,30 @@ def test_every_request_operator_agrees_with_its_opposite(version: Version, parts
 
 
 @given(
-    st.builds(Reference, NAMES, st.none() | CONFIGS, st.none() | REQUEST_TEXTS.map(VersionRequest.parse))
-    | st.builds(Reference, NAMES, st.none() | CONFIGS, st.none(), ALIASES)
+    st.builds(Reference, FOLDED_NAMES, st.none() | CONFIGS, st.none() | REQUEST_TEXTS.map(VersionRequest.parse))
+    | st.builds(Reference, FOLDED_NAMES, st.none() | CONFIGS, st.none(), ALIASES)
 )
 def test_a_reference_is_what_it_prints(reference: Reference) -> None:
     assert Reference.parse(str(reference)) == reference
 
 
-@given(st.text(max_size=60))
+@given(NAMES, st.none() | CONFIGS, st.none() | REQUEST_TEXTS)
+def test_config_and_version_mean_the_same_in_the_place_of_options(
+    name: str, config: str | None, request: str | None
+) -> None:
+    plain = name + (f"/{config}" if config else "") + (f":{request}" if request else "")
+    options = [f"config={config}"] * (config is not None) + [f"version={request}"] * (request is not None)
+    expected = Reference.parse(plain)
+    assert expected.name == fold_name(name) == fold_name(fold_name(name))
+    if options and not (request and "," in request):
+        assert Reference.parse(f"{name}/{','.join(options)}") == expected
+        assert Reference.parse(f"{name}/{','.join(reversed(options))}") == expected
+    if config and request and "," not in request:
+        assert Reference.parse(f"{name}/{config}/version={request}") == expected
+        assert Reference.parse(f"{name}:{request}/config={config}") == expected
+
+
+@given(st.text(max_size=60) | st.text("aB/:@=,1.*^config version", max_size=40))
 def test_any_text_is_a_reference_or_a_syntax_error(text: str) -> None:
     for parse in (Version.parse, VersionRequest.parse, Reference.parse):
         try:

@@ -71,6 +71,7 @@ def test_a_given_name_stays_and_is_not_inherited() -> None:
     ("attributes", "message"),
     [
         ({"name": "my-data"}, "Bad.name = 'my-data': invalid dataset name 'my-data'"),
+        ({"name": "MyData"}, "Bad.name = 'MyData': a dataset cannot be named 'MyData': look-ups fold names"),
         ({"VERSION": "1.0"}, "Bad.VERSION = '1.0': invalid version '1.0'"),
         ({"VERSION": 1}, "Bad.VERSION = 1: a version is text like '3.0.1'"),
         ({"SUPPORTED_VERSIONS": "1.0.0"}, "Bad.SUPPORTED_VERSIONS = '1.0.0': it is a list of versions"),

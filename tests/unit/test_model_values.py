@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from registry.errors import ReferenceSyntaxError, UsageError
-from registry.model import Reference, ShardedFileTemplate, ShardLengths, Split, Version, VersionRequest
+from registry.model import (
+    Reference,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    Version,
+    VersionRequest,
+    check_new_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,95 @@ def test_a_reference_names_a_request_or_an_alias() -> None:
     assert Reference.parse("mnist/plain:3").dataset == "mnist/plain"
     with pytest.raises(ReferenceSyntaxError, match="a version request or an alias, not both"):
         Reference("mnist", None, VersionRequest.parse("3"), "paper")
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("ds/config:1.0.0", "ds/config:1.0.0"),
+        ("MyDataset", "my_dataset"),
+        ("HTTPServer/cfg", "http_server/cfg"),
+        ("MNIST@Paper", "mnist@Paper"),
+        ("Ds2Foo:3", "ds2_foo:3.*.*"),
+        ("ds/config=en", "ds/en"),
+        ("ds/version=2.0.0", "ds:2.0.0"),
+        ("ds/cfg/version=1.0.0", "ds/cfg:1.0.0"),
+        ("ds:1.0.0/config=en", "ds/en:1.0.0"),
+        ("ds/version=>=3.1,config=en", "ds/en:>=3.1"),
+        ("ds@paper/config=en", "ds/en@paper"),
+        ("ds/1.0.0", "ds/1.0.0"),
+    ],
+)
+def test_a_name_string_of_tfds_is_a_reference(text: str, plain: str) -> None:
+    assert str(Reference.parse(text)) == plain
+
+
+VERSION_HINT = "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4). "
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            "ds/cfg/config=en",
+            "the reference 'ds/cfg/config=en' names its config twice",
+            "Write it once, e.g. mnist/plain:3.*.*.",
+        ),
+        (
+            "ds:1.0.0/version=2.0.0",
+            "the reference 'ds:1.0.0/version=2.0.0' names its version twice",
+            "Write it once, e.g. mnist/plain:3.*.*.",
+        ),
+        (
+            "ds/config=a,config=a",
+            "the reference 'ds/config=a,config=a' names its config twice",
+            "Write it once, e.g. mnist/plain:3.*.*.",
+        ),
+        (
+            "ds/cfg:1.2.3/a=1",
+            "the reference 'ds/cfg:1.2.3/a=1' gives 'a': it can give config and version, nothing else",
+            "What else a builder takes is a field of its configs: name the config, e.g. mnist/plain.",
+        ),
+        (
+            "huggingface:foo/bar",
+            "the reference 'huggingface:foo/bar' has a namespace, 'huggingface', and a catalog has none",
+            "Name the dataset as the catalog does, without a namespace: foo/bar",
+        ),
+        (
+            "ds:latest",
+            "invalid version request 'latest'",
+            f"{VERSION_HINT}An alias stands behind '@': ds@latest. TFDS's namespaces are not known here.",
+        ),
+        (
+            "ds@paper/version=1.0.0",
+            "a reference names a version request or an alias, not both",
+            None,
+        ),
+        *(
+            (
+                text,
+                f"invalid dataset reference {text!r}",
+                "Write name[/config][:version] or name[/config]@alias, e.g. mnist/plain:3.*.*.",
+            )
+            for text in ("ds/cfg/", "ds/cfg/1.0.0", "ds/a=b=c", "ds/config=a,", "ds/a=,b=1", "ds/=1", "ds/config=")
+        ),
+    ],
+)
+def test_what_a_name_string_cannot_say_is_refused_with_the_mend(text: str, message: str, hint: str | None) -> None:
+    with pytest.raises(ReferenceSyntaxError) as caught:
+        Reference.parse(text)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+
+
+def test_a_name_that_look_ups_would_fold_is_refused_for_new_datasets_only() -> None:
+    assert check_new_name("my_dataset") == "my_dataset"
+    with pytest.raises(ReferenceSyntaxError) as caught:
+        check_new_name("MyDataset")
+    assert caught.value.message == (
+        "a dataset cannot be named 'MyDataset': look-ups fold names to lower case, as TFDS does"
+    )
+    assert caught.value.hint == "Name it my_dataset."
+    assert Reference.exactly("MyDataset", None, Version(1, 0, 0)).name == "MyDataset"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,345 @@
+"""Which experiments does a catalog know, and what does a version make of them? Added, flipped, retired; one event each.
+
+A flag's life is told in ``registry.model.experiment``. What a version was built with never changes: its own overrides
+are rows, and the defaults of the other flags are in the event of its publication, as they were handed to the build.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from registry.catalog.events import append_event
+from registry.catalog.rows import check_text, stored_values
+from registry.catalog.session import reading, write
+from registry.catalog.tables import builder, builder_config, dataset_version, event, experiment, version_experiment
+from registry.errors import CatalogError, ConflictError, UsageError
+from registry.model import (
+    DatasetVersion,
+    Experiment,
+    ExperimentChange,
+    Reference,
+    Version,
+    VersionState,
+    experiment_name,
+    no_experiment,
+)
+
+Plan = Callable[[sa.Connection, datetime, bool], ExperimentChange]
+"""What an action would do at that moment; True locks the flag's row, because the action follows."""
+
+Act = Callable[[sa.Connection, ExperimentChange], dict[str, Any]]
+"""The statements of an action; its event's details."""
+
+_ATTEMPTS: Final = 3
+_MAX_LISTED: Final = 12
+_WITHDRAWN: Final = (VersionState.YANKED.value, VersionState.DROPPED.value)
+
+
+def list_experiments(connection: sa.Connection) -> tuple[Experiment, ...]:
+    """Every flag, by name: one query."""
+    with stored_values():
+        return tuple(map(_read, connection.execute(_query().order_by(experiment.c.name)).all()))
+
+
+def current_defaults(connection: sa.Connection) -> dict[str, bool]:
+    """Whether each flag is on for a version that does not say so itself."""
+    rows = connection.execute(sa.select(experiment.c.name, experiment.c.default_enabled)).all()
+    return {name: bool(enabled) for name, enabled in rows}
+
+
+def implemented(connection: sa.Connection, version: DatasetVersion) -> dict[str, bool]:
+    """Every flag that the catalog knows, as it stands for a published version.
+
+    Its own override; else the default that its build was given; else off, where the flag came after it.
+    """
+    details = connection.execute(
+        sa.select(event.c.details_json)
+        .where(
+            event.c.dataset == version.reference.dataset,
+            event.c.version == str(version.version),
+            event.c.action == "publish",
+        )
+        .order_by(event.c.id)
+        .limit(1)
+    ).scalar()
+    with stored_values():
+        told = {} if details is None else json.loads(details).get("experiments", {})
+        recorded = {str(name): bool(enabled) for name, enabled in told.items()}
+    return {**dict.fromkeys(current_defaults(connection), False), **recorded, **version.experiments}
+
+
+def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *, lock: bool = False) -> dict[str, int]:
+    """The rows of the flags that a version is to override; ``lock`` keeps them as they are until it is published.
+
+    Raises:
+        ExperimentNotFoundError: one was never added.
+        ConflictError: one is retired.
+    """
+    if not overrides:
+        return {}
+    for name in overrides:
+        check_text(name, "experiment")
+    query = (
+        sa.select(experiment.c.id, experiment.c.name, experiment.c.retired_at)
+        .where(experiment.c.name.in_(sorted(overrides)))
+        .order_by(experiment.c.name)  # rivals meet in one order and cannot deadlock
+    )
+    found = {row.name: row for row in connection.execute(query.with_for_update(read=True) if lock else query).all()}
+    for name in sorted(overrides):
+        if name not in found:
+            raise no_experiment(name, current_defaults(connection), where="the catalog")
+        if found[name].retired_at is not None:
+            since = f"{found[name].retired_at:%Y-%m-%d}"
+            raise ConflictError(
+                f"{name} is retired, on for good since {since}: no new version can override it",
+                hint=f"Take {name!r} out of the version's experiments.",
+                details={"experiment": name},
+            )
+    return {name: row.id for name, row in found.items()}
+
+
+def insert_overrides(connection: sa.Connection, version_id: int, overrides: Mapping[str, bool]) -> None:
+    """Store the flags that a version overrides. Raises as ``check_overrides``."""
+    for name, experiment_id in check_overrides(connection, overrides, lock=True).items():
+        values = {"version_id": version_id, "experiment_id": experiment_id, "enabled": bool(overrides[name])}
+        connection.execute(sa.insert(version_experiment).values(**values))
+
+
+def add_experiment(
+    engine: sa.Engine, name: str, description: str, *, default: bool, actor: str, dry_run: bool
+) -> ExperimentChange:
+    """Add a flag; the same one again is no change. One without a description, of an older registry, is given it.
+
+    Raises:
+        UsageError: a name that no flag can have, no description, or a default that is neither True nor False.
+        ConflictError: it is there with another description or default, or it is retired.
+    """
+    added = Experiment(name=experiment_name(name), description=_check_description(description), default=_flag(default))
+
+    def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
+        before = _find(connection, added.name, lock=lock)
+        if before is None:
+            return ExperimentChange(before=None, after=added)
+        _refuse_retired(before, hint="A name means one flag for ever. Give the new one another name.")
+        if before.default != added.default:
+            flip = f"registry experiment set-default {before.name} {_on_off(added.default)}"
+            raise _is_there(before, hint=f"Flip its default with: {flip}")
+        if before.description not in ("", added.description):
+            raise _is_there(before, hint="A name means one flag for ever. Give the new one another name.")
+        return ExperimentChange(before=before, after=replace(before, description=added.description))
+
+    def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
+        if change.before is None:
+            values = {"name": added.name, "default_enabled": added.default, "created_at": datetime.now(UTC)}
+            connection.execute(sa.insert(experiment).values(**values, description=added.description))
+        else:
+            _update(connection, added.name, description=added.description)
+        return {"default": added.default, "description": added.description}
+
+    return _run(engine, plan, act, action="experiment-add", actor=actor, dry_run=dry_run)
+
+
+def set_default(engine: sa.Engine, name: str, *, default: bool, actor: str, dry_run: bool) -> ExperimentChange:
+    """Flip a flag's default, for versions that are built from now on; the same default again is no change.
+
+    Raises:
+        UsageError: a default that is neither True nor False.
+        ExperimentNotFoundError
+        ConflictError: it is retired, and is never off again.
+    """
+    wanted = _flag(default)
+
+    def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
+        before = _require(connection, name, lock=lock)
+        if not wanted:
+            _refuse_retired(before, hint="What should be off again is a new flag, with another name.")
+        return ExperimentChange(before=before, after=replace(before, default=wanted))
+
+    def act(connection: sa.Connection, _change: ExperimentChange) -> dict[str, Any]:
+        _update(connection, name, default_enabled=wanted)
+        return {"before": not wanted, "default": wanted}
+
+    return _run(engine, plan, act, action="experiment-set-default", actor=actor, dry_run=dry_run)
+
+
+def retire(engine: sa.Engine, name: str, *, actor: str, dry_run: bool) -> ExperimentChange:
+    """Switch a flag on for good; once more is no change.
+
+    Raises:
+        ExperimentNotFoundError
+        ConflictError: it is off by default, or versions that can be read switch it off; the message names them.
+    """
+
+    def plan(connection: sa.Connection, now: datetime, lock: bool) -> ExperimentChange:
+        before = _require(connection, name, lock=lock)
+        if before.is_retired:
+            return ExperimentChange(before=before, after=before)
+        if not before.default:
+            raise ConflictError(
+                f"{name} is off by default, and retired is on for good",
+                hint=f"First: registry experiment set-default {name} on",
+                details={"experiment": name},
+            )
+        if disabling := _disabling(connection, name):
+            listed = ", ".join(disabling[:_MAX_LISTED])
+            more = f" and {len(disabling) - _MAX_LISTED} more" if len(disabling) > _MAX_LISTED else ""
+            raise ConflictError(
+                f"{name} is switched off by {listed}{more}",
+                hint=f"It can be retired once {'it is' if len(disabling) == 1 else 'they are'} yanked or dropped.",
+                details={"experiment": name, "versions": disabling[:100], "num_versions": len(disabling)},
+            )
+        return ExperimentChange(before=before, after=replace(before, retired_at=now))
+
+    def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
+        _update(connection, name, retired_at=change.after.retired_at)
+        return {}
+
+    return _run(engine, plan, act, action="experiment-retire", actor=actor, dry_run=dry_run)
+
+
+def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dry_run: bool) -> ExperimentChange:
+    """Plan; and unless it is a dry run, or nothing is to be done, act and tell of it. One transaction."""
+    if dry_run:
+        with reading(engine) as connection:
+            return plan(connection, datetime.now(UTC), False)
+    check_text(actor, "actor")
+
+    def transaction(connection: sa.Connection) -> ExperimentChange:
+        now = datetime.now(UTC)
+        change = plan(connection, now, True)
+        if not change.is_change:
+            return change
+        name = change.after.name
+        details = {"name": name, **act(connection, change)}
+        after = _require(connection, name, lock=False)
+        append_event(connection, at=now, actor=actor, action=action, dataset="", version="", details=details)
+        return ExperimentChange(before=change.before, after=after)
+
+    for _ in range(_ATTEMPTS):
+        try:
+            return write(engine, transaction)
+        except sa.exc.IntegrityError as error:  # a rival added the same name: the next attempt finds it
+            refused = error
+    raise CatalogError(
+        f"the catalog refuses {action}: {refused.orig}", hint="Compare it with its schema: registry db check."
+    ) from refused
+
+
+def _query() -> sa.Select[Any]:
+    """Every flag with the number of live versions that switch it on and off."""
+
+    def count(enabled: bool) -> sa.ScalarSelect[Any]:
+        return (
+            sa.select(sa.func.count())
+            .select_from(version_experiment.join(dataset_version))
+            .where(
+                version_experiment.c.experiment_id == experiment.c.id,
+                version_experiment.c.enabled == enabled,
+                dataset_version.c.state.not_in(_WITHDRAWN),
+            )
+            .correlate(experiment)
+            .scalar_subquery()
+        )
+
+    return sa.select(experiment, count(True).label("num_enabling"), count(False).label("num_disabling"))
+
+
+def _read(row: sa.Row[*tuple[Any, ...]]) -> Experiment:
+    return Experiment(
+        name=row.name,
+        description=row.description,
+        default=bool(row.default_enabled),
+        created_at=row.created_at,
+        retired_at=row.retired_at,
+        num_enabling=row.num_enabling,
+        num_disabling=row.num_disabling,
+    )
+
+
+def _find(connection: sa.Connection, name: str, *, lock: bool) -> Experiment | None:
+    check_text(name, "experiment")
+    if lock:  # a statement of its own: what a rival commits while this one waits is seen by the next
+        connection.execute(sa.select(experiment.c.id).where(experiment.c.name == name).with_for_update())
+    with stored_values():
+        row = connection.execute(_query().where(experiment.c.name == name)).first()
+        return None if row is None else _read(row)
+
+
+def _require(connection: sa.Connection, name: str, *, lock: bool) -> Experiment:
+    found = _find(connection, name, lock=lock)
+    if found is None:
+        raise no_experiment(name, current_defaults(connection), where="the catalog")
+    return found
+
+
+def _update(connection: sa.Connection, name: str, **values: Any) -> None:
+    connection.execute(sa.update(experiment).where(experiment.c.name == name).values(**values))
+
+
+def _disabling(connection: sa.Connection, name: str) -> list[str]:
+    """The references of the live versions that switch a flag off, sorted by dataset and number."""
+    rows = connection.execute(
+        sa.select(
+            builder.c.name,
+            builder_config.c.name.label("config"),
+            dataset_version.c.major,
+            dataset_version.c.minor,
+            dataset_version.c.patch,
+        )
+        .select_from(builder)
+        .join(builder_config, builder_config.c.builder_id == builder.c.id)
+        .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
+        .join(version_experiment, version_experiment.c.version_id == dataset_version.c.id)
+        .join(experiment, experiment.c.id == version_experiment.c.experiment_id)
+        .where(
+            experiment.c.name == name,
+            sa.not_(version_experiment.c.enabled),
+            dataset_version.c.state.not_in(_WITHDRAWN),
+        )
+    ).all()
+    with stored_values():
+        return [
+            str(Reference.exactly(row.name, row.config or None, Version(row.major, row.minor, row.patch)))
+            for row in sorted(rows)
+        ]
+
+
+def _refuse_retired(found: Experiment, *, hint: str) -> None:
+    if found.retired_at is not None:
+        raise ConflictError(
+            f"{found.name} is retired, on for good since {found.retired_at:%Y-%m-%d}",
+            hint=hint,
+            details={"experiment": found.name},
+        )
+
+
+def _is_there(found: Experiment, *, hint: str) -> ConflictError:
+    return ConflictError(
+        f"{found.name} is there already, {_on_off(found.default)} by default: {found.description or 'not described'}",
+        hint=hint,
+        details={"experiment": found.name, "description": found.description, "default": found.default},
+    )
+
+
+def _check_description(description: object) -> str:
+    if not isinstance(description, str) or not description.strip():
+        raise UsageError(
+            "an experiment needs a description", hint="Say in a line what is different where the flag is on."
+        )
+    return check_text(description, "description")
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UsageError(f"the default of an experiment is True or False, not {value!r:.60}")
+    return value
+
+
+def _on_off(value: bool) -> str:
+    return "on" if value else "off"

@@ -1,0 +1,205 @@
+"""What a version number is in builder code: three numbers or one text, with what TFDS says beside them."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import pickle
+from typing import Any
+
+import pytest
+
+from registry.errors import ExperimentNotFoundError, ReferenceSyntaxError, UsageError
+from registry.model import Version
+
+
+class Flags(enum.Enum):
+    NEW_SHUFFLE = 1
+    OLD_ORDER = enum.auto()
+
+
+def test_a_version_is_written_as_numbers_or_as_one_text() -> None:
+    assert Version("3.0.1") == Version(3, 0, 1) == Version.parse("3.0.1") == Version(Version(3, 0, 1))
+    assert Version(major=3, minor=0, patch=1).parts == (3, 0, 1)
+    match Version("3.0.1"):
+        case Version(major, minor, patch):
+            assert (major, minor, patch) == (3, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (("3.0",), "invalid version '3.0'", "Write a version as MAJOR.MINOR.PATCH"),
+        ((3,), "invalid version: Version(3)", "Write Version(3, 0, 1) or Version('3.0.1')."),
+        ((3, 0), "invalid version: Version(3, 0)", "Write Version(3, 0, 1) or Version('3.0.1')."),
+        ((None,), "invalid version: Version()", "Write Version(3, 0, 1) or Version('3.0.1')."),
+        ((1.0, 0, 0), "invalid version: Version(1.0, 0, 0)", "Write Version(3, 0, 1) or Version('3.0.1')."),
+        (("3", "0", "1"), "invalid version: Version('3', '0', '1')", "A second text was a description in old TFDS"),
+        ((True, 0, 0), "invalid version: Version(True, 0, 0)", "Write Version(3, 0, 1) or Version('3.0.1')."),
+        ((b"3.0.1",), "invalid version: Version(b'3.0.1')", "Write Version(3, 0, 1) or Version('3.0.1')."),
+        ((-1, 0, 0), "invalid version '-1.0.0': every part lies in 0..2147483647", "Write a version as MAJOR"),
+        ((0, 0, 2**31), "invalid version '0.0.2147483648': every part lies in 0..2147483647", "Write a version as"),
+        (
+            ("3.0.1", "Encoding fix."),
+            "invalid version: Version('3.0.1', 'Encoding fix.')",
+            "A second text was a description in old TFDS code: write it into RELEASE_NOTES.",
+        ),
+        (
+            ("3.0.1", {"flag": True}),
+            "invalid version: Version('3.0.1', {'flag': True})",
+            "Write Version('3.0.1', experiments={...}).",
+        ),
+    ],
+)
+def test_what_is_no_version_is_refused(arguments: tuple[Any, ...], message: str, hint: str) -> None:
+    with pytest.raises(ReferenceSyntaxError) as caught:
+        Version(*arguments)
+    assert caught.value.message == message
+    assert str(caught.value.hint).startswith(hint)
+
+
+def test_builder_code_compares_versions_with_text() -> None:
+    version = Version("1.10.0")
+    assert version == "1.10.0"
+    assert version != "1.10"
+    assert version != "latest"
+    assert version != None  # noqa: E711 (authors write it)
+    assert version != (1, 10, 0)
+    assert "1.9.0" < version  # noqa: SIM300 (the other way round is asked, too)
+    assert version >= "1.9.0"
+    assert version <= "1.10.0"
+    assert version < Version("2.0.0")
+    assert not version > "1.10.0"
+    assert {version: "x"}["1.10.0"] == "x"
+    assert max([Version("1.9.9"), version, Version("0.0.1")]) is version
+
+
+@pytest.mark.parametrize("text", ["1.10", "latest", "1.*.*", "", " 1.10.0", "1.10.0\n", "9" * 5000])
+def test_a_text_that_is_no_version_is_not_equal_and_has_no_order(text: str) -> None:
+    version = Version(1, 10, 0)
+    assert version != text
+    for compare in (version.__lt__, version.__le__, version.__gt__, version.__ge__):
+        with pytest.raises(ReferenceSyntaxError) as caught:
+            compare(text)
+        assert caught.value.message == f"invalid version {text[:60]!r}"
+
+
+@pytest.mark.parametrize("other", [None, 1, 1.1, (1, 10, 0), object()])
+def test_a_version_has_no_order_with_what_is_no_version(other: Any) -> None:
+    with pytest.raises(TypeError, match="not supported between instances"):
+        assert Version(1, 10, 0) < other
+
+
+def test_a_text_is_a_valid_version_or_not() -> None:
+    assert Version.is_valid("1.2.3")
+    for text in ("1.2.*", "1.2", "01.2.3", "v1.2.3", "", "1.2.3\n", "١.2.3", f"{2**31}.0.0", None, 1, 1.0, b"1.2.3"):
+        assert not Version.is_valid(text)
+
+
+def test_a_version_matches_the_patterns_of_requests() -> None:
+    version = Version("3.0.1")
+    assert all(version.match(pattern) for pattern in ("3.0.1", "3.*.*", "*.*.*", "*.0.1", "3", "3.*", "^3", ">=3,<4"))
+    assert not any(version.match(pattern) for pattern in ("2.*.*", "30.*.*", "3.1", "3.*.2"))
+    with pytest.raises(ReferenceSyntaxError, match=r"^invalid version request '3\.0\.1\.0'$"):
+        version.match("3.0.1.0")
+
+
+def test_what_a_version_overrides_is_neither_compared_nor_hashed() -> None:
+    plain, flagged = Version("1.0.0"), Version("1.0.0", experiments={"flag": True}, version_to_prepare="0.9.0")
+    assert plain == flagged
+    assert hash(plain) == hash(flagged)
+    assert len({plain, flagged, "1.0.0"}) == 1
+    assert not plain < flagged
+    assert plain <= flagged
+    assert str(flagged) == "1.0.0"
+    assert repr(plain) == "Version(major=1, minor=0, patch=0)"
+    assert repr(flagged) == (
+        "Version(major=1, minor=0, patch=0, experiments={'flag': True}, version_to_prepare='0.9.0')"
+    )
+    assert dict(flagged.number.experiments) == {}
+    assert flagged.number.version_to_prepare is None
+
+
+def test_a_version_answers_for_what_it_overrides_and_for_the_defaults_handed_in() -> None:
+    version = Version("1.0.0", experiments={Flags.NEW_SHUFFLE: True, "old_order": False})
+    assert dict(version.experiments) == {"new_shuffle": True, "old_order": False}
+    bound = version.with_defaults({"new_shuffle": False, "fast_hash": True})
+    assert [bound.implements(flag) for flag in ("new_shuffle", Flags.OLD_ORDER, "fast_hash")] == [True, False, True]
+    for again in (pickle.loads(pickle.dumps(bound)), copy.copy(bound), copy.deepcopy(bound)):  # noqa: S301 (our own)
+        assert again == bound
+        assert again.implements("new_shuffle")
+        assert again.implements("fast_hash")
+        assert dict(again.experiments) == dict(bound.experiments)
+
+
+def test_a_flag_that_nobody_knows_is_not_found() -> None:
+    version = Version("1.0.0", experiments={"new_shuffle": True}).with_defaults({"fast_hash": True})
+    with pytest.raises(ExperimentNotFoundError) as caught:
+        version.implements("new_shufle")
+    assert caught.value.message == "no experiment 'new_shufle' in version 1.0.0"
+    assert caught.value.hint == (
+        "Did you mean 'new_shuffle'? There are: fast_hash, new_shuffle. "
+        "Add it with: registry experiment add new_shufle --description TEXT"
+    )
+    with pytest.raises(ExperimentNotFoundError) as caught:
+        Version("1.0.0").implements(Flags.OLD_ORDER)
+    assert caught.value.hint == "Add it with: registry experiment add old_order --description TEXT"
+
+
+@pytest.mark.parametrize(
+    ("experiments", "message"),
+    [
+        ({"NewShuffle": True}, "invalid experiment 'NewShuffle'"),
+        ({"": True}, "invalid experiment ''"),
+        ({"a" * 201: True}, f"invalid experiment '{'a' * 79}"),
+        ({3: True}, "invalid experiment 3"),
+        ({"flag": 1}, "experiments = {'flag': 1}: an experiment is True or False"),
+        ({"flag": None}, "experiments = {'flag': None}: an experiment is True or False"),
+        ({"new_shuffle": True, Flags.NEW_SHUFFLE: False}, "experiments name 'new_shuffle' twice"),
+        (["flag"], "experiments = ['flag']: they are a dict of flag -> True or False"),
+    ],
+)
+def test_what_can_be_no_flag_is_refused(experiments: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Version("1.0.0", experiments=experiments)
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("1.0.0", "1.0.0"),
+        ("v1.0.0", "1.0.0"),
+        (Version(1, 0, 0), "1.0.0"),
+        ("8cea22f06d74d5848608fe7ac6d6faac7bc05b55", "8cea22f06d74d5848608fe7ac6d6faac7bc05b55"),
+    ],
+)
+def test_the_version_of_the_code_that_prepares_is_kept_without_its_v(given: Any, kept: str) -> None:
+    assert Version("0.0.9", version_to_prepare=given).version_to_prepare == kept
+    assert Version(Version("0.0.9", tfds_version_to_prepare=given)).version_to_prepare == kept
+
+
+@pytest.mark.parametrize("given", ["", "v", "1.0", "vv1.0.0", "1.0.0 ", "master", "8CEA22F", "abc", 1, ["1.0.0"]])
+def test_what_names_no_version_of_code_is_refused(given: Any) -> None:
+    with pytest.raises(ReferenceSyntaxError) as caught:
+        Version("0.0.9", version_to_prepare=given)
+    assert caught.value.message == f"invalid version of builder code {given!r}"
+
+
+def test_the_two_spellings_of_the_version_to_prepare_exclude_each_other() -> None:
+    with pytest.raises(UsageError) as caught:
+        Version("0.0.9", version_to_prepare="1.0.0", tfds_version_to_prepare="v1.0.0")
+    assert caught.value.message == "version_to_prepare and tfds_version_to_prepare are two names of one thing"
+    assert caught.value.hint == "Write one of them."
+
+
+def test_a_version_does_not_change() -> None:
+    version = Version("1.0.0", experiments={"flag": True})
+    with pytest.raises(AttributeError):
+        version.major = 2  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        version.experiments["flag"] = False  # type: ignore[index]
+    flags = {"flag": True}
+    kept = Version("1.0.0", experiments=flags)
+    flags["flag"] = False
+    assert kept.implements("flag")
