@@ -136,11 +136,7 @@ class Catalog:
         # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
         if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
             return published
-        if published is not None:  # flipped flags must not change what a published version is made of
-            defaults = self._catalog.implemented(published.version)
-        else:
-            is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
-            defaults = self._catalog.experiment_defaults(builder.version.experiments if is_buildable else {})
+        defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
         store = self._store()
         is_canonical = builder.version == builder.canonical_version
@@ -156,6 +152,31 @@ class Catalog:
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
+
+    def preview_build(
+        self,
+        wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder,
+        *,
+        processes: int | None = None,
+        num_shards: int | None = None,
+        show: int = 5,
+        progress: BuildProgress | None = None,
+        advance: Advance | None = None,
+    ) -> Preview:
+        """Run a builder, prove the number of what it makes, and throw the shards away: see ``build`` and ``preview``.
+
+        Raises:
+            VersionExistsError: other content is published under the number.
+        """
+        from registry.building import build_dataset, open_builder
+        from registry.publishing import Target, preview_folder
+
+        builder = open_builder(wanted)
+        defaults = self._experiment_defaults(builder, self._published(builder.reference))
+        builder, store = builder.with_experiment_defaults(defaults), self._store()
+        target = Target(store=store, catalog=self._catalog, promote=False, actor=_actor(), processes=processes)
+        with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
+            return preview_folder(build.staged.store, target, show=show, advance=advance)
 
     def publish(
         self,
@@ -260,6 +281,13 @@ class Catalog:
         from registry.storage import open_store
 
         return open_store(self.data_dir)
+
+    def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:
+        """The flags that a build is given; those of its first time where it is published already."""
+        if published is not None:  # flipped flags must not change what a published version is made of
+            return self._catalog.implemented(published.version)
+        is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
+        return self._catalog.experiment_defaults(builder.version.experiments if is_buildable else {})
 
     def _published(self, reference: Reference) -> Publication | None:
         from registry.publishing import Publication
