@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ def published(cli: Cli, workspace: Path) -> Cli:
 def fingerprint_of_files(folder: Path) -> dict[str, str]:
     """Every file below ``folder`` by its path, with its sha256 and the time it was written."""
     return {
-        str(path.relative_to(folder)): f"{hashlib.sha256(path.read_bytes()).hexdigest()} {os.stat(path).st_mtime_ns}"
+        str(path.relative_to(folder)): f"{hashlib.sha256(path.read_bytes()).hexdigest()} {path.stat().st_mtime_ns}"
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.name.endswith(("-wal", "-shm"))
     }
@@ -115,7 +114,8 @@ def test_a_number_between_two_others_is_held_against_both(published: Cli, worksp
     refused = published("publish", str(prepare(workspace / "between", "1.1.0", more, features=TAMED)))
     assert refused.code == 5
     assert refused.err == (
-        "error: animals:1.1.0 is too small a number: in animals:1.2.0 more would have changed than a MINOR version may\n"
+        "error: animals:1.1.0 is too small a number: "
+        "in animals:1.2.0 more would have changed than a MINOR version may\n"
         "  feature tame is gone (Tensor bool)\n"
         "hint: Give it a number above 1.2.0, or one of another MAJOR.\n"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,27 +43,30 @@ def prepare(
     description: str = "Animals.",
     disable_shuffling: bool = False,
 ) -> Path:
-    """Write a version folder and give it back. ``shards``: a number for each split, or the lengths. Bytes are records."""
+    """Write a version folder and give it back. Bytes among the examples are records as they are.
+
+    ``shards`` is their number in each split, or the lengths; then examples are taken one at a time.
+    """
     found: list[Split] = []
     store = open_store(folder)
     for split_name, examples in ({"train": animals(20)} if splits is None else splits).items():
-        records = [one if isinstance(one, bytes) else features.encode_example(one) for one in examples]
-        lengths = cut_evenly(len(records), shards) if isinstance(shards, int) else list(shards)
-        split = Split(
-            name=split_name,
-            shard_lengths=ShardLengths(lengths),
-            num_bytes=sum(map(len, records)),
-            files=ShardedFileTemplate(dataset=name),
-        )
-        left = iter(records)
+        given = list(examples) if isinstance(shards, int) else examples
+        lengths = cut_evenly(len(given), shards) if isinstance(given, list) and isinstance(shards, int) else shards
+        assert not isinstance(lengths, int)
+        files = ShardedFileTemplate(dataset=name)
+        split = Split(name=split_name, shard_lengths=ShardLengths(lengths), files=files)
+        left = (one if isinstance(one, bytes) else features.encode_example(one) for one in given)
+        num_bytes = 0
         for filename, length in zip(split.filenames, lengths, strict=True):
             shard = io.BytesIO()
             writer = RecordWriter(shard)
             for _ in range(length):
-                writer.write(next(left))
+                record = next(left)
+                num_bytes += len(record)
+                writer.write(record)
             with store.create(filename) as file:
                 file.write(gzip.compress(shard.getvalue(), 1, mtime=0) if compress else shard.getvalue())
-        found.append(split)
+        found.append(replace(split, num_bytes=num_bytes))
     prepared = PreparedDataset(
         name=name,
         config=config,
