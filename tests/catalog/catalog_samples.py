@@ -114,7 +114,7 @@ def damage(url: str, statement: str) -> None:
     path = sqlite_path(url)
     if path is None:
         with psycopg.connect(url) as connection:
-            for table in ("shard", "split"):
+            for table in ("shard", "split", "fingerprint"):
                 connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
             connection.execute(statement)
         return

@@ -293,7 +293,7 @@ def test_splits_without_records_and_schemas_without_features_are_proved(catalog:
     catalog.publish(prepare(tmp_path / "b", "1.0.1", {"train": [{}] * 3, "test": []}, features=nothing, shards=2))
     with pytest.raises(VersionTooSmallError, match="split train has 4 records, had 3"):
         catalog.publish(prepare(tmp_path / "c", "1.0.2", {"train": [{}] * 4, "test": []}, features=nothing))
-    with pytest.raises(VersionTooSmallError, match="split test has 1 records, had 0") as caught:
+    with pytest.raises(VersionTooSmallError, match="split test has 1 record, had 0") as caught:
         catalog.publish(prepare(tmp_path / "d", "1.0.2", {"train": [{}] * 3, "test": [{}]}, features=nothing))
     assert "test record 0 is new" in caught.value.message
     publication = catalog.publish(prepare(tmp_path / "e", "1.1.0", {"train": animals(3), "test": []}))
