@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from registry.api.experiments import Experiments
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
 from registry.catalog import DatasetSummary, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, UsageError
-from registry.model import DatasetVersion, Reference, Shard, Standing, Version, read_code_version
+from registry.model import DatasetVersion, Event, Reference, Shard, Standing, Version, read_code_version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.building import BuildProgress, DatasetBuilder
@@ -240,6 +241,30 @@ class Catalog:
         from registry.storage import open_location
 
         return open_location(self._store(), version.location)
+
+    def log(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        dataset: str | None = None,
+        actions: Collection[str] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Event]:
+        """Who did what, and when: the events of the catalog, the oldest first, in bounded memory.
+
+        Args:
+            since: not before this moment.
+            until: not after this moment.
+            dataset: of this dataset; a name without a config means all its configs.
+            actions: of these kinds, e.g. ``["publish", "yank"]``.
+            limit: the newest so many.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
+            UsageError: a time without a zone, a version behind the dataset's name, or a limit below 1.
+        """
+        return self._catalog.events(since=since, until=until, dataset=dataset, actions=actions, limit=limit)
 
     def close(self) -> None:
         """Close the database connections."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import experiments, fingerprints, queries, schema, search, writes
+from registry.catalog import experiments, fingerprints, log, queries, schema, search, writes
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
 from registry.catalog.summaries import DatasetSummary, SearchHit, VersionSummary
 from registry.model import (
     DatasetVersion,
+    Event,
     Experiment,
     ExperimentChange,
     Reference,
@@ -239,6 +241,30 @@ class SqlCatalog:
     def retire_experiment(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
         """Switch a flag on for good; see ``experiments.retire``."""
         return experiments.retire(self._engine, name, actor=actor, dry_run=dry_run)
+
+    def events(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        dataset: str | None = None,
+        actions: Collection[str] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Event]:
+        """The events of the log, the oldest first, in bounded memory; ``limit`` keeps the newest of them.
+
+        ``since`` and ``until`` are included; ``dataset`` without a config means all its configs.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
+            UsageError: a version behind the dataset's name, or a limit below 1.
+        """
+        datasets = None
+        if dataset is not None:
+            with reading(self._engine) as connection:
+                datasets = log.find_datasets(connection, dataset)
+        wanted = log.Filter(since=since, until=until, datasets=datasets, actions=actions)
+        return log.stream_events(self._engine, wanted, limit=limit)
 
     def close(self) -> None:
         """Close every connection. The catalog must not be used afterwards.
