@@ -5,13 +5,13 @@ Every other folder speaks in these; they are validated once, when they are made,
 
 from registry.model.bounds import VersionBounds, request_bounds
 from registry.model.choice import Choice, Considered, Refusal, choose, describe_trouble
+from registry.model.content import ContentHasher, content_digest
 from registry.model.dataset_version import (
     DatasetMetadata,
     DatasetVersion,
     SlicingRule,
     VersionState,
     VersionStatus,
-    content_digest,
     version_status,
 )
 from registry.model.event import Event
@@ -32,6 +32,7 @@ __all__ = [
     "Candidate",
     "Choice",
     "Considered",
+    "ContentHasher",
     "DatasetMetadata",
     "DatasetVersion",
     "Event",
