@@ -16,11 +16,13 @@
     │   └── BuilderNotFoundError
     ├── ConflictError                           somebody was there before
     │   ├── VersionExistsError                  that number is published with other content
+    │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
     │   └── NeighboursChangedError              a version beside it was published meanwhile: prove again
     ├── VerificationError (ValueError)          stored bytes are not what was promised
     │   ├── CorruptRecordError                  framing or checksum of one record
     │   ├── CorruptExampleError                 a record that is no example, or not of these features
     │   ├── ShardMismatchError                  size, count or sha256 of a shard
+    │   ├── LogTamperedError                    the event log, or rows, were changed past the registry
     │   └── VersionTooSmallError                what changed asks for a larger step of the version number
     ├── PreparedFormatError (ValueError)        a folder or file that is no prepared dataset
     ├── FeatureError (ValueError)               a value that does not fit its feature, or a bad schema
@@ -201,6 +203,16 @@ class VersionExistsError(ConflictError):
     code = "version_exists"
 
 
+class AliasMovedError(ConflictError):
+    """An alias stands elsewhere than the caller expected; somebody moved it meanwhile.
+
+    ``details`` holds ``alias``, ``expected`` and ``found`` (numbers, or None for no alias), and ``by`` and ``at``: who
+    moved it, and when.
+    """
+
+    code = "alias_moved"
+
+
 class NeighboursChangedError(ConflictError):
     """While a version number was proved, another version was published right below or above it."""
 
@@ -249,6 +261,12 @@ class VersionTooSmallError(VerificationError):
     """
 
     code = "version_too_small"
+
+
+class LogTamperedError(VerificationError):
+    """The event log, or rows of the catalog, were changed past the registry; ``details`` holds ``faults``."""
+
+    code = "log_tampered"
 
 
 class PreparedFormatError(RegistryError, ValueError):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from registry.api.aliases import Aliases
 from registry.api.dataset import Dataset
 from registry.api.experiments import Experiments
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
-from registry.catalog import DatasetSummary, SearchHit, SqlCatalog, VersionSummary, open_catalog
+from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, UsageError
-from registry.model import DatasetVersion, Reference, Shard, Standing, Version, read_code_version
+from registry.model import DatasetVersion, Event, Reference, Shard, Standing, Version, read_code_version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.building import BuildProgress, DatasetBuilder
@@ -214,6 +217,11 @@ class Catalog:
         return publication
 
     @property
+    def aliases(self) -> Aliases:
+        """Names for versions, which may be moved: ``set``, ``remove``, ``list``, ``history``."""
+        return Aliases(self._catalog, actor=_actor())
+
+    @property
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
         return Experiments(self._catalog, actor=_actor())
@@ -261,6 +269,51 @@ class Catalog:
         from registry.storage import open_location
 
         return open_location(self._store(), version.location)
+
+    def log(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        dataset: str | None = None,
+        actions: Collection[str] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Event]:
+        """Who did what, and when: the events of the catalog, the oldest first, in bounded memory.
+
+        Args:
+            since: not before this moment.
+            until: not after this moment.
+            dataset: of this dataset; a name without a config means all its configs.
+            actions: of these kinds, e.g. ``["publish", "yank"]``.
+            limit: the newest so many.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
+            UsageError: a time without a zone, a version behind the dataset's name, or a limit below 1.
+        """
+        return self._catalog.events(since=since, until=until, dataset=dataset, actions=actions, limit=limit)
+
+    def verify_log(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
+        """Prove that nothing was changed past the registry: neither the event log, nor the rows that it speaks of.
+
+        Every event is sealed with the hash of the one before it; replayed, they have to give what the tables hold, down
+        to the sha256 of every shard. ``require_sound()`` of the report raises where something is wrong.
+
+        Args:
+            anchor: the ``head`` of an earlier report: the log has to hold it still.
+            advance: called with the number of rows looked at since the last call, of ``num_logged_rows()``.
+
+        Raises:
+            UsageError: an anchor that is no hash.
+        """
+        if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
+            raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")
+        return self._catalog.verify_log(anchor=anchor, advance=advance)
+
+    def num_logged_rows(self) -> int:
+        """How many rows ``verify_log`` looks at."""
+        return self._catalog.num_logged_rows()
 
     def close(self) -> None:
         """Close the database connections."""

@@ -5,10 +5,24 @@ Bytes first, row last: the row is the commit. Rows never leave this folder, froz
 
 from registry.catalog.location import sqlite_path
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
-from registry.catalog.summaries import DatasetSummary, SearchHit, VersionSummary
+from registry.catalog.summaries import (
+    AliasChange,
+    AliasMove,
+    AliasSummary,
+    DatasetSummary,
+    LogFault,
+    LogReport,
+    SearchHit,
+    VersionSummary,
+)
 
 __all__ = [
+    "AliasChange",
+    "AliasMove",
+    "AliasSummary",
     "DatasetSummary",
+    "LogFault",
+    "LogReport",
     "SearchHit",
     "SqlCatalog",
     "VersionSummary",

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import datetime
 from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import experiments, fingerprints, queries, schema, search, writes
+from registry.catalog import aliases, experiments, fingerprints, log, log_verify, queries, schema, search, writes
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
-from registry.catalog.summaries import DatasetSummary, SearchHit, VersionSummary
+from registry.catalog.summaries import (
+    AliasChange,
+    AliasMove,
+    AliasSummary,
+    DatasetSummary,
+    LogReport,
+    SearchHit,
+    VersionSummary,
+)
 from registry.model import (
     DatasetVersion,
+    Event,
     Experiment,
     ExperimentChange,
     Reference,
@@ -239,6 +249,78 @@ class SqlCatalog:
     def retire_experiment(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
         """Switch a flag on for good; see ``experiments.retire``."""
         return experiments.retire(self._engine, name, actor=actor, dry_run=dry_run)
+
+    def events(
+        self,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        dataset: str | None = None,
+        actions: Collection[str] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Event]:
+        """The events of the log, the oldest first, in bounded memory; ``limit`` keeps the newest of them.
+
+        ``since`` and ``until`` are included; ``dataset`` without a config means all its configs.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
+            UsageError: a version behind the dataset's name, or a limit below 1.
+        """
+        datasets = None
+        if dataset is not None:
+            with reading(self._engine) as connection:
+                datasets = log.find_datasets(connection, dataset)
+        wanted = log.Filter(since=since, until=until, datasets=datasets, actions=actions)
+        return log.stream_events(self._engine, wanted, limit=limit)
+
+    def set_alias(
+        self,
+        name: str,
+        wanted: Reference,
+        *,
+        expect: aliases.Expected,
+        message: str,
+        actor: str,
+        dry_run: bool = False,
+    ) -> AliasChange:
+        """Let an alias stand for the version that ``wanted`` names; see ``registry.api.Aliases.set``."""
+        return aliases.set_alias(
+            self._engine, name, wanted, expect=expect, message=message, actor=actor, dry_run=dry_run
+        )
+
+    def remove_alias(
+        self, wanted: Reference, *, expect: aliases.Expected, message: str, actor: str, dry_run: bool = False
+    ) -> AliasChange:
+        """Remove an alias; see ``registry.api.Aliases.remove``."""
+        return aliases.remove_alias(self._engine, wanted, expect=expect, message=message, actor=actor, dry_run=dry_run)
+
+    def aliases(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
+        """Every alias by dataset and name, or those of ``name[/config]``; a name alone stands for all its configs."""
+        with reading(self._engine) as connection:
+            return aliases.list_aliases(connection, dataset)
+
+    def alias_history(self, wanted: Reference) -> tuple[AliasMove, ...]:
+        """Everything that was done to an alias, the oldest first.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: there was never one.
+        """
+        with reading(self._engine) as connection:
+            return aliases.read_history(connection, wanted)
+
+    def verify_log(self, *, anchor: str | None = None, advance: Callable[[int], None] | None = None) -> LogReport:
+        """Compare the event log with itself, and replay it against every row; ``anchor`` is a head noted down before.
+
+        ``advance`` is called with the number of rows looked at since the last call, of ``num_logged_rows``.
+        """
+        with reading(self._engine, snapshot=True) as connection:
+            return log_verify.verify_log(connection, anchor=anchor, advance=advance)
+
+    def num_logged_rows(self) -> int:
+        """How many rows ``verify_log`` looks at."""
+        with reading(self._engine) as connection:
+            return log_verify.count_rows(connection)
 
     def close(self) -> None:
         """Close every connection. The catalog must not be used afterwards.

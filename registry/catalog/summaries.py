@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from registry.model import Version, VersionState, VersionStatus, version_status
+from registry.errors import LogTamperedError
+from registry.model import Reference, Version, VersionState, VersionStatus, version_status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,3 +93,105 @@ class SearchHit:
     def dataset(self) -> str:
         """``name`` or ``name/config``."""
         return self.name if self.config is None else f"{self.name}/{self.config}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasSummary:
+    """An alias: which version it stands for, in which state that is, and who set it when."""
+
+    name: str
+    config: str | None
+    alias: str
+    version: Version
+    state: VersionState
+    set_at: datetime
+    set_by: str
+
+    @property
+    def reference(self) -> Reference:
+        """The reference that names it."""
+        return Reference(name=self.name, config=self.config, alias=self.alias)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasMove:
+    """What was done to an alias; ``before`` is None where there was none, ``after`` where it was removed."""
+
+    at: datetime
+    actor: str
+    before: Version | None
+    after: Version | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AliasChange:
+    """What setting or removing an alias comes to.
+
+    Attributes:
+        reference: the alias, with the config that it is of.
+        before, after: where it stood, and stands; None for no alias.
+        is_dry_run: nothing was written.
+    """
+
+    reference: Reference
+    before: Version | None
+    after: Version | None
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there was anything to do."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFault:
+    """An event or a row that is not what the log says: ``where`` names it, ``problem`` says what is wrong."""
+
+    where: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.problem}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogReport:
+    """What came of comparing the event log with itself and with the tables.
+
+    Attributes:
+        num_events, num_versions, num_shards: how many were looked at.
+        head: hash of the last event, which stands for the whole log; note it down, and a later log has to hold it.
+        faults: the first of them, events before rows.
+        num_faults: how many there are in all.
+    """
+
+    num_events: int
+    num_versions: int
+    num_shards: int
+    head: str
+    faults: tuple[LogFault, ...] = ()
+    num_faults: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing was changed behind the log."""
+        return self.num_faults == 0
+
+    def require_sound(self) -> None:
+        """Refuse a log that does not hold.
+
+        Raises:
+            LogTamperedError: it names the first fault.
+        """
+        if not self.is_sound:
+            more = f", and {self.num_faults - 1:,} more" if self.num_faults > 1 else ""
+            raise LogTamperedError(
+                f"the catalog is not what its event log says: {self.faults[0]}{more}",
+                hint="Somebody wrote past the registry. Restore a copy that verifies, and compare: registry log.",
+                details={
+                    "num_faults": self.num_faults,
+                    "faults": [{"where": one.where, "problem": one.problem} for one in self.faults],
+                },
+            )

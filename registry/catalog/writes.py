@@ -31,7 +31,7 @@ from registry.catalog.tables import (
     version_ledger,
 )
 from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError, VersionExistsError
-from registry.model import DatasetVersion, Shard, Split, SplitFingerprint, Version, check_new_name
+from registry.model import DatasetVersion, Shard, Split, SplitFingerprint, Version, VersionState, check_new_name
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
 """The published numbers right below and right above another one."""
@@ -93,6 +93,7 @@ def publish_version(
                 "num_examples": version.num_examples,
                 "promote": promote,
                 **({"experiments": experiments} if experiments else {}),
+                **_published_state(version),
             },
         )
         return True
@@ -214,6 +215,13 @@ def _insert_version(
             insert_fingerprint(connection, split_id, found[one.name])
     insert_overrides(connection, version_id, version.experiments)
     return version_id
+
+
+def _published_state(version: DatasetVersion) -> dict[str, Any]:
+    """What the event of a publication says of the version's state, where it is not simply supported."""
+    if version.state is VersionState.SUPPORTED:
+        return {}
+    return {"state": version.state.value, "message": version.state_message}
 
 
 def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: datetime) -> tuple[int, int]:

@@ -64,6 +64,16 @@ def _complete_experiment(ctx: click.Context, param: click.Parameter, incomplete:
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def complete_alias(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The aliases of the catalog that start with what was typed."""
+    try:
+        with _connect_existing(ctx) as catalog:
+            names = [str(alias.reference) for alias in catalog.aliases.list()]
+    except RegistryError:
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """REF: ``name[/config][:request | @alias]``."""
     return click.argument("reference", metavar="REF", shell_complete=complete_reference)(function)
@@ -107,3 +117,8 @@ def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 def experiment_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """NAME: an experiment of the catalog."""
     return click.argument("name", metavar="NAME", shell_complete=_complete_experiment)(function)
+
+
+def alias_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """DATASET@NAME: an alias of the catalog."""
+    return click.argument("reference", metavar="DATASET@NAME", shell_complete=complete_alias)(function)

@@ -28,6 +28,8 @@ COMMANDS: Final = {
     "read": "Print examples as JSON lines.",
     "verify": "Check every stored shard against the catalog.",
     "experiment": "Look after experiments: flags that versions switch on or off.",
+    "alias": "Give versions names that may be moved: mnist@paper.",
+    "log": "Show who did what, and prove that nothing was changed behind the log.",
     "db": "Look after the catalog's database.",
     "completion": "Print the shell's completion script.",
 }

@@ -5,18 +5,20 @@ Every other folder speaks in these; they are validated once, when they are made,
 
 from registry.model.bounds import VersionBounds, request_bounds
 from registry.model.choice import Choice, Considered, Refusal, choose, describe_trouble
+from registry.model.content import ContentHasher, content_digest
 from registry.model.dataset_version import (
     DatasetMetadata,
     DatasetVersion,
     SlicingRule,
     VersionState,
     VersionStatus,
-    content_digest,
     version_status,
 )
+from registry.model.event import Event
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
+from registry.model.moment import parse_moment
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
@@ -30,8 +32,10 @@ __all__ = [
     "Candidate",
     "Choice",
     "Considered",
+    "ContentHasher",
     "DatasetMetadata",
     "DatasetVersion",
+    "Event",
     "Experiment",
     "ExperimentChange",
     "FeatureFingerprint",
@@ -63,6 +67,7 @@ __all__ = [
     "experiment_name",
     "fold_name",
     "no_experiment",
+    "parse_moment",
     "read_code_version",
     "request_bounds",
     "version_folder",

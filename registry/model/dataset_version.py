@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import Any
 
 from registry.errors import SplitNotFoundError, UsageError
 from registry.model.reference import Reference, check_config, check_name
-from registry.model.split import Shard, Split, check_splits
+from registry.model.split import Split, check_splits
 from registry.model.version import Version
 
 
@@ -155,40 +154,3 @@ def version_status(version: Version, state: VersionState, canonical: Version | N
     if canonical is None or version > canonical:
         return VersionStatus.EXPERIMENTAL
     return VersionStatus.CANONICAL if version == canonical else VersionStatus.SUPPORTED
-
-
-def content_digest(
-    *,
-    features_json: str,
-    labels: Mapping[str, Sequence[str]],
-    file_format: str,
-    slicing: SlicingRule,
-    disable_shuffling: bool,
-    splits: tuple[Split, ...],
-    shards: Mapping[str, tuple[Shard, ...]],
-) -> str:
-    """sha256, 64 hex digits, over what decides which records a reader gets: schema, labels, rule, shards.
-
-    ``shards`` holds the shards of each split, in order. Names, descriptions, folders and times stay out, so the same
-    content has the same digest wherever it is published.
-    """
-    import hashlib  # loads OpenSSL, which only publishing needs
-
-    text = json.dumps(
-        {
-            "algorithm": "registry.content/1",
-            "features": json.loads(features_json),
-            "labels": {stem: list(names) for stem, names in labels.items()},
-            "file_format": file_format,
-            "slicing": slicing.value,
-            "disable_shuffling": disable_shuffling,
-            "splits": [
-                [split.name, [[shard.num_examples, shard.num_bytes, shard.sha256] for shard in shards[split.name]]]
-                for split in splits
-            ],
-        },
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=True,
-    )
-    return hashlib.sha256(text.encode("ascii")).hexdigest()

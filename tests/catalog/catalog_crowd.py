@@ -35,7 +35,9 @@ class Actor:
         self.moved = 0
 
     def act(self) -> tuple[str, str]:
-        action = self.chance.choice([self.publish, self.publish, self.read, self.read, self.read, self.stand, self.move])
+        action = self.chance.choice(
+            [self.publish, self.publish, self.read, self.read, self.read, self.stand, self.move]
+        )
         try:
             return action.__name__, action()
         except RegistryError as error:

@@ -2,6 +2,7 @@
 
 python catalog_publisher.py race URL CONTENT      for each line (a reference): publish it, print what came of it
 python catalog_publisher.py hang URL REFERENCE    publish, and stop for ever just before COMMIT
+python catalog_publisher.py swap URL              for each line, "OLD NEW": move mnist@best from OLD to NEW, say who won
 python catalog_publisher.py open URL              wait for a line, then open the catalog
 python catalog_publisher.py upgrade URL           wait for a line, then upgrade the schema
 python catalog_publisher.py hang-upgrade URL REV  upgrade to a revision, and stop for ever just before COMMIT
@@ -10,12 +11,14 @@ python catalog_publisher.py hang-upgrade URL REV  upgrade to a revision, and sto
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 import sqlalchemy as sa
 from catalog_samples import sample
 
 from registry.catalog import open_catalog, schema
 from registry.errors import RegistryError
+from registry.model import Reference, Version
 
 
 def say(text: str) -> None:
@@ -34,6 +37,20 @@ def race(url: str, content: str) -> None:
                 say(error.code)
             else:
                 say("published" if newly else "already")
+
+
+def swap(url: str) -> None:
+    with open_catalog(url) as catalog:
+        say("ready")
+        for line in sys.stdin:
+            old, new = line.split()
+            expect: Version | Literal["none"] = "none" if old == "none" else Version.parse(old)
+            try:
+                catalog.set_alias("best", Reference.parse(new), expect=expect, message="", actor=new)
+            except RegistryError as error:
+                say(error.code)
+            else:
+                say(f"moved {new}")
 
 
 def stop(_connection: sa.Connection) -> None:
@@ -71,5 +88,12 @@ def hang_upgrade(url: str, revision: str) -> None:
 
 
 if __name__ == "__main__":
-    commands = {"race": race, "hang": hang, "open": open_, "upgrade": upgrade, "hang-upgrade": hang_upgrade}
+    commands = {
+        "race": race,
+        "swap": swap,
+        "hang": hang,
+        "open": open_,
+        "upgrade": upgrade,
+        "hang-upgrade": hang_upgrade,
+    }
     commands[sys.argv[1]](*sys.argv[2:])

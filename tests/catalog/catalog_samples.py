@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from registry.catalog import SqlCatalog, sqlite_path
+from registry.catalog.immutability import IMMUTABLE
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
@@ -114,8 +115,8 @@ def damage(url: str, statement: str) -> None:
     path = sqlite_path(url)
     if path is None:
         with psycopg.connect(url) as connection:
-            for table in ("shard", "split", "fingerprint"):
-                connection.execute(f"ALTER TABLE {table} DISABLE TRIGGER USER")
+            for table in IMMUTABLE:
+                connection.execute(f"ALTER TABLE {table.name} DISABLE TRIGGER USER")
             connection.execute(statement)
         return
     with closing(sqlite3.connect(path, isolation_level=None)) as stranger:

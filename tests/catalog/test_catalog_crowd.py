@@ -88,16 +88,16 @@ def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
 
     published = [reference for one in told for reference in one["published"]]
     assert len(set(published)) == len(published)  # each number was won once
-    stored = {
-        f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))
-    }
+    stored = {f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))}
     assert stored == {*published, *(f"{dataset}:1.0.100" for dataset in DATASETS)}
     assert execute(catalog_url, "SELECT count(*) FROM alias_event") == [(sum(one["moved"] for one in told),)]
     changes = sum(number for outcome, number in outcomes.items() if outcome.endswith(" ok"))
     assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(changes + len(DATASETS),) * 2]
     require_sound(catalog, catalog_url)
     kind = "SQLite" if sqlite_path(catalog_url) else "PostgreSQL"
-    record_property(f"{kind}: {CROWD} processes, {SECONDS} s", ", ".join(f"{k} {n}" for k, n in sorted(outcomes.items())))
+    record_property(
+        f"{kind}: {CROWD} processes, {SECONDS} s", ", ".join(f"{k} {n}" for k, n in sorted(outcomes.items()))
+    )
 
 
 def test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_done(
@@ -113,9 +113,7 @@ def test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_
 
     codes = {outcome.split()[1] for one in told for outcome in one["outcomes"]}
     assert codes - CONFLICTS - {"catalog_unavailable"} <= {"ok", "same", "read"}
-    stored = {
-        f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))
-    }
+    stored = {f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))}
     assert stored >= {reference for one in told for reference in one["published"]}
     require_sound(catalog, catalog_url)
     publish(catalog, "alone:9.0.0")

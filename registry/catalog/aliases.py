@@ -1,0 +1,337 @@
+"""What do aliases stand for, and who moved them? Names for versions that may be moved, one compare-and-swap at a time.
+
+One transaction each: the dataset's row is locked, what stands there is compared with what the caller expects, then come
+the alias, its history and the event. A dry run is the same without the writing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+import sqlalchemy as sa
+
+from registry.catalog.events import append_event
+from registry.catalog.locking import lock_dataset
+from registry.catalog.not_found import explain_dataset, explain_refusal
+from registry.catalog.queries import find_version_id
+from registry.catalog.rows import check_text, stored_values
+from registry.catalog.selection import NUMBER, meant_config, version_query
+from registry.catalog.session import reading, write
+from registry.catalog.standings import load_standing
+from registry.catalog.summaries import AliasChange, AliasMove, AliasSummary
+from registry.catalog.tables import alias, alias_event, builder, builder_config, dataset_version
+from registry.errors import AliasMovedError, AliasNotFoundError, NotFoundError, UsageError, VersionWithdrawnError
+from registry.model import WITHDRAWN, Reference, Version, VersionState, check_alias, choose
+
+Expected: TypeAlias = Version | Literal["none"] | None
+"""What has to stand there: this number, no alias at all, or, for None, whatever it is."""
+
+_MAX_MESSAGE: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Standing:
+    """An alias as it is found: the row of its config, its own row, if any, and where it stands."""
+
+    reference: Reference
+    config_id: int
+    alias_id: int | None = None
+    version_id: int | None = None
+    version: Version | None = None
+    set_by: str = ""
+    set_at: datetime | None = None
+
+
+def set_alias(
+    engine: sa.Engine, name: str, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool
+) -> AliasChange:
+    """Let an alias stand for the version that ``wanted`` names; see ``SqlCatalog.set_alias``."""
+    check_alias(name)
+    message = _check_message(message)
+    check_text(actor, "actor")
+
+    def action(connection: sa.Connection) -> AliasChange:
+        if not dry_run:
+            lock_dataset(connection, wanted.name)
+        config, target = _resolve(connection, wanted)
+        before = _find(connection, Reference(name=wanted.name, config=config, alias=name))
+        _require_expected(connection, before, expect)
+        change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
+        if change.is_change and not dry_run:
+            version_id = find_version_id(connection, wanted.name, config, target)
+            now = datetime.now(UTC)
+            values = {"version_id": version_id, "set_at": now, "set_by": actor}
+            if before.alias_id is None:
+                connection.execute(sa.insert(alias).values(config_id=before.config_id, name=name, **values))
+            else:
+                connection.execute(sa.update(alias).where(alias.c.id == before.alias_id).values(**values))
+            _tell(connection, "alias-set", before, version_id, change, now=now, actor=actor, message=message)
+        return change
+
+    if dry_run:
+        with reading(engine, snapshot=True) as connection:
+            return action(connection)
+    return write(engine, action)
+
+
+def remove_alias(
+    engine: sa.Engine, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool
+) -> AliasChange:
+    """Remove an alias; see ``SqlCatalog.remove_alias``."""
+    _require_alias(wanted)
+    message = _check_message(message)
+    check_text(actor, "actor")
+
+    def action(connection: sa.Connection) -> AliasChange:
+        if not dry_run:
+            lock_dataset(connection, wanted.name)
+        before = _find(connection, wanted)
+        _require_expected(connection, before, expect)
+        if before.version is None:
+            raise _no_alias(connection, before)
+        change = AliasChange(reference=before.reference, before=before.version, after=None, is_dry_run=dry_run)
+        if not dry_run:
+            connection.execute(sa.delete(alias).where(alias.c.id == before.alias_id))
+            _tell(connection, "alias-remove", before, None, change, now=datetime.now(UTC), actor=actor, message=message)
+        return change
+
+    if dry_run:
+        with reading(engine, snapshot=True) as connection:
+            return action(connection)
+    return write(engine, action)
+
+
+def list_aliases(connection: sa.Connection, dataset: str | None) -> tuple[AliasSummary, ...]:
+    """Every alias by dataset and name, or those of one dataset; a name alone stands for all its configs.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError: there is none.
+        UsageError: a version or an alias stands behind the dataset.
+    """
+    query = (
+        sa.select(
+            builder.c.name.label("builder_name"),
+            builder_config.c.name.label("config_name"),
+            alias.c.name,
+            alias.c.set_at,
+            alias.c.set_by,
+            *NUMBER,
+            dataset_version.c.state,
+        )
+        .select_from(builder)
+        .join(builder_config, builder_config.c.builder_id == builder.c.id)
+        .join(alias, alias.c.config_id == builder_config.c.id)
+        .join(dataset_version, dataset_version.c.id == alias.c.version_id)
+    )
+    if dataset is not None:
+        wanted = Reference.parse(dataset)
+        if wanted.request is not None or wanted.alias is not None:
+            raise UsageError(f"{dataset}: name a dataset without a version", hint=f"Try: {wanted.dataset}")
+        is_meant = builder.c.name == wanted.name
+        if wanted.config is not None:
+            is_meant = sa.and_(is_meant, builder_config.c.name == wanted.config)
+        if connection.execute(
+            sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_meant)
+        ).first():
+            query = query.where(is_meant)
+        else:
+            raise explain_dataset(connection, wanted)
+    with stored_values():
+        found = [
+            AliasSummary(
+                name=row.builder_name,
+                config=row.config_name or None,
+                alias=row.name,
+                version=Version(row.major, row.minor, row.patch),
+                state=VersionState(row.state),
+                set_at=row.set_at,
+                set_by=row.set_by,
+            )
+            for row in connection.execute(query)
+        ]
+    # Sorted here: databases sort names by the rules of their locale.
+    return tuple(sorted(found, key=lambda one: (one.name, one.config or "", one.alias)))
+
+
+def read_history(connection: sa.Connection, wanted: Reference) -> tuple[AliasMove, ...]:
+    """Everything that was done to an alias, the oldest first; it may be removed by now.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: there was never one.
+        UsageError: the reference names no alias.
+    """
+    _require_alias(wanted)
+    found = _find(connection, wanted)
+    moves = _moves(connection, found)
+    if not moves:
+        raise _no_alias(connection, found)
+    return tuple(moves)
+
+
+def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, Version]:
+    """The config and the version that ``wanted`` names, as a look-up does; withdrawn ones are refused."""
+    row = connection.execute(version_query(wanted)).first()
+    if row is None:
+        choice = choose(load_standing(connection, wanted.name, wanted.config), wanted)
+        if choice.version is None:
+            raise explain_refusal(choice)
+        return choice.standing.config, choice.version  # published between the two queries
+    config, version, state = row.config_name or None, Version(row.major, row.minor, row.patch), VersionState(row.state)
+    if state in WITHDRAWN:
+        reference = Reference.exactly(wanted.name, config, version)
+        why = f": {row.state_message}" if row.state_message else ""
+        raise VersionWithdrawnError(
+            f"{reference} is {state.value}{why}. No alias can be set to it",
+            hint=f"Choose one that can be read: registry versions {reference.dataset}",
+            details={"version": str(version), "state": state.value},
+        )
+    return config, version
+
+
+def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
+    """The alias that ``wanted`` names, whether it is there or not; its config has to be."""
+    config = connection.execute(
+        sa.select(builder_config.c.id, builder_config.c.name)
+        .join_from(builder_config, builder)
+        .where(builder.c.name == wanted.name, meant_config(wanted.config))
+    ).first()
+    if config is None:
+        raise explain_dataset(connection, wanted)
+    reference = Reference(name=wanted.name, config=config.name or None, alias=wanted.alias)
+    with stored_values():
+        row = connection.execute(
+            sa.select(alias.c.id, alias.c.version_id, alias.c.set_by, alias.c.set_at, *NUMBER)
+            .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
+            .where(alias.c.config_id == config.id, alias.c.name == wanted.alias)
+        ).first()
+        if row is None:
+            return _Standing(reference=reference, config_id=config.id)
+        return _Standing(
+            reference=reference,
+            config_id=config.id,
+            alias_id=row.id,
+            version_id=row.version_id,
+            version=Version(row.major, row.minor, row.patch),
+            set_by=row.set_by,
+            set_at=row.set_at,
+        )
+
+
+def _require_expected(connection: sa.Connection, before: _Standing, expect: Expected) -> None:
+    if expect is None or before.version == (None if expect == "none" else expect):
+        return
+    who, at = before.set_by, before.set_at
+    if before.version is None:
+        moves = _moves(connection, before, last=True)
+        who, at = (moves[0].actor, moves[0].at) if moves else ("", None)
+    did = "removed" if before.version is None else "set"
+    since = f", {did} by {who} at {at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
+    found = "is not there" if before.version is None else f"stands for {before.version}"
+    expected = "no alias" if expect == "none" else str(expect)
+    raise AliasMovedError(
+        f"{before.reference} {found}{since}; expected was {expected}",
+        hint=f"Look at what was done to it: registry alias history {before.reference}",
+        details={
+            "alias": str(before.reference),
+            "expected": None if expect == "none" else str(expect),
+            "found": None if before.version is None else str(before.version),
+            "by": who,
+            "at": None if at is None else at.isoformat(),
+        },
+    )
+
+
+def _tell(
+    connection: sa.Connection,
+    action: str,
+    before: _Standing,
+    version_id: int | None,
+    change: AliasChange,
+    *,
+    now: datetime,
+    actor: str,
+    message: str,
+) -> None:
+    """Into the history of the alias, and, last of all, into the event chain."""
+    connection.execute(
+        sa.insert(alias_event).values(
+            config_id=before.config_id,
+            name=before.reference.alias,
+            from_version_id=before.version_id,
+            to_version_id=version_id,
+            at=now,
+            actor=actor,
+            message=message,
+        )
+    )
+    append_event(
+        connection,
+        at=now,
+        actor=actor,
+        action=action,
+        dataset=before.reference.dataset,
+        version="" if change.after is None else str(change.after),
+        details={
+            "alias": before.reference.alias,
+            "before": None if change.before is None else str(change.before),
+            "after": None if change.after is None else str(change.after),
+            "message": message,
+        },
+    )
+
+
+def _moves(connection: sa.Connection, found: _Standing, *, last: bool = False) -> list[AliasMove]:
+    """What was done to an alias, the oldest first, or only the ``last`` of it."""
+    before, after = dataset_version.alias("before"), dataset_version.alias("after")
+    query: sa.Select[Any] = (
+        sa.select(
+            alias_event.c.at,
+            alias_event.c.actor,
+            alias_event.c.message,
+            *(before.c[part.name].label(f"before_{part.name}") for part in NUMBER),
+            *(after.c[part.name].label(f"after_{part.name}") for part in NUMBER),
+        )
+        .select_from(alias_event)
+        .outerjoin(before, before.c.id == alias_event.c.from_version_id)
+        .outerjoin(after, after.c.id == alias_event.c.to_version_id)
+        .where(alias_event.c.config_id == found.config_id, alias_event.c.name == found.reference.alias)
+    )
+    query = query.order_by(alias_event.c.id.desc()).limit(1) if last else query.order_by(alias_event.c.id)
+    with stored_values():
+        return [
+            AliasMove(
+                at=row.at,
+                actor=row.actor,
+                before=_number(row.before_major, row.before_minor, row.before_patch),
+                after=_number(row.after_major, row.after_minor, row.after_patch),
+                message=row.message,
+            )
+            for row in connection.execute(query)
+        ]
+
+
+def _number(major: int | None, minor: int | None, patch: int | None) -> Version | None:
+    return None if major is None or minor is None or patch is None else Version(major, minor, patch)
+
+
+def _no_alias(connection: sa.Connection, found: _Standing) -> NotFoundError:
+    names = sa.select(alias.c.name).where(alias.c.config_id == found.config_id)
+    known = sorted(connection.execute(names).scalars())
+    dataset = found.reference.dataset
+    hint = None if known else f"It has no aliases. Set one with: registry alias set {found.reference.alias} {dataset}"
+    return AliasNotFoundError.of(found.reference.alias or "", known, where=dataset, hint=hint)
+
+
+def _require_alias(wanted: Reference) -> None:
+    if wanted.alias is None:
+        raise UsageError(f"{wanted} names no alias", hint=f"Write it behind '@', e.g. {wanted.dataset}@paper.")
+
+
+def _check_message(message: str) -> str:
+    if len(message) > _MAX_MESSAGE:
+        raise UsageError(
+            f"the message has {len(message):,} characters", hint=f"One or two sentences, {_MAX_MESSAGE:,} at most."
+        )
+    return check_text(message, "message")

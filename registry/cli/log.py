@@ -1,0 +1,212 @@
+"""``registry log``: who did what, and when."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import click
+from click.core import ParameterSource
+
+from registry.cli.arguments import complete_reference
+from registry.cli.options import Session, examples, session_command
+from registry.cli.progress import record_progress
+from registry.errors import UsageError
+from registry.model import Event, parse_moment
+from registry.splits import counted
+
+_MOST: Final = 100_000
+_WIDTH: Final = 120
+_SHOWN: Final = 20
+
+
+@session_command(
+    "log",
+    cls=click.Group,
+    invoke_without_command=True,
+    epilog=examples(
+        "registry log",
+        "registry log --dataset mnist --since 2026-11-01 --until 2026-11-21",
+        "registry log --action yank --action drop --limit 1000 --format json",
+    ),
+)
+@click.option(
+    "--since", metavar="DATE", help="Not before this day or moment, e.g. 2026-11-21 or 2026-11-21T10:00 (UTC)."
+)
+@click.option("--until", metavar="DATE", help="Not after it; a day is meant to its end.")
+@click.option(
+    "--dataset",
+    metavar="NAME",
+    shell_complete=complete_reference,
+    help="Of this dataset; without a config, of all its.",
+)
+@click.option(
+    "--action", "actions", metavar="ACTION", multiple=True, help="Of this kind, e.g. publish; may be repeated."
+)
+@click.option("--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="The newest so many.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: Session,
+    since: str | None,
+    until: str | None,
+    dataset: str | None,
+    actions: tuple[str, ...],
+    limit: int,
+) -> None:
+    """Show the event log, the newest events last."""
+    if ctx.invoked_subcommand is not None:
+        _refuse_options(ctx, ctx.invoked_subcommand)
+        return
+    first = None if since is None else parse_moment(since, end=False)
+    last = None if until is None else parse_moment(until, end=True)
+    with session.connect() as catalog:
+        events = list(
+            catalog.log(since=first, until=last, dataset=dataset, actions=actions or None, limit=limit),
+        )
+    rows = [
+        (
+            str(event.id),
+            f"{event.at:%Y-%m-%d %H:%M:%S}",
+            event.actor,
+            event.action,
+            f"{event.dataset}:{event.version}" if event.version else event.dataset,
+            summarize(event),
+        )
+        for event in events
+    ]
+    session.out.result(
+        "log",
+        [_as_json(event) for event in events],
+        lambda: session.out.table(
+            ("ID", "AT (UTC)", "WHO", "ACTION", "DATASET", "DETAILS"), rows, empty="No events are recorded of that."
+        ),
+    )
+
+
+@session_command(
+    "verify",
+    epilog=examples(
+        "registry log verify",
+        "registry log verify --format json",
+        "registry log verify --anchor $HEAD  # the head that an earlier run printed",
+    ),
+)
+@click.option("--anchor", metavar="HASH", help="The head of an earlier run: the log has to hold it still.")
+def verify(session: Session, anchor: str | None) -> None:
+    """Prove that nothing was changed past the registry.
+
+    Checks the hash of every event, replays the log, and compares it with every row: versions, states, aliases, default
+    configs, experiments, and the content digest of each version computed anew from its shards. Ends with exit code 5
+    and names the first bad event or row. Note the head down elsewhere: with it, a log that was written anew as a whole
+    is found, too.
+    """
+    with session.connect() as catalog:
+        total = catalog.num_logged_rows()
+        with record_progress(session.out, "verifying", total) as advance:
+            report = catalog.verify_log(anchor=anchor, advance=advance)
+    data = {
+        "is_sound": report.is_sound,
+        "num_events": report.num_events,
+        "num_versions": report.num_versions,
+        "num_shards": report.num_shards,
+        "head": report.head,
+        "num_faults": report.num_faults,
+        "faults": [{"where": one.where, "problem": one.problem} for one in report.faults],
+    }
+
+    def human() -> None:
+        for one in report.faults[:_SHOWN]:
+            session.out.line(str(one))
+        if report.num_faults > _SHOWN:
+            session.out.line(f"and {report.num_faults - _SHOWN:,} more")
+        if report.is_sound:
+            session.out.line(
+                f"the log holds: {counted(report.num_events, 'event')}, {counted(report.num_versions, 'version')}, "
+                f"{counted(report.num_shards, 'shard')}"
+            )
+            session.out.line(f"head: {report.head}")
+
+    session.out.result("log.verify", data, human)
+    report.require_sound()
+
+
+assert isinstance(command, click.Group)  # noqa: S101 (so it was made above)
+command.add_command(verify)
+
+
+def summarize(event: Event) -> str:
+    """What the details of an event say, in a few words; of an action that is not known here, as they are.
+
+    >>> from datetime import UTC, datetime
+    >>> details = {"before": "1.0.0", "after": "1.1.0"}
+    >>> event = Event(
+    ...     id=7, at=datetime.now(UTC), actor="a", action="promote", dataset="mnist", version="1.1.0", details=details
+    ... )
+    >>> summarize(event)
+    '1.0.0 -> 1.1.0'
+    """
+    try:
+        text = _words(event)
+    except (KeyError, TypeError, ValueError):  # written by a newer registry
+        text = None
+    if text is None:
+        text = json.dumps(dict(event.details), sort_keys=True) if event.details else ""
+    line = " ".join(text.split())
+    return line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…"
+
+
+def _words(event: Event) -> str | None:
+    action, details = event.action, event.details
+    before, after = details.get("before"), details.get("after")
+    match action:
+        case "publish":
+            canonical = ", canonical" if details["promote"] else ""
+            return f"{details['num_examples']:,} examples, sha256:{details['content_digest'][:12]}{canonical}"
+        case "promote":
+            return f"{_or_none(before)} -> {event.version}"
+        case "default-config" | "alias-set" | "alias-remove":
+            name = f"{details['alias']}: " if action.startswith("alias") else ""
+            message = f" ({details['message']})" if details.get("message") else ""
+            return f"{name}{_or_none(before)} -> {_or_none(after)}{message}"
+        case "fingerprint":
+            return ", ".join(details)
+        case "experiment-add" | "experiment-set-default":
+            return f"{details['name']}, {'on' if details['default'] else 'off'} by default"
+        case "experiment-retire":
+            return f"{details['name']}, on for good"
+        case _:
+            if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+                return None
+            message = f": {after['message']}" if after["message"] else ""
+            successor = f" (superseded by {after['superseded_by']})" if after.get("superseded_by") else ""
+            return f"{before['state']} -> {after['state']}{message}{successor}"
+
+
+def _or_none(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _as_json(event: Event) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "at": event.at.isoformat(),
+        "actor": event.actor,
+        "action": event.action,
+        "dataset": event.dataset,
+        "version": event.version,
+        "details": dict(event.details),
+        "summary": summarize(event),
+        "hash": event.hash,
+    }
+
+
+def _refuse_options(ctx: click.Context, subcommand: str) -> None:
+    """An option before the subcommand would be passed over: say where it belongs."""
+    for parameter in ctx.command.params:
+        if parameter.name and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT:
+            raise UsageError(
+                f"{parameter.opts[-1]} is an option of 'registry log' alone",
+                hint=f"Options of '{subcommand}' stand behind it: see registry log {subcommand} --help.",
+            )

@@ -1,0 +1,248 @@
+"""Aliases: where they stand, who moved them, and what happens when several want to at once."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from catalog_samples import execute, publish
+
+from registry.catalog import AliasChange, SqlCatalog
+from registry.errors import (
+    AliasMovedError,
+    AliasNotFoundError,
+    CatalogError,
+    DatasetNotFoundError,
+    ReferenceSyntaxError,
+    UsageError,
+    VersionNotFoundError,
+    VersionWithdrawnError,
+)
+from registry.model import Reference, Version, VersionState
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+V1, V2 = Version(1, 0, 0), Version(1, 1, 0)
+SWAPPERS, ROUNDS = 4, 12
+
+
+def set_alias(catalog: SqlCatalog, name: str, reference: str, **options: Any) -> AliasChange:
+    options = {"expect": None, "message": "", "actor": "ann", **options}
+    return catalog.set_alias(name, Reference.parse(reference), **options)
+
+
+def remove(catalog: SqlCatalog, reference: str, **options: Any) -> AliasChange:
+    options = {"expect": None, "message": "", "actor": "bob", **options}
+    return catalog.remove_alias(Reference.parse(reference), **options)
+
+
+@pytest.fixture
+def mnist(catalog: SqlCatalog) -> SqlCatalog:
+    """A catalog with two versions of a dataset."""
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:1.1.0")
+    return catalog
+
+
+def state(catalog: SqlCatalog) -> Any:
+    history = catalog.alias_history(Reference.parse("mnist@paper"))
+    return (
+        [(str(one.reference), one.version, one.set_by) for one in catalog.aliases()],
+        [(one.actor, one.before, one.after, one.message) for one in history],
+        [(one.action, one.version, one.actor, dict(one.details)) for one in catalog.events() if "alias" in one.action],
+    )
+
+
+def test_an_alias_stands_for_a_version_until_it_is_moved(mnist: SqlCatalog) -> None:
+    change = set_alias(mnist, "paper", "mnist:1.0.*", message="As submitted.")
+    assert (str(change.reference), change.before, change.after, change.is_change) == ("mnist@paper", None, V1, True)
+    assert mnist.find("mnist@paper").version == V1
+    moved = set_alias(mnist, "paper", "mnist:1.*", expect=V1, actor="bob")
+    assert (moved.before, moved.after) == (V1, V2)
+    assert mnist.find("mnist@paper").version == V2
+    gone = remove(mnist, "mnist@paper", expect=V2, message="Retracted.")
+    assert (gone.before, gone.after) == (V2, None)
+    with pytest.raises(AliasNotFoundError):
+        mnist.find("mnist@paper")
+
+    rows, history, events = state(mnist)
+
+    assert rows == []
+    assert history == [("ann", None, V1, "As submitted."), ("bob", V1, V2, ""), ("bob", V2, None, "Retracted.")]
+    assert events == [
+        (
+            "alias-set",
+            "1.0.0",
+            "ann",
+            {"alias": "paper", "before": None, "after": "1.0.0", "message": "As submitted."},
+        ),
+        ("alias-set", "1.1.0", "bob", {"alias": "paper", "before": "1.0.0", "after": "1.1.0", "message": ""}),
+        ("alias-remove", "", "bob", {"alias": "paper", "before": "1.1.0", "after": None, "message": "Retracted."}),
+    ]
+    assert mnist.verify_log().faults == ()
+
+
+def test_setting_it_where_it_stands_changes_nothing(mnist: SqlCatalog) -> None:
+    set_alias(mnist, "paper", "mnist:1.0.0")
+    before = state(mnist)
+    assert not set_alias(mnist, "paper", "mnist@paper", actor="bob").is_change
+    assert not set_alias(mnist, "paper", "mnist:1.0.0", expect=V1, actor="bob").is_change
+    assert state(mnist) == before
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(mnist: SqlCatalog) -> None:
+    set_alias(mnist, "paper", "mnist:1.0.0")
+    before = state(mnist)
+    dry = set_alias(mnist, "paper", "mnist", dry_run=True)
+    assert (dry.before, dry.after, dry.is_change, dry.is_dry_run) == (V1, V2, True, True)
+    assert remove(mnist, "mnist@paper", dry_run=True).before == V1
+    with pytest.raises(AliasMovedError):
+        set_alias(mnist, "paper", "mnist", expect=V2, dry_run=True)
+    assert state(mnist) == before
+
+
+def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mnist: SqlCatalog) -> None:
+    set_alias(mnist, "paper", "mnist:1.0.0")
+    at = mnist.aliases()[0].set_at
+    for expect, words in ((V2, "1.1.0"), ("none", "no alias")):
+        with pytest.raises(AliasMovedError) as caught:
+            set_alias(mnist, "paper", "mnist:1.1.0", expect=expect)
+        assert str(caught.value) == (
+            f"mnist@paper stands for 1.0.0, set by ann at {at:%Y-%m-%d %H:%M:%S} UTC; expected was {words}"
+        )
+        assert caught.value.hint == "Look at what was done to it: registry alias history mnist@paper"
+    assert caught.value.details == {
+        "alias": "mnist@paper",
+        "expected": None,
+        "found": "1.0.0",
+        "by": "ann",
+        "at": at.isoformat(),
+    }
+    assert abs(at - datetime.now(UTC)) < timedelta(minutes=5)
+    with pytest.raises(AliasMovedError):
+        remove(mnist, "mnist@paper", expect=V2)
+    with pytest.raises(AliasMovedError, match=r"^mnist@other is not there; expected was 1.0.0$"):
+        set_alias(mnist, "other", "mnist:1.0.0", expect=V1)
+    remove(mnist, "mnist@paper")
+    with pytest.raises(AliasMovedError, match=r"^mnist@paper is not there, removed by bob at .* UTC; expected was 1.0"):
+        remove(mnist, "mnist@paper", expect=V1)
+    assert set_alias(mnist, "paper", "mnist:1.0.0", expect="none").is_change
+
+
+@pytest.mark.parametrize("withdrawn", ["yanked", "dropped"])
+def test_no_alias_is_set_to_a_version_that_is_withdrawn(catalog: SqlCatalog, withdrawn: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "mnist:2.0.0", state=VersionState(withdrawn), state_message="wrong labels")
+    with pytest.raises(VersionWithdrawnError) as caught:
+        set_alias(catalog, "paper", "mnist:2.0.0")
+    assert str(caught.value) == f"mnist:2.0.0 is {withdrawn}: wrong labels. No alias can be set to it"
+    assert caught.value.hint == "Choose one that can be read: registry versions mnist"
+    assert caught.value.exit_code == 6
+    with pytest.raises(VersionWithdrawnError):
+        set_alias(catalog, "paper", "mnist")  # the canonical one
+    with pytest.raises(VersionWithdrawnError):
+        set_alias(catalog, "paper", "mnist:2.*")
+    assert set_alias(catalog, "paper", "mnist:*").after == V1
+
+
+def test_an_alias_that_stands_for_a_yanked_version_may_be_moved_away(mnist: SqlCatalog, catalog_url: str) -> None:
+    set_alias(mnist, "paper", "mnist:1.0.0")
+    execute(catalog_url, "UPDATE dataset_version SET state = 'yanked' WHERE minor = 0")
+    assert mnist.aliases()[0].state is VersionState.YANKED
+    assert set_alias(mnist, "paper", "mnist:1.1.0").before == V1
+
+
+def test_aliases_belong_to_a_config(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    publish(catalog, "mnist/noisy:1.1.0")
+    publish(catalog, "digits:1.0.0")
+    assert str(set_alias(catalog, "paper", "mnist").reference) == "mnist/plain@paper"
+    set_alias(catalog, "paper", "mnist/noisy", actor="bob")
+    set_alias(catalog, "best", "digits")
+    assert [str(one.reference) for one in catalog.aliases()] == [
+        "digits@best",
+        "mnist/noisy@paper",
+        "mnist/plain@paper",
+    ]
+    assert [str(one.reference) for one in catalog.aliases("mnist")] == ["mnist/noisy@paper", "mnist/plain@paper"]
+    assert [str(one.reference) for one in catalog.aliases("mnist/noisy")] == ["mnist/noisy@paper"]
+    assert [one.actor for one in catalog.alias_history(Reference.parse("mnist@paper"))] == ["ann"]
+    assert [one.actor for one in catalog.alias_history(Reference.parse("mnist/noisy@paper"))] == ["bob"]
+    assert catalog.verify_log().faults == ()
+
+
+def test_what_cannot_be_an_alias_is_refused(mnist: SqlCatalog) -> None:
+    for name in ("1.0.0", "1", "*", "", "a b", "x" * 201, "mnist@paper", "ä"):
+        with pytest.raises(ReferenceSyntaxError, match="invalid alias"):
+            set_alias(mnist, name, "mnist")
+    with pytest.raises(VersionNotFoundError):
+        set_alias(mnist, "paper", "mnist:9.*")
+    with pytest.raises(AliasNotFoundError):
+        set_alias(mnist, "paper", "mnist@nothing")
+    with pytest.raises(DatasetNotFoundError):
+        set_alias(mnist, "paper", "mnits")
+    with pytest.raises(UsageError, match=r"^the message has 10,001 characters$"):
+        set_alias(mnist, "paper", "mnist", message="x" * 10_001)
+    with pytest.raises(UsageError, match=r"^the message holds a NUL or a lone surrogate"):
+        set_alias(mnist, "paper", "mnist", message="\0")
+    with pytest.raises(UsageError, match=r"^mnist:1.0.0 names no alias$"):
+        remove(mnist, "mnist:1.0.0")
+    assert mnist.aliases() == ()
+    assert len(list(mnist.events())) == 2
+
+
+def test_an_alias_that_is_not_there_offers_the_nearest(mnist: SqlCatalog) -> None:
+    with pytest.raises(AliasNotFoundError) as caught:
+        remove(mnist, "mnist@papre")
+    assert (str(caught.value), caught.value.hint) == (
+        "no alias 'papre' in mnist",
+        "It has no aliases. Set one with: registry alias set papre mnist",
+    )
+    set_alias(mnist, "paper", "mnist")
+    for ask in (lambda: remove(mnist, "mnist@papre"), lambda: mnist.alias_history(Reference.parse("mnist@papre"))):
+        with pytest.raises(AliasNotFoundError) as caught:
+            ask()
+        assert caught.value.hint == "Did you mean 'paper'? There are: paper."
+
+
+def test_a_move_that_cannot_be_told_is_not_made(mnist: SqlCatalog, catalog_url: str) -> None:
+    set_alias(mnist, "paper", "mnist:1.0.0")
+    before = state(mnist)
+    execute(catalog_url, "ALTER TABLE event RENAME TO event_away")
+    with pytest.raises(CatalogError, match="event"):
+        set_alias(mnist, "paper", "mnist:1.1.0")
+    execute(catalog_url, "ALTER TABLE event_away RENAME TO event")
+    assert state(mnist) == before
+
+
+def test_of_racing_swaps_from_one_version_exactly_one_wins_each_round(
+    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+) -> None:
+    for number in range(SWAPPERS * ROUNDS):
+        publish(catalog, f"mnist:{number}.0.0", lengths={"train": [1]})
+    swappers = [start_publisher("swap", catalog_url) for _ in range(SWAPPERS)]
+    assert [answer(process) for process in swappers] == ["ready"] * SWAPPERS
+
+    stands = "none"
+    for round_ in range(ROUNDS):
+        for number, process in enumerate(swappers):  # each to a version of its own, all at once
+            assert process.stdin is not None
+            process.stdin.write(f"{stands} mnist:{SWAPPERS * round_ + number}.0.0\n")
+            process.stdin.flush()
+        answers = [answer(process) for process in swappers]
+        (won,) = (one for one in answers if one != "alias_moved")
+        stands = won.removeprefix("moved mnist:")
+        assert str(catalog.find("mnist@best").version) == stands
+
+    history = catalog.alias_history(Reference.parse("mnist@best"))
+    assert len(history) == ROUNDS
+    assert [one.before for one in history[1:]] == [one.after for one in history[:-1]]
+    assert catalog.verify_log().faults == ()
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()

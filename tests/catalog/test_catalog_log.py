@@ -1,0 +1,108 @@
+"""The event log: what is told, in which order, and which part of it is given."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import sqlalchemy as sa
+from catalog_samples import damage, publish
+
+from registry.catalog import SqlCatalog, events, log
+from registry.catalog.session import write
+from registry.errors import CatalogError, DatasetNotFoundError, UsageError
+
+
+def append(catalog: SqlCatalog, at: datetime, *, action: str = "note", dataset: str = "") -> None:
+    """Append an event as the registry does, by a clock that shows ``at``."""
+
+    def action_(connection: sa.Connection) -> None:
+        events.append_event(
+            connection, at=at, actor="ann", action=action, dataset=dataset, version="", details={"any": "thing"}
+        )
+
+    write(catalog._engine, action_)
+
+
+def test_every_event_is_later_than_the_one_before_whatever_the_clock_says(catalog: SqlCatalog) -> None:
+    ahead = datetime.now(UTC) + timedelta(days=3)
+    append(catalog, ahead)
+    append(catalog, datetime.now(UTC))
+    append(catalog, datetime(2020, 1, 1, tzinfo=UTC))
+    append(catalog, ahead + timedelta(days=1))
+
+    times = [one.at for one in catalog.events()]
+
+    step = timedelta(microseconds=1)
+    assert times == [ahead, ahead + step, ahead + 2 * step, ahead + timedelta(days=1)]
+
+
+def test_an_event_says_who_did_what(catalog: SqlCatalog) -> None:
+    version = publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    (event,) = catalog.events()
+    assert (event.id, event.actor, event.action, event.dataset, event.version) == (
+        1,
+        "ann",
+        "publish",
+        "mnist/plain",
+        "1.0.0",
+    )
+    assert event.details["content_digest"] == version.content_digest
+    assert abs(event.at - datetime.now(UTC)) < timedelta(minutes=5)
+
+
+def test_the_log_is_given_by_dataset_config_action_and_number(catalog: SqlCatalog) -> None:
+    for reference in ("mnist/plain:1.0.0", "mnist_c:1.0.0", "mnist/noisy:1.0.0", "mnist/plain:1.1.0", "Mnist2:1.0.0"):
+        publish(catalog, reference)
+    append(catalog, datetime.now(UTC), action="default-config", dataset="mnist")
+
+    def ids(**options: object) -> list[int]:
+        return [one.id for one in catalog.events(**options)]  # type: ignore[arg-type]
+
+    assert ids(dataset="mnist") == [1, 3, 4, 6]
+    assert ids(dataset="mnist/plain") == [1, 4]
+    assert ids(dataset="mnist/plain", limit=1) == [4]
+    assert ids(actions=["default-config", "unheard-of"]) == [6]
+    assert ids(limit=2) == [5, 6]
+    assert ids(limit=100) == [1, 2, 3, 4, 5, 6]
+    assert ids(actions=["nothing"], limit=3) == []
+
+
+def test_the_log_is_given_by_time_both_ends_included(catalog: SqlCatalog) -> None:
+    start = datetime.now(UTC) + timedelta(days=1)
+    for day in range(4):
+        append(catalog, start + timedelta(days=day))
+    found = catalog.events(since=start + timedelta(days=1), until=start + timedelta(days=2))
+    assert [one.id for one in found] == [2, 3]
+    assert list(catalog.events(until=datetime(1, 1, 1, tzinfo=UTC))) == []
+
+
+def test_a_log_longer_than_a_batch_is_read_to_its_end(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "BATCH", 3)
+    for _ in range(9):
+        append(catalog, datetime.now(UTC))
+    assert [one.id for one in catalog.events()] == list(range(1, 10))
+    assert [one.id for one in catalog.events(limit=4)] == [6, 7, 8, 9]
+    reader = catalog.events()
+    next(reader)
+    append(catalog, datetime.now(UTC))  # a reader who pauses keeps no writer waiting
+    assert [one.id for one in reader] == list(range(2, 11))
+
+
+def test_what_the_log_cannot_be_asked(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist:1.0.0")
+    with pytest.raises(DatasetNotFoundError, match="no dataset 'mnits' in the catalog"):
+        catalog.events(dataset="mnits")
+    with pytest.raises(UsageError, match=r"^mnist:1.0.0: name a dataset without a version$"):
+        catalog.events(dataset="mnist:1.0.0")
+    with pytest.raises(UsageError, match=r"^a log shows from 1 to 2,147,483,647 events, not 0$"):
+        catalog.events(limit=0)
+    with pytest.raises(UsageError, match=r"^a time without a time zone is not one moment$"):
+        catalog.events(since=datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
+
+
+def test_a_damaged_event_is_an_error_of_the_catalog(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+    damage(catalog_url, "UPDATE event SET details_json = '[]'")
+    with pytest.raises(CatalogError, match=r"^the catalog is damaged: a stored value does not read"):
+        list(catalog.events())

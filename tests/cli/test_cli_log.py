@@ -1,0 +1,121 @@
+"""The event log on the command line."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+@pytest.fixture
+def moved(digits: Cli) -> Cli:
+    """The digits, published by their builder, with an alias and an experiment."""
+    digits("alias", "set", "paper", "digits", "--message", "As\nsubmitted.")
+    digits("experiment", "add", "new_shuffle", "--description", "Shuffle by the hash.")
+    return digits
+
+
+def test_the_log_says_who_did_what_the_newest_last(moved: Cli) -> None:
+    head, *rows = moved("log").out.splitlines()
+    assert head.split() == ["ID", "AT", "(UTC)", "WHO", "ACTION", "DATASET", "DETAILS"]
+    words = [row.split() for row in rows]
+    assert words[0][4:] == ["publish", "digits:1.0.0", "1,797", "examples,", "sha256:fb3da6c4c4c9,", "canonical"]
+    assert words[1][3:] == [
+        "tester",
+        "alias-set",
+        "digits:1.0.0",
+        "paper:",
+        "none",
+        "->",
+        "1.0.0",
+        "(As",
+        "submitted.)",
+    ]
+    assert words[2][3:] == ["tester", "experiment-add", "new_shuffle,", "off", "by", "default"]
+
+
+def test_the_log_is_filtered(moved: Cli) -> None:
+    def ids(*arguments: str) -> list[int]:
+        answer = moved("log", *arguments, "--format", "json").json()
+        assert answer["schema"] == "registry.log/1"
+        return [one["id"] for one in answer["data"]]
+
+    assert ids() == [1, 2, 3]
+    assert ids("--limit", "1") == [3]
+    assert ids("--dataset", "digits") == [1, 2]
+    assert ids("--action", "publish", "--action", "experiment-add") == [1, 3]
+    assert ids("--since", "2020-01-01", "--until", "2020-01-01") == []
+    assert ids("--since", "2020-01-01T10:00") == [1, 2, 3]
+    assert moved("log", "--until", "2020-01-01").err == "No events are recorded of that.\n"
+
+
+def test_programs_get_every_detail(moved: Cli) -> None:
+    event = moved("log", "--action", "alias-set", "--format", "json").json()["data"][0]
+    assert event["details"] == {"alias": "paper", "before": None, "after": "1.0.0", "message": "As\nsubmitted."}
+    assert (event["actor"], event["dataset"], event["version"], len(event["hash"])) == ("tester", "digits", "1.0.0", 64)
+
+
+def test_a_sound_log_holds_and_has_a_head(moved: Cli) -> None:
+    sound = moved("log", "verify")
+    assert sound.code == 0
+    first, second = sound.out.splitlines()
+    assert first == "the log holds: 3 events, 1 version, 4 shards"
+    told = moved("log", "verify", "--format", "json").json()
+    assert told["schema"] == "registry.log.verify/1"
+    assert told["data"] == {
+        "is_sound": True,
+        "num_events": 3,
+        "num_versions": 1,
+        "num_shards": 4,
+        "head": second.removeprefix("head: "),
+        "num_faults": 0,
+        "faults": [],
+    }
+    assert moved("log", "verify", "--anchor", told["data"]["head"]).code == 0
+
+
+def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -> None:
+    with closing(sqlite3.connect(workspace / "catalog.db", isolation_level=None)) as stranger:
+        stranger.execute("UPDATE dataset_version SET state = 'yanked', state_message = 'wrong labels'")
+        stranger.execute("DELETE FROM alias")
+    bad = moved("log", "verify")
+    assert bad.code == 5
+    assert bad.out == (
+        "digits@paper is not there, and by its events stands for 1.0.0\n"
+        "digits:1.0.0 is yanked: wrong labels, and by its events supported\n"
+    )
+    assert bad.err == (
+        "error: the catalog is not what its event log says: "
+        "digits@paper is not there, and by its events stands for 1.0.0, and 1 more\n"
+        "hint: Somebody wrote past the registry. Restore a copy that verifies, and compare: registry log.\n"
+    )
+    told = moved("log", "verify", "--format", "json")
+    assert (told.error()["code"], told.error()["details"]["num_faults"]) == ("log_tampered", 2)
+    assert told.json()["data"]["faults"][0]["where"] == "digits@paper"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--since", "yesterday"], "invalid date 'yesterday'"),
+        (["--limit", "0"], "Invalid value for '--limit': 0 is not in the range 1<=x<=100000."),
+        (["--limit", "3", "verify"], "--limit is an option of 'registry log' alone"),
+        (["verify", "--anchor", "abc"], "'abc' is no head of a log"),
+    ],
+)
+def test_mistakes_are_explained(digits: Cli, arguments: list[str], message: str) -> None:
+    ran = digits("log", *arguments)
+    assert (ran.code, ran.err.splitlines()[0]) == (2, f"error: {message}")
+
+
+def test_an_unknown_dataset_offers_the_nearest(digits: Cli) -> None:
+    ran = digits("log", "--dataset", "digit")
+    assert (ran.code, ran.err) == (
+        3,
+        "error: no dataset 'digit' in the catalog\nhint: Did you mean 'digits'? There are: digits.\n",
+    )
