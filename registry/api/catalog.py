@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
 import os
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from registry.api.actor import current_actor
 from registry.api.dataset import Dataset
+from registry.api.lifecycle import Lifecycle
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
+from registry.api.references import parse_reference
 from registry.catalog import DatasetSummary, SqlCatalog, VersionSummary, open_catalog
-from registry.errors import DatasetNotFoundError, NotFoundError, UsageError
+from registry.errors import DatasetNotFoundError, NotFoundError
 from registry.model import DatasetVersion, Reference, Shard, Standing, Version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
@@ -57,7 +60,7 @@ class Catalog:
             ReferenceSyntaxError: the reference does not parse.
             NotFoundError: no such dataset, config, version or alias; the nearest are named.
         """
-        wanted = _reference(reference)
+        wanted = parse_reference(reference)
         try:
             found = self._catalog.find(wanted)
         except DatasetNotFoundError as error:
@@ -75,6 +78,11 @@ class Catalog:
     def standing(self, name: str, config: str | None = None) -> Standing:
         """How the versions of a dataset stand now: states, canonical version, aliases. Config None is the default."""
         return self._catalog.standing(name, config)
+
+    @cached_property
+    def lifecycle(self) -> Lifecycle:
+        """Promote, deprecate, yank and drop versions; choose the default config."""
+        return Lifecycle(self._catalog)
 
     def build(
         self,
@@ -113,7 +121,7 @@ class Catalog:
             # Older code must not take an unversioned look-up back to its own canonical version.
             promote=is_canonical and self._is_highest(builder.name, builder.config_name, builder.version),
             default_config=builder.config_name == builder.default_config(),
-            actor=_actor(),
+            actor=current_actor(),
         )
         published = None if rebuild else self._published(builder.reference)
         # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
@@ -140,7 +148,7 @@ class Catalog:
         if promote is None:
             prepared = read_prepared(source)
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
-        target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=_actor())
+        target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())
         return publish_folder(source, target, advance=advance)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
@@ -192,17 +200,6 @@ class Catalog:
         return version >= canonical
 
 
-def _reference(reference: str | Reference) -> Reference:
-    if isinstance(reference, Reference):
-        return reference
-    if not isinstance(reference, str):
-        raise UsageError(
-            f"a reference is a text or a Reference, not {type(reference).__name__}",
-            hint='Write name[/config][:request], e.g. "mnist:3.*".',
-        )
-    return Reference.parse(reference)
-
-
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:
     """The error of a dataset that is not in the catalog, with the hint to build it where an installed builder can."""
     from registry.building import list_builders
@@ -210,11 +207,3 @@ def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundErr
     if name not in list_builders():
         return error
     return DatasetNotFoundError(error.message, hint=f"Build it with: registry build {name}", details=error.details)
-
-
-def _actor() -> str:
-    """Who publishes, for the event log: ``$REGISTRY_ACTOR``, else the login name."""
-    try:
-        return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()
-    except (OSError, KeyError):  # no entry for this user id, as in many containers
-        return f"uid {os.getuid()}"

@@ -3,8 +3,19 @@
 Bytes first, row last: the row is the commit. Rows never leave this folder, frozen values of ``registry.model`` do.
 """
 
+from registry.catalog.configs import ConfigSummary, DefaultChange
+from registry.catalog.lifecycle import Change
 from registry.catalog.location import sqlite_path
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
 from registry.catalog.summaries import DatasetSummary, VersionSummary
 
-__all__ = ["DatasetSummary", "SqlCatalog", "VersionSummary", "open_catalog", "sqlite_path"]
+__all__ = [
+    "Change",
+    "ConfigSummary",
+    "DatasetSummary",
+    "DefaultChange",
+    "SqlCatalog",
+    "VersionSummary",
+    "open_catalog",
+    "sqlite_path",
+]

@@ -7,14 +7,16 @@ tell of, as its last statement, so that the lock on the chain's end is held for 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from datetime import UTC, datetime
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.rows import canonical_json
+from registry.catalog.rows import canonical_json, stored_values
 from registry.catalog.tables import event
+from registry.model import Event
 
 FIRST_PREVIOUS: Final = "0" * 64
 """What the first event of a catalog follows."""
@@ -34,12 +36,18 @@ def append_event(
 ) -> None:
     """Append an event to the chain; on PostgreSQL others who append wait until this transaction ends.
 
-    SQLite's write transactions exclude each other anyway.
+    SQLite's write transactions exclude each other anyway. The event is later than ``at``, where the caller had to wait
+    for its turn, and than every event before it, whatever clocks say: so "as at DATE" is a beginning of the chain.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
-    last = connection.execute(sa.select(event.c.id, event.c.hash).order_by(event.c.id.desc()).limit(1)).first()
-    number, previous = (1, FIRST_PREVIOUS) if last is None else (last.id + 1, last.hash)
+    last = connection.execute(
+        sa.select(event.c.id, event.c.at, event.c.hash).order_by(event.c.id.desc()).limit(1)
+    ).first()
+    at = max(at, datetime.now(UTC))
+    number, previous = 1, FIRST_PREVIOUS
+    if last is not None:
+        number, previous, at = last.id + 1, last.hash, max(at, last.at + timedelta(microseconds=1))
     values = {
         "id": number,
         "at": at,
@@ -51,6 +59,36 @@ def append_event(
         "previous_hash": previous,
     }
     connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
+
+
+def events_of_version(connection: sa.Connection, dataset: str, version: str, action: str) -> Iterator[Event]:
+    """The events of one kind that concern a version, the last one first."""
+    rows = connection.execute(
+        sa.select(event)
+        .where(event.c.dataset == dataset, event.c.version == version, event.c.action == action)
+        .order_by(event.c.id.desc())
+    )
+    with stored_values():
+        for row in rows:
+            yield read_event(row)
+
+
+def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
+    """The event of a row of the table ``event``."""
+    details = json.loads(row.details_json)
+    if not isinstance(details, dict):
+        raise TypeError("the details of an event are an object")
+    return Event(
+        id=row.id,
+        at=row.at,
+        actor=row.actor,
+        action=row.action,
+        dataset=row.dataset,
+        version=row.version,
+        details=details,
+        previous_hash=row.previous_hash,
+        hash=row.hash,
+    )
 
 
 def event_hash(values: Mapping[str, Any]) -> str:

@@ -72,9 +72,14 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
 
 
 @contextmanager
-def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection for look-ups; errors of the database are raised as ours."""
+def reading(engine: sa.Engine, *, snapshot: bool = False) -> Iterator[sa.Connection]:
+    """A connection for look-ups; errors of the database are raised as ours.
+
+    ``snapshot``: every query sees the same moment, where several belong together. SQLite has it so in any case.
+    """
     with typed_faults(describe_url(engine.url)), engine.connect() as connection:
+        if snapshot and connection.dialect.name == "postgresql":
+            connection.execution_options(isolation_level="REPEATABLE READ")
         yield connection
 
 

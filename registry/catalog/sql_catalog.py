@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 
 import sqlalchemy as sa
 
 from registry.catalog import queries, schema, writes
+from registry.catalog.configs import ConfigSummary, DefaultChange, list_configs, set_default_config
+from registry.catalog.lifecycle import SqlLifecycle
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
 from registry.catalog.summaries import DatasetSummary, VersionSummary
-from registry.model import DatasetVersion, Reference, Shard, Standing, Version
+from registry.model import DatasetVersion, Reference, Shard, Standing, Use, Version
 
 
 def open_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
@@ -88,7 +91,7 @@ class SqlCatalog:
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
         """
-        with reading(self._engine) as connection:
+        with reading(self._engine, snapshot=True) as connection:
             return load_standing(connection, name, config)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
@@ -104,6 +107,26 @@ class SqlCatalog:
         """The content digest that was ever published under this number, or None where the number is free."""
         with reading(self._engine) as connection:
             return queries.find_digest(connection, name, config, version)
+
+    @cached_property
+    def lifecycle(self) -> SqlLifecycle:
+        """What may be done to published versions."""
+        return SqlLifecycle(self._engine)
+
+    def configs(self, name: str) -> tuple[ConfigSummary, ...]:
+        """The configs of a dataset, by name; DatasetNotFoundError where there is no such dataset."""
+        with reading(self._engine) as connection:
+            return list_configs(connection, name)
+
+    def set_default_config(
+        self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+    ) -> DefaultChange:
+        """Make ``config`` the one that a reference without a config means.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: there is no such config, or the dataset has none.
+        """
+        return set_default_config(self._engine, name, config, actor=actor, dry_run=dry_run, uses=uses)
 
     def publish(
         self,

@@ -14,6 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from registry.catalog.configs import mark_default
 from registry.catalog.events import append_event
 from registry.catalog.queries import find_digest, find_version_id
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
@@ -29,7 +30,7 @@ from registry.catalog.tables import (
     version_ledger,
 )
 from registry.errors import CatalogError, ConflictError, UsageError, VersionExistsError
-from registry.model import DatasetVersion, Shard, Split
+from registry.model import DatasetVersion, Shard, Split, VersionState
 
 _BATCH: Final = 10_000
 _ATTEMPTS: Final = 3
@@ -142,7 +143,7 @@ def _insert(
         _insert_shards(connection, split_id, shards[one.name])
     _insert_experiments(connection, version_id, version.experiments, now)
     if default_config or version.config is None:
-        _make_default(connection, builder_id, config_id)
+        mark_default(connection, builder_id, config_id)
     if promote:
         connection.execute(
             sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)
@@ -159,6 +160,8 @@ def _insert(
             "default_config": default_config,
             "num_examples": version.num_examples,
             "promote": promote,
+            **({} if version.state is VersionState.SUPPORTED else {"state": version.state.value}),
+            **({"message": version.state_message} if version.state_message else {}),
         },
     )
 
@@ -251,17 +254,6 @@ def _insert_experiments(
                 version_id=version_id, experiment_id=experiment_id, enabled=bool(enabled)
             )
         )
-
-
-def _make_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:
-    """Move the mark of the default config: off first, because at no moment may two configs have it."""
-    others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
-    connection.execute(sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False))
-    connection.execute(
-        sa.update(builder_config)
-        .where(builder_config.c.id == config_id, sa.not_(builder_config.c.is_default))
-        .values(is_default=True)
-    )
 
 
 def _insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> int:

@@ -25,6 +25,11 @@ COMMANDS: Final = {
     "split": "Prove how split expressions stand to each other.",
     "read": "Print examples as JSON lines.",
     "verify": "Check every stored shard against the catalog.",
+    "promote": "Make a version the canonical one.",
+    "deprecate": "Tell the readers of a version to move on.",
+    "yank": "Withdraw a version from all who do not name it.",
+    "drop": "Take a version away from every reader.",
+    "config": "List configs, and choose the default one.",
     "db": "Look after the catalog's database.",
     "completion": "Print the shell's completion script.",
 }

@@ -33,6 +33,7 @@ def command(session: Session, reference: str, why: bool) -> None:
         "version": str(details.version),
         "status": details.status.value,
         "message": details.state_message,
+        "superseded_by": None if details.superseded_by is None else str(details.superseded_by),
         "slicing": details.slicing.value,
         "file_format": details.file_format,
         "splits": [
@@ -72,6 +73,7 @@ def command(session: Session, reference: str, why: bool) -> None:
             [
                 ("dataset", str(details.reference)),
                 ("status", ": ".join(filter(None, (details.status.value, details.state_message)))),
+                ("superseded by", "" if details.superseded_by is None else str(details.superseded_by)),
                 ("description", metadata.description),
                 ("homepage", metadata.homepage),
                 ("license", metadata.license),

@@ -14,6 +14,8 @@ from registry.model.dataset_version import (
     content_digest,
     version_status,
 )
+from registry.model.effects import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
+from registry.model.event import Event
 from registry.model.experiment import Experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.reference import Reference, check_alias, check_config, check_name
@@ -25,11 +27,15 @@ from registry.model.version import Version, VersionClause, VersionRequest
 __all__ = [
     "DEFAULT_TEMPLATE",
     "WITHDRAWN",
+    "Answer",
     "Candidate",
     "Choice",
     "Considered",
     "DatasetMetadata",
     "DatasetVersion",
+    "Effect",
+    "EffectKind",
+    "Event",
     "Experiment",
     "Reference",
     "Refusal",
@@ -39,6 +45,7 @@ __all__ = [
     "SlicingRule",
     "Split",
     "Standing",
+    "Use",
     "Version",
     "VersionBounds",
     "VersionClause",
@@ -52,8 +59,11 @@ __all__ = [
     "check_splits",
     "choose",
     "content_digest",
+    "default_effects",
     "describe_trouble",
+    "natural_effects",
     "request_bounds",
+    "use_effects",
     "version_folder",
     "version_status",
 ]

@@ -1,0 +1,32 @@
+"""What does the event log hold? One event: who did what to which version, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One entry of the event log. Entries are never changed; each is sealed with the hash of the one before it.
+
+    Attributes:
+        id: 1, 2, 3 ... without gaps.
+        at: when, in UTC; later than every event before it.
+        actor, action: who did what, e.g. ``publish``, ``yank``, ``undo-yank``, ``promote``, ``alias-set``.
+        dataset, version: to what: ``name`` or ``name/config``, and ``x.y.z``; empty where the action concerns neither.
+        details: what else belongs to the action, JSON-able.
+        previous_hash, hash: 64 hex digits each.
+    """
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    dataset: str
+    version: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    previous_hash: str = ""
+    hash: str = ""
