@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 
 import sqlalchemy as sa
 
 from registry.catalog import aliases, experiments, fingerprints, log, log_verify, queries, schema, search, writes
+from registry.catalog.configs import ConfigSummary, DefaultChange, list_configs, set_default_config
+from registry.catalog.lifecycle import SqlLifecycle
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
@@ -31,6 +34,7 @@ from registry.model import (
     Shard,
     SplitFingerprint,
     Standing,
+    Use,
     Version,
 )
 
@@ -124,7 +128,7 @@ class SqlCatalog:
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
         """
-        with reading(self._engine) as connection:
+        with reading(self._engine, snapshot=True) as connection:
             return load_standing(connection, name, config)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
@@ -162,6 +166,26 @@ class SqlCatalog:
     def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
         """Store the fingerprints of a version that was published without; False where they are there already."""
         return writes.add_fingerprints(self._engine, version, found, actor=actor)
+
+    @cached_property
+    def lifecycle(self) -> SqlLifecycle:
+        """What may be done to published versions."""
+        return SqlLifecycle(self._engine)
+
+    def configs(self, name: str) -> tuple[ConfigSummary, ...]:
+        """The configs of a dataset, by name; DatasetNotFoundError where there is no such dataset."""
+        with reading(self._engine) as connection:
+            return list_configs(connection, name)
+
+    def set_default_config(
+        self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+    ) -> DefaultChange:
+        """Make ``config`` the one that a reference without a config means.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: there is no such config, or the dataset has none.
+        """
+        return set_default_config(self._engine, name, config, actor=actor, dry_run=dry_run, uses=uses)
 
     def publish(
         self,

@@ -91,16 +91,21 @@ def parts(dataset: str) -> tuple[str, str | None]:
     return name, config or None
 
 
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def main(url: str, number: str, seconds: str) -> None:
     outcomes: Counter[str] = Counter()
     with open_catalog(url) as catalog:
         actor = Actor(catalog, int(number))
-        print("ready", flush=True)
+        say("ready")
         sys.stdin.readline()
         end = time.monotonic() + float(seconds)
         while time.monotonic() < end:
             outcomes[" ".join(actor.act())] += 1
-    print(json.dumps({"outcomes": outcomes, "published": actor.published, "moved": actor.moved}), flush=True)
+    say(json.dumps({"outcomes": outcomes, "published": actor.published, "moved": actor.moved}))
 
 
 if __name__ == "__main__":

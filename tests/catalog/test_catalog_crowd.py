@@ -1,4 +1,4 @@
-"""Sixteen processes at once on one catalog, on both databases: nothing lost, nothing half done, every conflict typed."""
+"""Sixteen processes at once on one catalog of either kind: nothing lost or half done, every conflict typed."""
 
 from __future__ import annotations
 
