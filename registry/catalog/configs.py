@@ -127,10 +127,10 @@ def set_default_config(
                 connection,
                 at=datetime.now(UTC),
                 actor=actor,
-                action="set-default-config",
-                dataset=change.after.dataset,
+                action="default-config",
+                dataset=name,
                 version="",
-                details={"before": None if change.before is None else change.before.config},
+                details={"before": None if change.before is None else change.before.config, "after": config},
             )
         return change
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, Unpack
 import sqlalchemy as sa
 
 from registry.catalog.events import append_event, events_of_version
+from registry.catalog.experiments import refuse_retired
 from registry.catalog.locking import lock_dataset
 from registry.catalog.not_found import explain_refusal
 from registry.catalog.queries import find_version_id
@@ -147,7 +148,11 @@ class SqlLifecycle:
         state = _STATES[action]
 
         def transition(connection: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
-            return changes.undo(standing, candidate, state, _before(connection, standing, candidate, action))
+            after = changes.undo(standing, candidate, state, _before(connection, standing, candidate, action))
+            restored = after.find(candidate.version)
+            if candidate.is_withdrawn and restored is not None and not restored.is_withdrawn:
+                refuse_retired(connection, standing.exactly(candidate.version))
+            return after
 
         return self._change(UNDO + action, wanted, transition, **options)
 

@@ -19,7 +19,7 @@ from registry.model.event import Event
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
-from registry.model.moment import parse_moment
+from registry.model.moment import describe_moment, parse_moment
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
@@ -69,6 +69,7 @@ __all__ = [
     "choose",
     "content_digest",
     "default_effects",
+    "describe_moment",
     "describe_trouble",
     "experiment_name",
     "fold_name",

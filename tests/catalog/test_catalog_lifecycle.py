@@ -13,6 +13,7 @@ from catalog_samples import execute, publish
 from registry.catalog import Change, SqlCatalog, lifecycle, open_catalog
 from registry.errors import (
     ConfigNotFoundError,
+    ConflictError,
     NotFoundError,
     RegistryError,
     UsageError,
@@ -53,7 +54,7 @@ def test_promoting_moves_the_unversioned_look_up(mnist: SqlCatalog, catalog_url:
     assert mnist.find("mnist").version == Version(1, 1, 0)
     assert told(change)["mnist"] == ("mnist:1.0.0", "mnist:1.1.0")
     assert told(change)["mnist:^1.0"] == ("mnist:1.1.0 (experimental)", "mnist:1.1.0")
-    assert events(catalog_url) == [("bob", "promote", "mnist", "1.1.0", {"before": "1.0.0"})]
+    assert events(catalog_url) == [("bob", "promote", "mnist", "1.1.0", {"before": "1.0.0", "after": "1.1.0"})]
     assert not mnist.lifecycle.promote(ref("mnist:1.1.0"), actor="bob").is_change
     assert len(events(catalog_url)) == 1
 
@@ -64,7 +65,7 @@ def test_the_first_promotion_follows_nothing(catalog: SqlCatalog, catalog_url: s
     change = catalog.lifecycle.promote(ref("mnist:1.0.0"), actor="bob")
 
     assert told(change)["mnist"] == ("refused: mnist has no canonical version", "mnist:1.0.0")
-    assert events(catalog_url)[0][-1] == {"before": None}
+    assert events(catalog_url)[0][-1] == {"before": None, "after": "1.0.0"}
 
 
 def test_a_deprecated_version_is_found_with_its_message(mnist: SqlCatalog, catalog_url: str) -> None:
@@ -357,8 +358,8 @@ def test_another_default_config_is_announced_and_told(catalog: SqlCatalog, catal
     assert not again.is_change
     assert again.effects == ()
     assert events(catalog_url) == [
-        ("bob", "set-default-config", "mnist/plain", "", {"before": None}),
-        ("bob", "set-default-config", "mnist/rotated", "", {"before": "plain"}),
+        ("bob", "default-config", "mnist", "", {"before": None, "after": "plain"}),
+        ("bob", "default-config", "mnist", "", {"before": "plain", "after": "rotated"}),
     ]
     with pytest.raises(ConfigNotFoundError, match="no config 'tilted' in mnist"):
         catalog.set_default_config("mnist", "tilted", actor="bob")
@@ -386,6 +387,23 @@ def test_a_change_whose_event_cannot_be_written_is_undone(mnist: SqlCatalog, mon
     with pytest.raises(RuntimeError, match="the disk is gone"):
         mnist.lifecycle.promote(ref("mnist:1.1.0"), actor="bob")
     assert mnist.standing("mnist") == before
+
+
+@pytest.mark.parametrize("action", ["yank", "drop"])
+def test_a_version_that_switches_a_retired_flag_off_is_not_brought_back(catalog: SqlCatalog, action: Any) -> None:
+    flag = "new_order"
+    catalog.add_experiment(flag, "Sorts by name.", default=True, actor="ann")
+    publish(catalog, "mnist:1.0.0", experiments={flag: False})
+    publish(catalog, "mnist:2.0.0", experiments={flag: True}, content="2")
+    for number in ("1.0.0", "2.0.0"):
+        getattr(catalog.lifecycle, action)(ref(f"mnist:{number}"), "old", actor="ann")
+    assert catalog.lifecycle.undo(action, ref("mnist:1.0.0"), actor="ann", dry_run=True).is_change
+    catalog.retire_experiment(flag, actor="ann")
+
+    for dry_run in (True, False):
+        with pytest.raises(ConflictError, match=r"mnist:1\.0\.0 switches new_order off, which is retired, on for good"):
+            catalog.lifecycle.undo(action, ref("mnist:1.0.0"), actor="ann", dry_run=dry_run)
+    assert catalog.lifecycle.undo(action, ref("mnist:2.0.0"), actor="ann").is_change
 
 
 def test_of_many_who_yank_at_once_one_does_it(mnist: SqlCatalog, catalog_url: str) -> None:
