@@ -44,7 +44,7 @@ class Actor:
             return action.__name__, error.code
 
     def publish(self) -> str:
-        reference = f"{self.chance.choice(DATASETS)}:{self.chance.randrange(1, 4)}.0.{self.chance.randrange(60)}"
+        reference = f"{self.chance.choice(DATASETS)}:{self.chance.randrange(1, 4)}.0.{self.chance.randrange(20)}"
         version, shards = sample(reference, content=self.chance.choice("ab"))
         if not self.catalog.publish(version, shards, promote=self.chance.random() < 0.3, actor=self.name):
             return "same"
@@ -80,7 +80,7 @@ class Actor:
         expected: Version | str = here[0].version if here else "none"
         target = self.chance.choice(self.catalog.versions(name, config)).version
         change = self.catalog.set_alias(
-            "paper", Reference.exactly(name, config, target), expect=expected, actor=self.name
+            "paper", Reference.exactly(name, config, target), expect=expected, message="", actor=self.name
         )
         self.moved += change.is_change
         return "ok" if change.is_change else "same"

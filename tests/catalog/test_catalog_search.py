@@ -267,7 +267,7 @@ def test_a_better_place_stands_above_all_places_below(catalog: SqlCatalog, above
 
 
 def in_groups_of_equals(catalog: SqlCatalog) -> None:
-    names = ["Zoo", "a1", "a_b", "aa", "ab"]
+    names = ["a1", "a_b", "aa", "ab", "zoo"]
     for name in reversed(names):
         about(catalog, f"{name}:1.0.0", "animals, Größe 手書き")
     for config in ("b", "B", "a-b", "a.b"):

@@ -102,6 +102,18 @@ def test_without_its_files_an_older_version_allows_a_major_number_only(
     assert (diff.changes.level.name, diff.records, diff.unread) == ("MAJOR", (), "")
 
 
+def test_what_older_software_published_is_not_refused_afterwards(
+    catalog: Catalog, catalog_url: str, data_dir: Path, tmp_path: Path, older: Path
+) -> None:
+    folder = prepare(data_dir / "animals/1.0.1", "1.0.1", {"train": animals(2999)})
+    publish_as_older_software(catalog_url, folder, data_dir, tmp_path / "second.db")
+    preview = catalog.preview(folder)
+    assert (preview.is_published, preview.refusal) == (True, None)
+    assert preview.proof.refused is not None
+    assert catalog.publish(folder).newly is False
+    assert catalog.publish(prepare(tmp_path / "next", "1.0.2", {"train": animals(2999)}, shards=2)).newly
+
+
 def test_the_very_same_shards_need_no_fingerprints_of_an_older_version(
     catalog: Catalog, tmp_path: Path, older: Path
 ) -> None:

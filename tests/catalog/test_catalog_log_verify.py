@@ -1,0 +1,367 @@
+"""What was changed past the registry is found: events, rows, and both made to fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from catalog_samples import damage, execute, publish
+
+from registry.catalog import SqlCatalog, events, log_chain, log_content
+from registry.catalog.session import write
+from registry.errors import LogTamperedError
+from registry.model import Reference, VersionState
+
+
+def append(catalog: SqlCatalog, action: str, dataset: str, version: str, **details: Any) -> None:
+    """Append an event as the registry does."""
+
+    def append_(connection: sa.Connection) -> None:
+        events.append_event(
+            connection,
+            at=datetime.now(UTC),
+            actor="ann",
+            action=action,
+            dataset=dataset,
+            version=version,
+            details=details,
+        )
+
+    write(catalog._engine, append_)
+
+
+def values(state: str, message: str = "", superseded_by: str | None = None) -> dict[str, str | None]:
+    return {"state": state, "message": message, "superseded_by": superseded_by}
+
+
+@pytest.fixture
+def lived(catalog: SqlCatalog, catalog_url: str) -> SqlCatalog:
+    """A catalog in which a little of everything has happened; events 1 to 10."""
+    publish(catalog, "mnist/plain:1.0.0", default_config=True)
+    publish(catalog, "mnist/plain:1.1.0")
+    publish(catalog, "mnist/noisy:1.0.0", promote=False)
+    publish(catalog, "digits:1.0.0", lengths={"train": [5] * 7, "test": []})
+    for name, reference in (("paper", "mnist:1.0.0"), ("best", "mnist"), ("paper", "mnist:1.1.0")):
+        catalog.set_alias(name, Reference.parse(reference), expect=None, message="", actor="bob")
+    catalog.remove_alias(Reference.parse("mnist@best"), expect=None, message="", actor="bob")
+    catalog.add_experiment("new_shuffle", "Shuffle by the hash.", default=False, actor="ann", dry_run=False)
+    # As `registry yank` does it.
+    execute(
+        catalog_url,
+        "UPDATE dataset_version SET state = 'yanked', state_message = 'bad', superseded_by = '1.1.0' WHERE id = 1",
+    )
+    append(catalog, "yank", "mnist/plain", "1.0.0", before=values("supported"), after=values("yanked", "bad", "1.1.0"))
+    return catalog
+
+
+def faults(catalog: SqlCatalog, **options: Any) -> list[str]:
+    report = catalog.verify_log(**options)
+    assert report.num_faults >= len(report.faults)
+    assert report.is_sound is (not report.faults)
+    return [str(one) for one in report.faults]
+
+
+def test_what_the_registry_wrote_holds(lived: SqlCatalog) -> None:
+    report = lived.verify_log()
+    report.require_sound()
+    assert (report.faults, report.num_faults) == ((), 0)
+    assert (report.num_events, report.num_versions, report.num_shards) == (10, 4, 19)
+    assert report.head == list(lived.events())[-1].hash
+
+
+def test_an_empty_catalog_holds(catalog: SqlCatalog) -> None:
+    report = catalog.verify_log()
+    assert (report.faults, report.num_events, report.head) == ((), 0, "0" * 64)
+    assert faults(catalog, anchor="0" * 64) == []
+
+
+def test_every_action_of_the_lifecycle_is_replayed(lived: SqlCatalog, catalog_url: str) -> None:
+    steps: list[tuple[str, str, str, str, dict[str, Any]]] = [
+        ("state = 'supported', state_message = '', superseded_by = NULL WHERE id = 1", "undo", "mnist/plain", "1.0.0",
+         {"before": values("yanked", "bad", "1.1.0"), "after": values("supported")}),
+        ("state = 'deprecated', state_message = 'old' WHERE id = 1", "deprecate", "mnist/plain", "1.0.0",
+         {"before": values("supported"), "after": values("deprecated", "old")}),
+        ("state = 'dropped', state_message = 'law' WHERE id = 3", "drop", "mnist/noisy", "1.0.0",
+         {"before": values("supported"), "after": values("dropped", "law")}),
+        ("state = 'supported', state_message = '' WHERE id = 3", "undo-drop", "mnist/noisy", "1.0.0",
+         {"before": values("dropped", "law"), "after": values("supported")}),
+    ]  # fmt: skip
+    for changed, action, dataset, version, details in steps:
+        execute(catalog_url, f"UPDATE dataset_version SET {changed}")  # noqa: S608 (ours)
+        append(lived, action, dataset, version, **details)
+    execute(catalog_url, "UPDATE builder_config SET canonical_version_id = 3 WHERE name = 'noisy'")
+    append(lived, "promote", "mnist/noisy", "1.0.0", before=None)
+    execute(catalog_url, "UPDATE builder_config SET is_default = false WHERE name = 'plain'")
+    execute(catalog_url, "UPDATE builder_config SET is_default = true WHERE name = 'noisy'")
+    append(lived, "default-config", "mnist", "", before="plain", after="noisy")
+    append(lived, "an-action-of-tomorrow", "mnist/plain", "1.0.0", anything=True)
+    lived.set_experiment_default("new_shuffle", default=True, actor="ann", dry_run=False)
+    lived.retire_experiment("new_shuffle", actor="ann", dry_run=False)
+    assert faults(lived) == []
+
+
+def test_versions_published_in_a_state_hold(catalog: SqlCatalog) -> None:
+    publish(catalog, "mnist:1.0.0", state=VersionState.YANKED, state_message="bad")
+    assert faults(catalog) == []
+
+
+EVENTS: list[tuple[str, list[str]]] = [
+    ("UPDATE event SET actor = 'eve' WHERE id = 2",
+     ["event 2 (publish mnist/plain:1.1.0) was changed: its hash is not that of what it says",
+      "mnist/plain:1.1.0 was published by ann, and by its events by eve"]),
+    ("UPDATE event SET hash = '" + "0" * 63 + "1' WHERE id = 5",
+     ["event 5 (alias-set mnist/plain:1.0.0) was changed: its hash is not that of what it says",
+      "event 6 (alias-set mnist/plain:1.1.0) does not follow the event before it, whose hash is another"]),
+    ("DELETE FROM event WHERE id = 9",
+     ["event 9 is missing", "the experiment new_shuffle is not what its events say"]),
+    ("DELETE FROM event WHERE id IN (4, 5)",
+     ["events 4..5 are missing",
+      "event 6 (alias-set mnist/plain:1.1.0) is not what the history of aliases says",
+      "digits has the one without a name as its default config, and by its events none",
+      "digits has the canonical version 1.0.0, and by its events none",
+      "digits:1.0.0 is published, and no event says so"]),
+    ("DELETE FROM event WHERE id = 10",
+     ["mnist/plain:1.0.0 is yanked: bad (superseded by 1.1.0), and by its events supported"]),
+    ("DELETE FROM event WHERE id = 1",
+     ["event 1 is missing",
+      "event 5 (alias-set mnist/plain:1.0.0) cannot have happened: no event published 1.0.0",
+      "event 6 (alias-set mnist/plain:1.1.0) is not what the history of aliases says",
+      "event 10 (yank mnist/plain:1.0.0) cannot have happened: no event published 1.0.0"]),
+    ("UPDATE event SET details_json = 'x' WHERE id = 3", ["event 3 does not read"]),
+    ("UPDATE event SET details_json = '[]' WHERE id = 3", ["event 3 does not read"]),
+    ("UPDATE event SET id = -id WHERE id = 9",
+     ["event -9 (experiment-add) was changed: its hash is not that of what it says",
+      "event -9 (experiment-add) stands before the first event"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "found"), EVENTS)
+def test_changed_events_are_found(lived: SqlCatalog, catalog_url: str, statement: str, found: list[str]) -> None:
+    damage(catalog_url, statement)
+    assert faults(lived)[: len(found)] == found
+
+
+def test_reordered_events_are_found(lived: SqlCatalog, catalog_url: str) -> None:
+    for statement in ("id = 99 WHERE id = 2", "id = 2 WHERE id = 3", "id = 3 WHERE id = 99"):
+        damage(catalog_url, f"UPDATE event SET {statement}")  # noqa: S608 (ours)
+    assert [one for one in faults(lived) if "was changed" in one] == [
+        "event 2 (publish mnist/noisy:1.0.0) was changed: its hash is not that of what it says",
+        "event 3 (publish mnist/plain:1.1.0) was changed: its hash is not that of what it says",
+    ]
+
+
+def test_an_event_that_never_happened_is_found_though_its_hash_is_right(lived: SqlCatalog) -> None:
+    append(lived, "yank", "digits", "1.0.0", before=values("supported"), after=values("yanked", "bad"))
+    append(lived, "publish", "flags", "1.0.0", content_digest="0" * 64, default_config=False, promote=False)
+    append(lived, "publish", "digits", "1.0.0", content_digest="0" * 64, default_config=False, promote=False)
+    append(lived, "alias-set", "digits", "1.0.0", alias="paper", before=None, after="1.0.0", message="")
+    append(lived, "promote", "nowhere", "1.0.0")
+    append(lived, "publish", "digits", "one", content_digest="0" * 64, default_config=False, promote=False)
+    append(lived, "experiment-add", "", "", name="other", description="Other.", default=False)
+    assert faults(lived) == [
+        "event 13 (publish digits:1.0.0) cannot have happened: an event published 1.0.0 before",
+        "event 14 (alias-set digits:1.0.0) is not what the history of aliases says",
+        "event 16 (publish digits:one) cannot have happened: invalid version 'one'",
+        "digits@paper is not there, and by its events stands for 1.0.0",
+        "digits:1.0.0 is supported, and by its events yanked: bad",
+        "flags has none as its default config, and by its events the one without a name",
+        "flags:1.0.0 was published by its event, and is not there",
+        "event 15 (promote nowhere:1.0.0) cannot have happened: no event published anything of nowhere",
+        "the experiment other was added by its event, and is not there",
+    ]
+
+
+ROWS: list[tuple[str, list[str]]] = [
+    ("UPDATE dataset_version SET state = 'supported', superseded_by = NULL WHERE id = 1",
+     ["mnist/plain:1.0.0 is supported: bad, and by its events yanked: bad (superseded by 1.1.0)"]),
+    ("UPDATE dataset_version SET superseded_by = '1.2.0' WHERE id = 1",
+     ["mnist/plain:1.0.0 is yanked: bad (superseded by 1.2.0), and by its events yanked: bad (superseded by 1.1.0)"]),
+    ("UPDATE builder_config SET canonical_version_id = 1 WHERE name = 'plain'",
+     ["mnist/plain has the canonical version 1.0.0, and by its events 1.1.0"]),
+    ("UPDATE builder_config SET is_default = false WHERE name = 'plain'",
+     ["mnist has none as its default config, and by its events plain"]),
+    ("UPDATE alias SET version_id = 1", ["mnist/plain@paper stands for 1.0.0, and by its events for 1.1.0"]),
+    ("UPDATE alias SET set_by = 'eve'", ["mnist/plain@paper was set by eve, and by its events by somebody else"]),
+    ("UPDATE alias SET name = 'other'",
+     ["mnist/plain@other stands for 1.1.0, and by its events for none",
+      "mnist/plain@paper is not there, and by its events stands for 1.1.0"]),
+    ("DELETE FROM alias", ["mnist/plain@paper is not there, and by its events stands for 1.1.0"]),
+    ("UPDATE alias_event SET actor = 'eve' WHERE id = 2",
+     ["event 6 (alias-set mnist/plain:1.1.0) is not what the history of aliases says"]),
+    ("DELETE FROM alias_event WHERE id = 4",
+     ["event 8 (alias-remove mnist/plain) is not what the history of aliases says"]),
+    ("INSERT INTO alias_event SELECT 99, config_id, name, from_version_id, to_version_id, at, 'eve', '' FROM "
+     "alias_event WHERE id = 1", ["mnist/plain@paper was moved by eve without an event"]),
+    ("UPDATE shard SET sha256 = '" + "0" * 64 + "' WHERE split_id = 3 AND shard_index = 1",
+     ["mnist/plain:1.1.0 has other content than was published: schema, labels, slicing rule or shards"]),
+    ("UPDATE shard SET num_bytes = num_bytes + 1 WHERE split_id = 7 AND shard_index = 6",
+     ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
+    ("UPDATE shard SET first_example = 4 WHERE split_id = 7 AND shard_index = 1",
+     ["digits:1.0.0 train has rows of splits and shards that contradict each other"]),
+    ("DELETE FROM shard WHERE split_id = 7 AND shard_index = 6",
+     ["digits:1.0.0 train has rows of splits and shards that contradict each other",
+      "digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
+    ("UPDATE split SET num_examples = 36 WHERE id = 7",
+     ["digits:1.0.0 train has rows of splits and shards that contradict each other"]),
+    ("UPDATE split SET name = 'training' WHERE id = 7",
+     ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
+    ("UPDATE split SET position = 2 WHERE id = 7",
+     ["digits:1.0.0 train has rows of splits and shards that contradict each other"]),
+    ("UPDATE dataset_version SET slicing = 'tfds-4' WHERE id = 4",
+     ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
+    ("UPDATE dataset_version SET features_json = '{}' WHERE id = 4",
+     ["digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards"]),
+    ("UPDATE dataset_version SET content_digest = '" + "0" * 64 + "' WHERE id = 4",
+     ["digits:1.0.0 has another content digest than its event says"]),
+    ("UPDATE dataset_version SET published_by = 'eve' WHERE id = 4",
+     ["digits:1.0.0 was published by eve, and by its events by ann"]),
+    ("UPDATE dataset_version SET patch = 7 WHERE id = 4",
+     ["digits has the canonical version 1.0.7, and by its events 1.0.0",
+      "digits:1.0.7 is published, and no event says so",
+      "digits:1.0.0 was published by its event, and is not there",
+      "digits:1.0.0 is in the ledger of used numbers, and is not there"]),
+    ("UPDATE version_ledger SET content_digest = '" + "0" * 64 + "' WHERE builder_name = 'digits'",
+     ["digits:1.0.0 has other content or another publisher in the ledger than its event says"]),
+    ("DELETE FROM version_ledger WHERE builder_name = 'digits'",
+     ["digits:1.0.0 is published, and its number is not in the ledger"]),
+    ("UPDATE version_ledger SET used_by = 'eve' WHERE builder_name = 'digits'",
+     ["digits:1.0.0 has other content or another publisher in the ledger than its event says"]),
+    ("INSERT INTO version_ledger SELECT 'flags', '', 1, 2, 3, content_digest, used_at, used_by FROM version_ledger "
+     "WHERE builder_name = 'digits'", ["flags:1.2.3 is in the ledger of used numbers, and is not there"]),
+    ("UPDATE experiment SET default_enabled = true", ["the experiment new_shuffle is not what its events say"]),
+    ("UPDATE experiment SET retired_at = created_at", ["the experiment new_shuffle is not what its events say"]),
+    ("UPDATE experiment SET name = 'other'",
+     ["the experiment other is not what its events say",
+      "the experiment new_shuffle was added by its event, and is not there"]),
+    ("UPDATE dataset_version SET labels_json = 'x' WHERE id = 4",
+     ["digits does not read: the catalog is damaged: a stored value does not read (JSONDecodeError: "
+      "Expecting value: line 1 column 1 (char 0))"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("statement", "found"), ROWS)
+def test_changed_rows_are_found(lived: SqlCatalog, catalog_url: str, statement: str, found: list[str]) -> None:
+    damage(catalog_url, statement)
+    assert faults(lived) == found
+
+
+def test_small_batches_find_the_same(lived: SqlCatalog, catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_chain, "_BATCH", 2)
+    monkeypatch.setattr(log_content, "_SHARDS", 3)
+    advanced: list[int] = []
+    assert faults(lived, advance=advanced.append) == []
+    assert sum(advanced) == lived.num_logged_rows() == 29
+    damage(catalog_url, "UPDATE shard SET num_bytes = 1 WHERE split_id = 7 AND shard_index = 4")
+    damage(catalog_url, "UPDATE event SET actor = 'eve' WHERE id = 9")
+    assert faults(lived) == [
+        "event 9 (experiment-add) was changed: its hash is not that of what it says",
+        "digits:1.0.0 has other content than was published: schema, labels, slicing rule or shards",
+    ]
+
+
+def test_an_override_that_the_build_did_not_have_is_found(lived: SqlCatalog, catalog_url: str) -> None:
+    publish(lived, "flags:1.0.0", experiments={"new_shuffle": True})
+    assert faults(lived) == []
+    damage(catalog_url, "UPDATE version_experiment SET enabled = false")
+    assert faults(lived) == ["flags:1.0.0 overrides the experiment new_shuffle otherwise than its event says"]
+
+
+def test_a_log_written_anew_as_a_whole_lacks_the_head_noted_down_before(lived: SqlCatalog, catalog_url: str) -> None:
+    head = lived.verify_log().head
+    append(lived, "fingerprint", "digits", "1.0.0", train="0" * 64)
+    assert faults(lived, anchor=head) == []
+    damage(catalog_url, "DELETE FROM event WHERE id IN (10, 11)")
+    damage(catalog_url, "UPDATE dataset_version SET state = 'supported', state_message = '', superseded_by = NULL")
+    assert faults(lived) == []  # nothing is left that could tell
+    assert faults(lived, anchor=head) == [
+        f"the log holds no event with the hash {head}: it was cut off or written anew"
+    ]
+
+
+def test_events_in_the_wrong_order_of_time_are_found(
+    lived: SqlCatalog, catalog_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_out_of_order(lived, "note", "digits", datetime.now(UTC) - timedelta(days=1))
+    (found,) = faults(lived)
+    assert found.startswith("event 11 (note digits:1.0.0) is dated ")
+    assert found.endswith(" UTC, before the event that it follows")
+
+
+def test_publications_of_older_registries_may_be_dated_a_little_early(catalog: SqlCatalog, catalog_url: str) -> None:
+    """They looked at the clock before they waited for their turn: the row and the event say the same moment."""
+    publish(catalog, "mnist:1.0.0")
+    publish(catalog, "digits:1.0.0")
+    damage(catalog_url, "DELETE FROM event")
+    early = datetime.now(UTC) - timedelta(hours=1)
+    for name, at in (("mnist", early + timedelta(minutes=1)), ("digits", early)):
+        digest = catalog.find(name).content_digest
+        stored = f"{at:%Y-%m-%d %H:%M:%S.%f}" + ("" if catalog_url.startswith("sqlite") else "+00")
+        of_version = f"WHERE location = '{name}/1.0.0'"
+        damage(catalog_url, f"UPDATE dataset_version SET published_at = '{stored}' {of_version}")  # noqa: S608 (ours)
+        details = {"content_digest": digest, "default_config": False, "num_examples": 9, "promote": True}
+        append_out_of_order(catalog, "publish", name, at, **details)
+    assert faults(catalog) == []
+    damage(catalog_url, "UPDATE dataset_version SET published_at = '2020-01-01 00:00:00.000000'")
+    assert [one[:40] for one in faults(catalog)] == ["event 2 (publish digits:1.0.0) is dated "]
+
+
+def append_out_of_order(catalog: SqlCatalog, action: str, dataset: str, at: datetime, **details: Any) -> None:
+    """Append an event by a clock that is not monotone, as older registries did."""
+    from registry.catalog.rows import canonical_json
+    from registry.catalog.tables import event
+
+    def append_(connection: sa.Connection) -> None:
+        last = connection.execute(sa.select(event).order_by(event.c.id.desc()).limit(1)).first()
+        row = {
+            "id": 1 if last is None else last.id + 1,
+            "at": at,
+            "actor": "ann",
+            "action": action,
+            "dataset": dataset,
+            "version": "1.0.0",
+            "details_json": canonical_json(details),
+            "previous_hash": events.FIRST_PREVIOUS if last is None else last.hash,
+        }
+        connection.execute(sa.insert(event).values(**row, hash=events.event_hash(row)))
+
+    write(catalog._engine, append_)
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+def test_values_of_another_type_are_faults_and_no_traceback(lived: SqlCatalog, catalog_url: str) -> None:
+    damage(catalog_url, "UPDATE event SET at = 'yesterday' WHERE id = 3")
+    damage(catalog_url, "UPDATE event SET actor = x'ff00' WHERE id = 5")
+    assert faults(lived) == ["event 3 does not read", "event 5 does not read"]
+
+
+def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: SqlCatalog, catalog_url: str) -> None:
+    for number in range(120):
+        publish(catalog, f"mnist:{number}.0.0", lengths={"train": [1]})
+    damage(catalog_url, "UPDATE dataset_version SET published_by = 'eve'")
+    report = catalog.verify_log()
+    assert (len(report.faults), report.num_faults) == (100, 120)
+    with pytest.raises(LogTamperedError) as caught:
+        report.require_sound()
+    assert str(caught.value) == (
+        "the catalog is not what its event log says: "
+        "mnist:0.0.0 was published by eve, and by its events by ann, and 119 more"
+    )
+    assert caught.value.exit_code == 5
+    assert len(caught.value.details["faults"]) == 100
+
+
+def test_verifying_sees_one_moment_while_others_write(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(catalog, "mnist:1.0.0")
+    seen: Callable[..., Any] = log_content.recompute_contents
+
+    def publish_meanwhile(*arguments: Any) -> Any:
+        publish(catalog, f"digits:1.0.{len(list(catalog.events()))}")
+        return seen(*arguments)
+
+    monkeypatch.setattr("registry.catalog.log_tables.recompute_contents", publish_meanwhile)
+    report = catalog.verify_log()
+    assert (report.faults, report.num_events, report.num_versions) == ((), 1, 1)
+    assert len(list(catalog.events())) == 2
