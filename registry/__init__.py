@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from registry.api import Catalog, Dataset, connect, load
+    from registry.api import Catalog, Dataset, connect, is_locked, load, locked
     from registry.building import BuilderConfig, DatasetBuilder
-    from registry.errors import RegistryError
+    from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
     from registry.model import DatasetVersion, Reference, SlicingRule, Split, Version, VersionRequest, VersionStatus
     from registry.reading import Reader
     from registry.splits import (
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "registry.api": ("Catalog", "Dataset", "connect", "load"),
+    "registry.api": ("Catalog", "Dataset", "connect", "is_locked", "load", "locked"),
     "registry.building": ("BuilderConfig", "DatasetBuilder"),
-    "registry.errors": ("RegistryError",),
+    "registry.errors": ("RegistryError", "RegistryWarning", "YankedVersionWarning"),
     "registry.model": (
         "DatasetVersion",
         "Reference",
@@ -78,17 +78,21 @@ __all__ = [
     "RecordRange",
     "Reference",
     "RegistryError",
+    "RegistryWarning",
     "Relation",
     "SlicingRule",
     "Split",
     "Version",
     "VersionRequest",
     "VersionStatus",
+    "YankedVersionWarning",
     "connect",
     "even_splits",
     "explain",
+    "is_locked",
     "k_fold",
     "load",
+    "locked",
     "relation",
     "resolve",
     "split_for_process",

@@ -18,6 +18,7 @@
     │   ├── VersionExistsError                  that number is published with other content
     │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
     │   └── NeighboursChangedError              a version beside it was published meanwhile: prove again
+    ├── LockedError                             a reference that may move, where look-ups have to be exact
     ├── VerificationError (ValueError)          stored bytes are not what was promised
     │   ├── CorruptRecordError                  framing or checksum of one record
     │   ├── CorruptExampleError                 a record that is no example, or not of these features
@@ -39,6 +40,8 @@
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
+Warnings are ``RegistryWarning`` (UserWarning), of which there is ``YankedVersionWarning``.
+
 Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
 (span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the
 message alone; the command line prints the hint below it.
@@ -48,6 +51,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
+
+
+class RegistryWarning(UserWarning):
+    """Base of every warning of the registry: what was asked for was done, and there is something to know."""
+
+
+class YankedVersionWarning(RegistryWarning):
+    """A look-up gave a version that was yanked: it was named exactly, or by an alias."""
 
 
 class RegistryError(Exception):
@@ -217,6 +228,13 @@ class NeighboursChangedError(ConflictError):
     """While a version number was proved, another version was published right below or above it."""
 
     code = "neighbours_changed"
+
+
+class LockedError(RegistryError):
+    """A reference that does not name one version exactly, where look-ups are locked; the hint names what it gives."""
+
+    code = "locked"
+    exit_code = 6
 
 
 class VerificationError(RegistryError, ValueError):

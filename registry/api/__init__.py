@@ -10,6 +10,7 @@ from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
 from registry.api.loading import load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
+from registry.api.locked import is_locked, locked
 from registry.api.references import read_uses
 
 __all__ = [
@@ -21,7 +22,9 @@ __all__ = [
     "catalog_url",
     "connect",
     "data_folder",
+    "is_locked",
     "load",
+    "locked",
     "make_catalog_folder",
     "read_uses",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -12,13 +13,15 @@ from typing import TYPE_CHECKING
 
 from registry.api.actor import current_actor
 from registry.api.aliases import Aliases
-from registry.api.dataset import Dataset
+from registry.api.dataset import Dataset, PastDataset
 from registry.api.experiments import Experiments
 from registry.api.lifecycle import Lifecycle
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
+from registry.api.locked import is_locked, may_be_exact, refuse_moving
+from registry.api.moments import Moment, read_moment
 from registry.api.references import parse_reference
 from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
-from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, UsageError
+from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, UsageError, YankedVersionWarning
 from registry.model import DatasetVersion, Event, Reference, Shard, Standing, Version, read_code_version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
@@ -57,19 +60,37 @@ class Catalog:
         """The database's URL, without its password."""
         return self._catalog.url
 
-    def dataset(self, reference: str | Reference) -> Dataset:
-        """The one published version that ``reference`` names.
+    def dataset(self, reference: str | Reference, *, at: Moment | None = None) -> Dataset:
+        """The one published version that ``reference`` names; a yanked one comes with a YankedVersionWarning.
+
+        Args:
+            reference: ``name[/config][:request | @alias]``.
+            at: the moment at which it is looked up, worked out from the event log: a day means its end, in UTC. None
+                is now.
 
         Raises:
             ReferenceSyntaxError: the reference does not parse.
             NotFoundError: no such dataset, config, version or alias; the nearest are named.
+            VersionWithdrawnError: what answers is dropped, or yanked and not named; the hint names what can be read.
+            LockedError: look-ups are locked, and the reference does not name one version exactly.
+            UsageError: ``at`` is no moment.
         """
+        found = self.look_up(reference, at=at)
+        if found.yank_note is not None:
+            warnings.warn(found.yank_note, YankedVersionWarning, stacklevel=2)
+        return found
+
+    def look_up(self, reference: str | Reference, *, at: Moment | None = None) -> Dataset:
+        """As ``dataset``, without a warning: what is to be known of the version is in its ``notes``."""
         wanted = parse_reference(reference)
-        try:
-            found = self._catalog.find(wanted)
-        except DatasetNotFoundError as error:
-            raise _offer_builder(error, wanted.name) from error
-        return Dataset(found, catalog=self, wanted=wanted)
+        moment = read_moment(at)
+        exactly = is_locked()
+        if exactly and not may_be_exact(wanted):
+            raise refuse_moving(wanted, self._given(wanted, moment), moment)
+        found = self._find(wanted, moment)
+        if exactly and found.config != wanted.config:
+            raise refuse_moving(wanted, found.reference, moment)
+        return found
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, by name."""
@@ -91,13 +112,16 @@ class Catalog:
         """Why ``search(text)`` found nothing: the words that nothing has, and what may have been meant."""
         return self._catalog.explain_no_hits(text)
 
-    def versions(self, name: str, config: str | None = None) -> tuple[VersionSummary, ...]:
-        """Every published version of a dataset, the highest first."""
-        return self._catalog.versions(name, config)
+    def versions(self, name: str, config: str | None = None, *, at: Moment | None = None) -> tuple[VersionSummary, ...]:
+        """Every published version of a dataset, the highest first; ``at`` a moment, as they stood then."""
+        return self._catalog.versions(name, config, at=read_moment(at))
 
-    def standing(self, name: str, config: str | None = None) -> Standing:
-        """How the versions of a dataset stand now: states, canonical version, aliases. Config None is the default."""
-        return self._catalog.standing(name, config)
+    def standing(self, name: str, config: str | None = None, *, at: Moment | None = None) -> Standing:
+        """How the versions of a dataset stand now, or stood ``at`` a moment: states, canonical version, aliases.
+
+        Config None is the default one.
+        """
+        return self._catalog.standing(name, config, at=read_moment(at))
 
     @cached_property
     def lifecycle(self) -> Lifecycle:
@@ -266,7 +290,7 @@ class Catalog:
         from registry.publishing import Prover, diff_versions
 
         prover = Prover(catalog=self._catalog, data=self._store(), advance=advance)
-        return diff_versions(prover, self.dataset(old).details, self.dataset(new).details, show=show)
+        return diff_versions(prover, self.look_up(old).details, self.look_up(new).details, show=show)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
         """The stored files of a split: position, size and sha256 of each."""
@@ -337,6 +361,22 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"<Catalog {self.url}, data in {self.data_dir}>"
+
+    def _find(self, wanted: Reference, moment: datetime | None) -> Dataset:
+        try:
+            if moment is None:
+                return Dataset(self._catalog.find(wanted), catalog=self, wanted=wanted)
+            past = self._catalog.find_at(wanted, moment)
+        except DatasetNotFoundError as error:
+            raise _offer_builder(error, wanted.name) from error
+        return PastDataset(past, catalog=self, moment=moment)
+
+    def _given(self, wanted: Reference, moment: datetime | None) -> Reference | None:
+        """What a reference gives that may not be looked up, for a hint."""
+        try:
+            return self._find(wanted, moment).reference
+        except NotFoundError:
+            return None
 
     def _store(self) -> Store:
         from registry.storage import open_store

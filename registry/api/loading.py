@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.catalog import Catalog, connect
+from registry.api.moments import Moment
+from registry.errors import YankedVersionWarning
 from registry.model import Reference, SlicingRule
 from registry.splits import ReadInstruction
 
@@ -21,16 +24,19 @@ def load(
     *,
     slicing: SlicingRule | str | None = None,
     rounding: str | None = None,
+    at: Moment | None = None,
     catalog: Catalog | None = None,
 ) -> Any:
     """Look a dataset up and read it, in one call.
 
     ``split`` may be an expression, or a list, tuple or dict of expressions; the answer has its shape. None gives a dict
-    with every split. ``slicing`` and ``rounding`` are those of ``Dataset.resolve``.
+    with every split. ``slicing`` and ``rounding`` are those of ``Dataset.resolve``, ``at`` that of ``Catalog.dataset``.
 
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
     """
-    dataset = (catalog or connect()).dataset(reference)
+    dataset = (catalog or connect()).look_up(reference, at=at)
+    if dataset.yank_note is not None:
+        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
 
     def read(expression: str | ReadInstruction) -> Reader:
         return dataset.read(expression, slicing=slicing, rounding=rounding)

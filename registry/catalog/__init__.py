@@ -4,6 +4,7 @@ Bytes first, row last: the row is the commit. Rows never leave this folder, froz
 """
 
 from registry.catalog.configs import ConfigSummary, DefaultChange
+from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import Change
 from registry.catalog.location import sqlite_path
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
@@ -28,6 +29,7 @@ __all__ = [
     "DefaultChange",
     "LogFault",
     "LogReport",
+    "PastLookUp",
     "SearchHit",
     "SqlCatalog",
     "VersionSummary",

@@ -64,8 +64,11 @@ def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> P
         raise damaged(f"the event log tells of {exactly}, and no row does")
     if found.state is VersionState.DROPPED:
         why = f": {found.state_message}" if found.state_message else ""
+        when = describe_moment(moment)
+        is_exact = wanted.request is not None and wanted.request.exact is not None
+        gave = f"{exactly} was there at {when}, and" if is_exact else f"{wanted} gave {exactly} at {when}, which"
         raise VersionWithdrawnError(
-            f"{exactly}, which {wanted} gave at {describe_moment(moment)}, is dropped since then{why}",
+            f"{gave} is dropped since then{why}",
             hint=f"See what is left: registry versions {standing.dataset}",
         )
     now = Candidate(

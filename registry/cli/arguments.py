@@ -56,7 +56,7 @@ def _complete_split(ctx: click.Context, param: click.Parameter, incomplete: str)
     """The splits of the dataset named before, for what follows the last ``+``."""
     try:
         with _connect_existing(ctx) as catalog:
-            names = [*catalog.dataset(ctx.params["reference"]).splits, "all"]
+            names = [*catalog.look_up(ctx.params["reference"]).splits, "all"]
     except (RegistryError, KeyError):
         return []
     before, plus, last = incomplete.rpartition("+")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,11 +18,13 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """What the common options say: which catalog, which data directory, and how to print."""
+    """What the common options say: which catalog, which data directory, how to print, and how to look up."""
 
     url: str | None
     data_dir: str | None
     out: Output
+    at: str | None = None
+    locked: bool = False
 
     def connect(self) -> Catalog:
         """Open the catalog."""
@@ -31,16 +34,35 @@ class Session:
 
     def look_up(self, catalog: Catalog, reference: str) -> Dataset:
         """The dataset that ``reference`` names; notes where it is not simply a supported version."""
-        dataset = catalog.dataset(reference)
+        from registry.api import locked
+
+        with locked() if self.locked else nullcontext():
+            dataset = catalog.look_up(reference, at=self.at)
         for note in dataset.notes:
             self.out.note(f"note: {note}")
         return dataset
 
 
-def session_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first."""
+def session_command(
+    name: str, *, at: bool = False, locked: bool = False, **attributes: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
+
+    ``at`` and ``locked`` add the options of that name, for commands that look a reference up.
+    """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
+        if locked:
+            function = click.option(
+                "--locked",
+                is_flag=True,
+                help="Refuse REF unless it names one version exactly.  [also: $REGISTRY_LOCKED]",
+            )(function)
+        if at:
+            function = click.option(
+                "--at", metavar="DATE", help="As things stood at the end of that day, or at that moment, in UTC."
+            )(function)
+
         @click.command(name, **attributes)
         @click.option(
             "--catalog",
@@ -61,8 +83,16 @@ def session_command(name: str, **attributes: Any) -> Callable[[Callable[..., Any
             help="Print tables, or one JSON value for programs.",
         )
         @functools.wraps(function)
-        def wrapped(url: str | None, data_dir: str | None, output_format: str, **arguments: Any) -> Any:
-            session = Session(url=url, data_dir=data_dir, out=Output(as_json=output_format == "json"))
+        def wrapped(
+            url: str | None,
+            data_dir: str | None,
+            output_format: str,
+            at: str | None = None,
+            locked: bool = False,
+            **arguments: Any,
+        ) -> Any:
+            out = Output(as_json=output_format == "json")
+            session = Session(url=url, data_dir=data_dir, out=out, at=at, locked=locked)
             return function(session, **arguments)
 
         return cast("click.Command", wrapped)

@@ -33,7 +33,7 @@ def command(session: Session, split: str) -> None:
         with build_progress(out) as bars:
             verify = None if bars is None else bars.verify
             publication = catalog.build("digits", progress=bars, advance=verify)
-        dataset = catalog.dataset("digits")
+        dataset = catalog.look_up("digits")
         plan = dataset.resolve(split)
         shown = list(islice(dataset.read(split), _SHOWN))
         url, folder = catalog.url, dataset.folder

@@ -14,6 +14,8 @@ from registry.cli.plans import note_overlaps, rule_json
 
 @session_command(
     "read",
+    at=True,
+    locked=True,
     epilog=examples(
         "registry read digits 'train[:10%]' --take 3",
         "registry read digits train | jq .label | sort | uniq -c",

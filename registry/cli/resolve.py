@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 @session_command(
     "resolve",
+    at=True,
+    locked=True,
     epilog=examples(
         "registry resolve digits 'train[:10%]'",
         "registry resolve digits 'train[:10%]' --why",

@@ -17,7 +17,9 @@ if TYPE_CHECKING:  # numpy is loaded when features are
     from registry.features import FeaturesDict
 
 
-@session_command("show", epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --why"))
+@session_command(
+    "show", at=True, locked=True, epilog=examples("registry show digits", "registry show 'mnist/plain:3.*' --why")
+)
 @reference_argument
 @click.option("--why", is_flag=True, help="Say why it is this version, and what became of the others.")
 def command(session: Session, reference: str, why: bool) -> None:

@@ -38,6 +38,8 @@ class Fault:
 
 @session_command(
     "check",
+    at=True,
+    locked=True,
     epilog=examples(
         "registry split check digits 'train[:80%]' 'train[80%:]'",
         "registry split check digits 'train[:80%]' 'train[80%:90%]' 'train[90%:]' --disjoint --covering",

@@ -11,7 +11,9 @@ from registry.cli.progress import record_progress
 from registry.errors import VerificationError
 
 
-@session_command("verify", epilog=examples("registry verify digits", "registry verify 'mnist:3.*' --deep"))
+@session_command(
+    "verify", at=True, locked=True, epilog=examples("registry verify digits", "registry verify 'mnist:3.*' --deep")
+)
 @reference_argument
 @click.option("--deep", is_flag=True, help="Decode every record too.")
 @click.pass_context

@@ -13,7 +13,9 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import VersionSummary
 
 
-@session_command("versions", epilog=examples("registry versions digits", "registry versions mnist/plain --format json"))
+@session_command(
+    "versions", at=True, epilog=examples("registry versions digits", "registry versions mnist/plain --format json")
+)
 @reference_argument
 def command(session: Session, reference: str) -> None:
     """List every published version of a dataset, the highest first."""
@@ -23,7 +25,7 @@ def command(session: Session, reference: str) -> None:
             f"{reference}: name a dataset without a version", hint=f"Try: registry versions {wanted.dataset}"
         )
     with session.connect() as catalog:
-        found = catalog.versions(wanted.name, wanted.config)
+        found = catalog.versions(wanted.name, wanted.config, at=session.at)
     data = [
         {
             "version": str(summary.version),

@@ -1,0 +1,124 @@
+"""Look-ups of the past, and locked ones, on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+@pytest.fixture
+def then(numbers: Cli) -> str:
+    """A moment at which numbers 1.1.1 stood as it was published; it is yanked since, and 2.0.0 canonical."""
+    moment = datetime.now(UTC).isoformat()
+    numbers("promote", "numbers:2.0.0")
+    numbers("yank", "numbers:1.1.1", "--reason", "bad")
+    numbers("drop", "words/de:2.0.0", "--reason", "gone")
+    numbers("config", "set-default", "words/en")
+    return moment
+
+
+def when(moment: str) -> str:
+    return f"{datetime.fromisoformat(moment):%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+def test_every_look_up_command_can_look_back(numbers: Cli, then: str) -> None:
+    notes = [
+        f"note: at {when(then)}: numbers:1.1.1 is experimental: the canonical version is 1.0.0",
+        "note: since then numbers:1.1.1 is yanked: bad",
+    ]
+    for command in (
+        ["show", "numbers:1.*"],
+        ["resolve", "numbers:1.*", "train"],
+        ["read", "numbers:1.*", "train"],
+        ["verify", "numbers:1.*"],
+        ["split", "check", "numbers:1.*", "train[:50%]", "train[50%:]"],
+    ):
+        ran = numbers(*command, "--at", then, "--format", "json")
+        assert ran.code == 0, ran.err
+        assert (ran.json()["data"]["version"], ran.json()["warnings"]) == ("1.1.1", notes)
+        assert numbers(*command, "--at", then).err.splitlines() == notes
+        assert numbers(*command, "--format", "json").json()["data"]["version"] == "1.1.0"
+    assert numbers("show", "words", "--at", then, "--format", "json").json()["data"]["dataset"] == "words/de"
+    statuses = [
+        row["status"] for row in numbers("versions", "numbers", "--at", then, "--format", "json").json()["data"]
+    ]
+    assert statuses == ["experimental", "experimental", "experimental", "canonical"]
+    assert len(numbers("versions", "words/de", "--at", then, "--format", "json").json()["data"]) == 2
+    why = numbers("resolve", "numbers", "train", "--at", then, "--why").out.splitlines()[1:3]
+    assert why == [
+        f"  As the event log has it for {when(then)}:",
+        "  numbers names no version: 1.0.0 is the canonical one.",
+    ]
+
+
+def test_what_cannot_be_answered_says_why(numbers: Cli, then: str) -> None:
+    dropped = numbers("resolve", "words:2.*", "train", "--at", then)
+    assert (dropped.code, dropped.err) == (
+        6,
+        f"error: words:2.*.* gave words/de:2.0.0 at {when(then)}, which is dropped since then: gone\n"
+        "hint: See what is left: registry versions words/de\n",
+    )
+    early = numbers("show", "numbers", "--at", "2001-01-01")
+    assert early.code == 3
+    assert early.err.startswith(
+        "error: numbers was not in the catalog at the end of 2001-01-01 UTC\nhint: Its first version was published at 2"
+    )
+    wrong = numbers("show", "numbers", "--at", "yesterday")
+    assert (wrong.code, wrong.err) == (
+        2,
+        "error: invalid date 'yesterday'\n"
+        "hint: Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00; without a zone it is UTC.\n",
+    )
+
+
+def test_a_moment_to_come_is_answered_with_a_note(numbers: Cli, then: str) -> None:
+    tomorrow = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}"
+    ran = numbers("resolve", "numbers", "train", "--at", tomorrow)
+    assert ran.out.startswith("numbers:2.0.0 train")
+    assert ran.err == f"note: the end of {tomorrow} UTC is still to come: until then the answer may change\n"
+
+
+def test_a_locked_look_up_names_one_version(numbers: Cli, then: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(reference: str, *options: str) -> tuple[int, str]:
+        ran = numbers("resolve", reference, "train", *options)
+        assert ran.out == ""
+        return ran.code, ran.err
+
+    moving = "does not name one version exactly, and look-ups are locked\n"
+    assert refused("numbers", "--locked") == (
+        6,
+        f"error: numbers {moving}hint: Today it gives numbers:2.0.0. Name that.\n",
+    )
+    assert refused("words:1.0.0", "--locked") == (
+        6,
+        f"error: words:1.0.0 {moving}hint: Today it gives words/en:1.0.0. Name that.\n",
+    )
+    assert refused("numbers:^1", "--locked", "--at", then) == (
+        6,
+        f"error: numbers:^1 {moving}hint: At {when(then)} it gave numbers:1.1.1. Name that.\n",
+    )
+    assert refused("numbers:7.*", "--locked") == (
+        6,
+        f"error: numbers:7.*.* {moving}hint: Name one version, e.g. mnist:3.0.1 or mnist/plain:3.0.1.\n",
+    )
+    for command in (["show"], ["verify"]):
+        assert numbers(*command, "numbers", "--locked").code == 6
+        assert numbers(*command, "numbers:2.0.0", "--locked").code == 0
+    assert numbers("resolve", "words/en:1.0.0", "train", "--locked").code == 0
+    assert numbers("resolve", "numbers:9.0.0", "train", "--locked").code == 3
+    numbers("alias", "set", "paper", "numbers:2.0.0")
+    monkeypatch.setenv("REGISTRY_LOCKED", "1")
+    assert refused("numbers@paper")[0] == 6
+    assert numbers("read", "numbers:2.0.0", "train").code == 0
+    assert numbers("show", "numbers", "--format", "json").error()["code"] == "locked"
+    monkeypatch.setenv("REGISTRY_LOCKED", "0")
+    assert numbers("show", "numbers").code == 0
+    monkeypatch.setenv("REGISTRY_LOCKED", "perhaps")
+    assert refused("numbers:2.0.0") == (
+        2,
+        "error: $REGISTRY_LOCKED is 'perhaps'\nhint: Set it to 1 to lock every look-up, or to 0.\n",
+    )
