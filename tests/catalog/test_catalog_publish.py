@@ -102,7 +102,9 @@ def test_every_publication_is_sealed_in_the_event_chain(catalog: SqlCatalog, cat
         catalog_url,
         "SELECT id, actor, action, dataset, version, details_json, previous_hash, hash FROM event ORDER BY id",
     )
-    times = [one.published_at for one in reversed(catalog.versions("mnist", "plain"))]
+    published = [one.published_at for one in reversed(catalog.versions("mnist", "plain"))]
+    times = [one.at for one in catalog.events()]
+    assert all(earlier <= later for earlier, later in zip(published, times, strict=True))
 
     previous = "0" * 64
     for number, (row, at) in enumerate(zip(rows, times, strict=True), 1):
