@@ -7,17 +7,21 @@ for example in digits.read("train[:10%]"): ...
 
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
+from registry.api.lifecycle import Lifecycle
 from registry.api.loading import load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
+from registry.api.references import read_uses
 
 __all__ = [
     "CATALOG_VARIABLE",
     "DATA_DIR_VARIABLE",
     "Catalog",
     "Dataset",
+    "Lifecycle",
     "catalog_url",
     "connect",
     "data_folder",
     "load",
     "make_catalog_folder",
+    "read_uses",
 ]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from registry.api.actor import current_actor
 from registry.api.aliases import Aliases
 from registry.api.dataset import Dataset
 from registry.api.experiments import Experiments
+from registry.api.lifecycle import Lifecycle
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder
+from registry.api.references import parse_reference
 from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, UsageError
 from registry.model import DatasetVersion, Event, Reference, Shard, Standing, Version, read_code_version
@@ -61,7 +64,7 @@ class Catalog:
             ReferenceSyntaxError: the reference does not parse.
             NotFoundError: no such dataset, config, version or alias; the nearest are named.
         """
-        wanted = _reference(reference)
+        wanted = parse_reference(reference)
         try:
             found = self._catalog.find(wanted)
         except DatasetNotFoundError as error:
@@ -95,6 +98,11 @@ class Catalog:
     def standing(self, name: str, config: str | None = None) -> Standing:
         """How the versions of a dataset stand now: states, canonical version, aliases. Config None is the default."""
         return self._catalog.standing(name, config)
+
+    @cached_property
+    def lifecycle(self) -> Lifecycle:
+        """Promote, deprecate, yank and drop versions; choose the default config."""
+        return Lifecycle(self._catalog)
 
     def build(
         self,
@@ -139,11 +147,7 @@ class Catalog:
         # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
         if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
             return published
-        if published is not None:  # flipped flags must not change what a published version is made of
-            defaults = self._catalog.implemented(published.version)
-        else:
-            is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
-            defaults = self._catalog.experiment_defaults(builder.version.experiments if is_buildable else {})
+        defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
         store = self._store()
         is_canonical = builder.version == builder.canonical_version
@@ -153,12 +157,37 @@ class Catalog:
             # Older code must not take an unversioned look-up back to its own canonical version.
             promote=is_canonical and self._is_highest(builder.name, builder.config_name, builder.version),
             default_config=builder.config_name == builder.default_config(),
-            actor=_actor(),
+            actor=current_actor(),
             processes=processes,
             experiment_defaults=defaults,
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
+
+    def preview_build(
+        self,
+        wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder,
+        *,
+        processes: int | None = None,
+        num_shards: int | None = None,
+        show: int = 5,
+        progress: BuildProgress | None = None,
+        advance: Advance | None = None,
+    ) -> Preview:
+        """Run a builder, prove the number of what it makes, and throw the shards away: see ``build`` and ``preview``.
+
+        Raises:
+            VersionExistsError: other content is published under the number.
+        """
+        from registry.building import build_dataset, open_builder
+        from registry.publishing import Target, preview_folder
+
+        builder = open_builder(wanted)
+        defaults = self._experiment_defaults(builder, self._published(builder.reference))
+        builder, store = builder.with_experiment_defaults(defaults), self._store()
+        target = Target(store=store, catalog=self._catalog, promote=False, actor=current_actor(), processes=processes)
+        with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
+            return preview_folder(build.staged.store, target, show=show, advance=advance)
 
     def publish(
         self,
@@ -189,7 +218,7 @@ class Catalog:
         if promote is None:
             prepared = read_prepared(source)
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
-        target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=_actor())
+        target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())
         publication = publish_folder(source, target, version_to_prepare=code, advance=advance)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
@@ -198,12 +227,12 @@ class Catalog:
     @property
     def aliases(self) -> Aliases:
         """Names for versions, which may be moved: ``set``, ``remove``, ``list``, ``history``."""
-        return Aliases(self._catalog, actor=_actor())
+        return Aliases(self._catalog, actor=current_actor())
 
     @property
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
-        return Experiments(self._catalog, actor=_actor())
+        return Experiments(self._catalog, actor=current_actor())
 
     def implemented(self, version: DatasetVersion) -> Mapping[str, bool]:
         """Every experiment, as it stands for a published version."""
@@ -217,7 +246,7 @@ class Catalog:
         from registry.publishing import Target, preview_folder
         from registry.storage import open_store
 
-        target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=_actor())
+        target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=current_actor())
         return preview_folder(open_store(folder), target, show=show, advance=advance)
 
     def diff(
@@ -314,6 +343,13 @@ class Catalog:
 
         return open_store(self.data_dir)
 
+    def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:
+        """The flags that a build is given; those of its first time where it is published already."""
+        if published is not None:  # flipped flags must not change what a published version is made of
+            return self._catalog.implemented(published.version)
+        is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
+        return self._catalog.experiment_defaults(builder.version.experiments if is_buildable else {})
+
     def _published(self, reference: Reference) -> Publication | None:
         from registry.publishing import Publication
 
@@ -341,17 +377,6 @@ class Catalog:
         return version >= canonical
 
 
-def _reference(reference: str | Reference) -> Reference:
-    if isinstance(reference, Reference):
-        return reference
-    if not isinstance(reference, str):
-        raise UsageError(
-            f"a reference is a text or a Reference, not {type(reference).__name__}",
-            hint='Write name[/config][:request], e.g. "mnist:3.*".',
-        )
-    return Reference.parse(reference)
-
-
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:
     """The error of a dataset that is not in the catalog, with the hint to build it where an installed builder can."""
     from registry.building import list_builders
@@ -359,11 +384,3 @@ def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundErr
     if name not in list_builders():
         return error
     return DatasetNotFoundError(error.message, hint=f"Build it with: registry build {name}", details=error.details)
-
-
-def _actor() -> str:
-    """Who publishes, for the event log: ``$REGISTRY_ACTOR``, else the login name."""
-    try:
-        return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()
-    except (OSError, KeyError):  # no entry for this user id, as in many containers
-        return f"uid {os.getuid()}"

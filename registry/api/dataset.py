@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from registry.model import (
+    Candidate,
     Choice,
     Considered,
     DatasetMetadata,
@@ -19,6 +20,7 @@ from registry.model import (
     Version,
     VersionStatus,
     choose,
+    describe_trouble,
     no_experiment,
 )
 from registry.splits import Plan, ReadInstruction, resolve
@@ -65,6 +67,12 @@ class Dataset:
         """How it stands to the canonical version when it was looked up."""
         return self._version.status
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: that it is experimental, deprecated or yanked."""
+        trouble = describe_trouble(self.reference, self._candidate, self._version.canonical)
+        return () if trouble is None else (trouble,)
+
     @cached_property
     def why(self) -> tuple[str, ...]:
         """Why the look-up gave this version, in sentences."""
@@ -78,6 +86,13 @@ class Dataset:
     def considered(self) -> tuple[Considered, ...]:
         """Every version that the look-up considered, the highest first, each with its verdict."""
         return self._choice.considered
+
+    @property
+    def _candidate(self) -> Candidate:
+        found = self._version
+        return Candidate(
+            version=found.version, state=found.state, message=found.state_message, superseded_by=found.superseded_by
+        )
 
     @cached_property
     def _choice(self) -> Choice:

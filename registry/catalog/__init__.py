@@ -3,6 +3,8 @@
 Bytes first, row last: the row is the commit. Rows never leave this folder, frozen values of ``registry.model`` do.
 """
 
+from registry.catalog.configs import ConfigSummary, DefaultChange
+from registry.catalog.lifecycle import Change
 from registry.catalog.location import sqlite_path
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
 from registry.catalog.summaries import (
@@ -20,7 +22,10 @@ __all__ = [
     "AliasChange",
     "AliasMove",
     "AliasSummary",
+    "Change",
+    "ConfigSummary",
     "DatasetSummary",
+    "DefaultChange",
     "LogFault",
     "LogReport",
     "SearchHit",

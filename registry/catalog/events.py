@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.rows import canonical_json
+from registry.catalog.rows import canonical_json, stored_values
 from registry.catalog.tables import event
 from registry.model import Event
 
@@ -59,6 +59,18 @@ def append_event(
         "previous_hash": previous,
     }
     connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
+
+
+def events_of_version(connection: sa.Connection, dataset: str, version: str, action: str) -> Iterator[Event]:
+    """The events of one kind that concern a version, the last one first."""
+    rows = connection.execute(
+        sa.select(event)
+        .where(event.c.dataset == dataset, event.c.version == version, event.c.action == action)
+        .order_by(event.c.id.desc())
+    )
+    with stored_values():
+        for row in rows:
+            yield read_event(row)
 
 
 def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from registry.catalog.events import append_event
 from registry.catalog.rows import check_text, stored_values
-from registry.catalog.session import reading, write
+from registry.catalog.session import is_writing, reading, write
 from registry.catalog.tables import builder, builder_config, dataset_version, event, experiment, version_experiment
 from registry.errors import CatalogError, ConflictError, UsageError
 from registry.model import (
@@ -102,6 +102,45 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *,
                 details={"experiment": name},
             )
     return {name: row.id for name, row in found.items()}
+
+
+def refuse_retired(connection: sa.Connection, version: Reference) -> None:
+    """Refuse to bring a withdrawn version back that switches off what is on for good by now.
+
+    Locks the version's flags, where a transaction writes: none is retired until it ends.
+
+    Raises:
+        ConflictError: naming the first such flag.
+    """
+    exact = version.request.exact if version.request is not None else None
+    if exact is None:
+        raise AssertionError("one version is asked for")
+    query = (
+        sa.select(experiment.c.name, experiment.c.retired_at)
+        .select_from(builder)
+        .join(builder_config, builder_config.c.builder_id == builder.c.id)
+        .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
+        .join(version_experiment, version_experiment.c.version_id == dataset_version.c.id)
+        .join(experiment, experiment.c.id == version_experiment.c.experiment_id)
+        .where(
+            builder.c.name == version.name,
+            builder_config.c.name == (version.config or ""),
+            dataset_version.c.major == exact.major,
+            dataset_version.c.minor == exact.minor,
+            dataset_version.c.patch == exact.patch,
+            sa.not_(version_experiment.c.enabled),
+        )
+        .order_by(experiment.c.name)  # rivals meet in one order and cannot deadlock
+    )
+    if is_writing(connection):
+        query = query.with_for_update(read=True, of=experiment)
+    for name, retired_at in connection.execute(query).all():
+        if retired_at is not None:
+            raise ConflictError(
+                f"{version} switches {name} off, which is retired, on for good since {retired_at:%Y-%m-%d}",
+                hint="Publish the dataset again without that override, under a new version.",
+                details={"experiment": name, "version": str(version)},
+            )
 
 
 def insert_overrides(connection: sa.Connection, version_id: int, overrides: Mapping[str, bool]) -> None:

@@ -7,6 +7,7 @@ for whole records. Rows of blocks have ``registry.block/1`` (``registry.model.fi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -18,10 +19,14 @@ from registry.model import FeatureFingerprint, SplitFingerprint
 WHOLE: Final = "registry.split/1"
 BLOCK: Final = "registry.block/1"
 
+_BATCH: Final = 10_000
+
 
 def insert_fingerprint(connection: sa.Connection, split_id: int, found: SplitFingerprint) -> None:
-    """Store the fingerprint of one split."""
-    connection.execute(sa.insert(fingerprint), list(_rows(split_id, found)))
+    """Store the fingerprint of one split, in batches: hundreds of features have hundreds of thousands of blocks."""
+    rows = _rows(split_id, found)
+    while batch := list(islice(rows, _BATCH)):
+        connection.execute(sa.insert(fingerprint), batch)
 
 
 def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, SplitFingerprint]:

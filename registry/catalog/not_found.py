@@ -50,17 +50,18 @@ def no_default_config(name: str, configs: list[str]) -> ConfigNotFoundError:
     )
 
 
-def explain_refusal(choice: Choice) -> NotFoundError:
-    """The error for a choice that chose nothing."""
+def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError:
+    """The error for a choice that chose nothing, ``when``: at a moment that is gone."""
     wanted, standing = choice.wanted, choice.standing
     if choice.refusal is Refusal.NO_ALIAS:
         known = list(standing.aliases)
         hint = None if known else f"It has no aliases; its versions: registry versions {wanted.dataset}"
-        return AliasNotFoundError.of(wanted.alias or "", known, where=wanted.dataset, hint=hint)
+        where = wanted.dataset + ("" if when is None else f" at {when}")
+        return AliasNotFoundError.of(wanted.alias or "", known, where=where, hint=hint)
     withdrawn = choice.refusal in (Refusal.WITHDRAWN, Refusal.ALL_WITHDRAWN)
     kind = VersionWithdrawnError if withdrawn else VersionNotFoundError
     return kind(
-        choice.problem,
+        choice.problem if when is None else f"at {when}: {choice.problem}",
         hint=_what_can_be_read(choice) if withdrawn else _what_is_published(standing),
         details={
             "name": "" if wanted.request is None else str(wanted.request),

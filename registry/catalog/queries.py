@@ -64,6 +64,13 @@ def find_version(connection: sa.Connection, reference: Reference) -> DatasetVers
         return read_version(row, load_splits(connection, row.id))
 
 
+def load_version(connection: sa.Connection, exactly: Reference) -> DatasetVersion | None:
+    """The version that an exact reference names, in any state, or None."""
+    with stored_values():
+        row = connection.execute(version_query(exactly)).first()
+        return None if row is None else read_version(row, load_splits(connection, row.id))
+
+
 def _is_refused(reference: Reference, row: sa.Row[*tuple[Any, ...]]) -> bool:
     """Whether the version found may not be read this way: dropped, or yanked and nobody named it."""
     unasked = reference.request is None and reference.alias is None

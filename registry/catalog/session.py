@@ -106,6 +106,11 @@ def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
     raise AssertionError("unreachable")
 
 
+def is_writing(connection: sa.Connection) -> bool:
+    """Whether ``connection`` belongs to a transaction of ``write``: a reader locks no rows."""
+    return bool(connection.get_execution_options().get(_WRITES, False))
+
+
 @contextmanager
 def migrating(engine: sa.Engine) -> Iterator[sa.Connection]:
     """A connection in no transaction, whose next transaction is a write: what ``migrations/env.py`` expects."""

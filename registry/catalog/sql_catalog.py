@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import aliases, experiments, fingerprints, log, log_verify, queries, schema, search, writes
+from registry.catalog import (
+    aliases,
+    experiments,
+    fingerprints,
+    history,
+    log,
+    log_verify,
+    queries,
+    schema,
+    search,
+    writes,
+)
+from registry.catalog.configs import ConfigSummary, DefaultChange, list_configs, set_default_config
+from registry.catalog.history import PastLookUp
+from registry.catalog.lifecycle import SqlLifecycle
 from registry.catalog.location import describe_url
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
@@ -31,6 +46,7 @@ from registry.model import (
     Shard,
     SplitFingerprint,
     Standing,
+    Use,
     Version,
 )
 
@@ -92,12 +108,24 @@ class SqlCatalog:
         with reading(self._engine) as connection:
             return queries.list_datasets(connection)
 
-    def versions(self, name: str, config: str | None = None) -> tuple[VersionSummary, ...]:
+    def find_at(self, wanted: Reference, moment: datetime) -> PastLookUp:
+        """What ``wanted`` gave at ``moment``, worked out from the event log; see ``history.find_at``."""
+        with reading(self._engine, snapshot=True) as connection:
+            return history.find_at(connection, wanted, moment)
+
+    def versions(
+        self, name: str, config: str | None = None, *, at: datetime | None = None
+    ) -> tuple[VersionSummary, ...]:
         """Every published version of a dataset, in any state, the highest first; config None is the default one.
+
+        ``at``: those that were published at that moment, as they stood then.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
         """
+        if at is not None:
+            with reading(self._engine, snapshot=True) as connection:
+                return history.versions_at(connection, name, config, at)
         with reading(self._engine) as connection:
             return queries.list_versions(connection, name, config)
 
@@ -118,13 +146,15 @@ class SqlCatalog:
         with reading(self._engine) as connection:
             return search.explain_no_hits(connection, text)
 
-    def standing(self, name: str, config: str | None = None) -> Standing:
-        """How the versions of a dataset stand now; config None is the default one.
+    def standing(self, name: str, config: str | None = None, *, at: datetime | None = None) -> Standing:
+        """How the versions of a dataset stand now, or stood ``at`` a moment; config None is the default one.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
         """
-        with reading(self._engine) as connection:
+        with reading(self._engine, snapshot=True) as connection:
+            if at is not None:
+                return history.standing_at(connection, name, config, at)
             return load_standing(connection, name, config)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
@@ -162,6 +192,26 @@ class SqlCatalog:
     def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
         """Store the fingerprints of a version that was published without; False where they are there already."""
         return writes.add_fingerprints(self._engine, version, found, actor=actor)
+
+    @cached_property
+    def lifecycle(self) -> SqlLifecycle:
+        """What may be done to published versions."""
+        return SqlLifecycle(self._engine)
+
+    def configs(self, name: str) -> tuple[ConfigSummary, ...]:
+        """The configs of a dataset, by name; DatasetNotFoundError where there is no such dataset."""
+        with reading(self._engine) as connection:
+            return list_configs(connection, name)
+
+    def set_default_config(
+        self, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+    ) -> DefaultChange:
+        """Make ``config`` the one that a reference without a config means.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: there is no such config, or the dataset has none.
+        """
+        return set_default_config(self._engine, name, config, actor=actor, dry_run=dry_run, uses=uses)
 
     def publish(
         self,

@@ -14,6 +14,15 @@ from registry.catalog.tables import alias, builder, builder_config, dataset_vers
 from registry.model import Candidate, Reference, Standing, Version, VersionState
 
 
+def find_default_config(connection: sa.Connection, name: str) -> str | None:
+    """The default config of a dataset, ``""`` for one without configs; None where there is none."""
+    return connection.execute(
+        sa.select(builder_config.c.name)
+        .join_from(builder_config, builder)
+        .where(builder.c.name == name, builder_config.c.is_default)
+    ).scalar()
+
+
 def load_standing(connection: sa.Connection, name: str, config: str | None) -> Standing:
     """The standing of a config; None is the default one.
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from registry.catalog.configs import mark_default
 from registry.catalog.events import append_event
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
@@ -75,7 +76,7 @@ def publish_version(
         implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
         experiments = {**implied, **version.experiments}
         if default_config or version.config is None:
-            _make_default(connection, builder_id, config_id)
+            mark_default(connection, builder_id, config_id)
         if promote:
             chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
             connection.execute(chosen.values(canonical_version_id=version_id))
@@ -297,17 +298,6 @@ def _copy_shards(connection: sa.Connection, rows: Iterator[tuple[Any, ...]]) -> 
                 target.write_row(row)
     except psycopg.Error as error:  # SQLAlchemy is not asked here, so it cannot wrap it
         raise sa.exc.DBAPIError.instance(copy, None, error, psycopg.Error, dialect=connection.dialect) from error
-
-
-def _make_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:
-    """Move the mark of the default config: off first, because at no moment may two configs have it."""
-    others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
-    connection.execute(sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False))
-    connection.execute(
-        sa.update(builder_config)
-        .where(builder_config.c.id == config_id, sa.not_(builder_config.c.is_default))
-        .values(is_default=True)
-    )
 
 
 def _insert_row(connection: sa.Connection, table: sa.Table, values: Mapping[str, Any]) -> int:

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from registry.errors import CatalogError, RegistryError
-from registry.model import SlicingRule
+from registry.model import Reference, SlicingRule
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog
@@ -34,6 +34,22 @@ def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: s
     except RegistryError:
         return []
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def complete_version(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The datasets that start with what was typed; once one is typed whole, its versions and aliases."""
+    dataset, sign, _ = incomplete.partition("@" if "@" in incomplete else ":")
+    if not sign:
+        return complete_reference(ctx, param, incomplete)
+    try:
+        with _connect_existing(ctx) as catalog:
+            wanted = Reference.parse(dataset)
+            standing = catalog.standing(wanted.name, wanted.config)
+    except RegistryError:
+        return []
+    names = standing.aliases if sign == "@" else [one.version for one in standing.candidates]
+    items = [f"{dataset}{sign}{name}" for name in names]
+    return [CompletionItem(item) for item in items if item.startswith(incomplete)]
 
 
 def _complete_split(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -77,6 +93,11 @@ def complete_alias(ctx: click.Context, param: click.Parameter, incomplete: str) 
 def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """REF: ``name[/config][:request | @alias]``."""
     return click.argument("reference", metavar="REF", shell_complete=complete_reference)(function)
+
+
+def dataset_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """DATASET: ``name[/config]``."""
+    return click.argument("dataset", metavar="DATASET", shell_complete=complete_reference)(function)
 
 
 def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:

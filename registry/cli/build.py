@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from registry.cli.arguments import builder_argument
+from registry.cli.diff import show_option
 from registry.cli.options import Session, examples, session_command
 from registry.cli.progress import build_progress
-from registry.cli.publish import print_publication
+from registry.cli.publish import print_preview, print_publication
 
 
 @session_command(
@@ -16,6 +17,7 @@ from registry.cli.publish import print_publication
         "registry build digits",
         "registry build digits:1.0.0 --rebuild",
         "registry build my_package.my_data:MyData -j 8",
+        "registry build my_data --dry-run --show 20",
     ),
 )
 @builder_argument
@@ -34,12 +36,35 @@ from registry.cli.publish import print_publication
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare what comes out.")
-def command(session: Session, builder: str, processes: int | None, num_shards: int | None, rebuild: bool) -> None:
+@click.option(
+    "--dry-run", is_flag=True, help="Build, show what changed and whether the number allows it, keep nothing."
+)
+@show_option
+def command(
+    session: Session,
+    builder: str,
+    processes: int | None,
+    num_shards: int | None,
+    rebuild: bool,
+    dry_run: bool,
+    show: int,
+) -> int:
     """Run BUILDER: write shards, verify them, publish the version.
 
     BUILDER is name[/config][:version] of a builder that an installed package offers under the entry point
     registry.builders, or package.module:Class of code that can be imported. A published version is not built again.
     """
+    if dry_run:
+        with session.connect() as catalog, build_progress(session.out) as bars:
+            preview = catalog.preview_build(
+                builder,
+                processes=processes,
+                num_shards=num_shards,
+                show=show,
+                progress=bars,
+                advance=None if bars is None else bars.verify,
+            )
+        return print_preview(session, preview)
     with session.connect() as catalog, build_progress(session.out) as bars:
         publication = catalog.build(
             builder,
@@ -50,3 +75,4 @@ def command(session: Session, builder: str, processes: int | None, num_shards: i
             advance=None if bars is None else bars.verify,
         )
     print_publication(session, publication)
+    return 0

@@ -65,7 +65,7 @@ def downgrade(session: Session, revision: str, yes: bool) -> None:
 
 @session_command("check", epilog=examples("registry db check"))
 def check(session: Session) -> None:
-    """Compare the database with the schema it should have: tables, columns, constraints, triggers, foreign keys."""
+    """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys, what is searched."""
     from registry.api import catalog_url
     from registry.catalog import schema
 

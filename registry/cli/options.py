@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from registry.cli.output import Output
-from registry.model import VersionState, VersionStatus
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
@@ -33,13 +32,8 @@ class Session:
     def look_up(self, catalog: Catalog, reference: str) -> Dataset:
         """The dataset that ``reference`` names; notes where it is not simply a supported version."""
         dataset = catalog.dataset(reference)
-        found = dataset.details
-        if found.status is VersionStatus.EXPERIMENTAL:
-            canonical = f"the canonical version is {found.canonical}" if found.canonical else "none is canonical yet"
-            self.out.note(f"note: {found.reference} is experimental: {canonical}")
-        elif found.state is not VersionState.SUPPORTED:
-            why = f": {found.state_message}" if found.state_message else ""
-            self.out.note(f"note: {found.reference} is {found.state.value}{why}")
+        for note in dataset.notes:
+            self.out.note(f"note: {note}")
         return dataset
 
 

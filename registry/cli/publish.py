@@ -10,7 +10,6 @@ from registry.cli.diff import diff_json, print_diff, show_option
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import record_progress
-from registry.errors import VersionTooSmallError
 
 if TYPE_CHECKING:  # numpy is loaded when something is published
     from registry.publishing import Preview, Publication
@@ -57,12 +56,11 @@ def command(
     if not dry_run:
         print_publication(session, publication)
         return 0
-    print_preview(session, preview)
-    return VersionTooSmallError.exit_code if preview.refusal else 0
+    return print_preview(session, preview)
 
 
-def print_preview(session: Session, preview: Preview) -> None:
-    """Say what publishing would come to."""
+def print_preview(session: Session, preview: Preview) -> int:
+    """Say what publishing would come to; the exit code."""
     proof, reference = preview.proof, preview.proof.version.reference
     refusal = preview.refusal
     problem = None if refusal is None else refusal.message.splitlines()[0]
@@ -88,6 +86,7 @@ def print_preview(session: Session, preview: Preview) -> None:
             session.out.line(f"{reference} may be published" + (f": {proof.note}" if proof.note else ""))
 
     session.out.result("preview", data, human)
+    return 0 if refusal is None else refusal.exit_code
 
 
 def print_publication(session: Session, publication: Publication) -> None:

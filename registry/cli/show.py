@@ -37,6 +37,7 @@ def command(session: Session, reference: str, why: bool) -> None:
         "message": details.state_message,
         "version_to_prepare": details.version_to_prepare,
         "experiments": dict(details.experiments),
+        "superseded_by": None if details.superseded_by is None else str(details.superseded_by),
         "slicing": details.slicing.value,
         "file_format": details.file_format,
         "splits": [
@@ -78,6 +79,7 @@ def command(session: Session, reference: str, why: bool) -> None:
             [
                 ("dataset", str(details.reference)),
                 ("status", ": ".join(filter(None, (details.status.value, details.state_message)))),
+                ("superseded by", "" if details.superseded_by is None else str(details.superseded_by)),
                 ("description", metadata.description),
                 ("config", metadata.config_description),
                 ("tags", ", ".join(metadata.config_tags)),

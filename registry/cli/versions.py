@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from registry.cli.arguments import reference_argument
 from registry.cli.options import Session, examples, session_command
 from registry.errors import UsageError
 from registry.model import Reference
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.catalog import VersionSummary
 
 
 @session_command("versions", epilog=examples("registry versions digits", "registry versions mnist/plain --format json"))
@@ -24,6 +29,7 @@ def command(session: Session, reference: str) -> None:
             "version": str(summary.version),
             "status": summary.status.value,
             "message": summary.state_message,
+            "superseded_by": None if summary.superseded_by is None else str(summary.superseded_by),
             "num_examples": summary.num_examples,
             "published_at": summary.published_at.isoformat(),
             "published_by": summary.published_by,
@@ -37,7 +43,7 @@ def command(session: Session, reference: str) -> None:
             summary.status.value,
             summary.num_examples,
             f"{summary.published_at:%Y-%m-%d %H:%M}",
-            summary.state_message or summary.release_note,
+            _note(summary),
         )
         for summary in found
     ]
@@ -46,3 +52,10 @@ def command(session: Session, reference: str) -> None:
         data,
         lambda: session.out.table(("VERSION", "STATUS", "EXAMPLES", "PUBLISHED (UTC)", "NOTES"), rows),
     )
+
+
+def _note(summary: VersionSummary) -> str:
+    """What is said of the version's state, else its release note."""
+    if summary.superseded_by is not None:
+        return f"{summary.state_message}; superseded by {summary.superseded_by}"
+    return summary.state_message or summary.release_note

@@ -14,11 +14,12 @@ from registry.model.dataset_version import (
     VersionStatus,
     version_status,
 )
+from registry.model.effects import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
 from registry.model.event import Event
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
-from registry.model.moment import parse_moment
+from registry.model.moment import describe_moment, parse_moment
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.split import Shard, Split, check_split_name, check_splits
@@ -29,12 +30,15 @@ __all__ = [
     "DEFAULT_TEMPLATE",
     "LEAF_EXAMPLES",
     "WITHDRAWN",
+    "Answer",
     "Candidate",
     "Choice",
     "Considered",
     "ContentHasher",
     "DatasetMetadata",
     "DatasetVersion",
+    "Effect",
+    "EffectKind",
     "Event",
     "Experiment",
     "ExperimentChange",
@@ -48,6 +52,7 @@ __all__ = [
     "Split",
     "SplitFingerprint",
     "Standing",
+    "Use",
     "Version",
     "VersionBounds",
     "VersionClause",
@@ -63,13 +68,17 @@ __all__ = [
     "check_splits",
     "choose",
     "content_digest",
+    "default_effects",
+    "describe_moment",
     "describe_trouble",
     "experiment_name",
     "fold_name",
+    "natural_effects",
     "no_experiment",
     "parse_moment",
     "read_code_version",
     "request_bounds",
+    "use_effects",
     "version_folder",
     "version_status",
 ]

@@ -43,3 +43,15 @@ def parse_moment(text: str, *, end: bool) -> datetime:
             hint="Write a day or a moment, e.g. 2026-11-21 or 2026-11-21T10:00; without a zone it is UTC.",
             details={"date": text[:60]},
         ) from error
+
+
+def describe_moment(moment: datetime) -> str:
+    """A moment for people: the last one of a day as that day's end, else to the second.
+
+    >>> describe_moment(datetime(2026, 11, 21, 10, 0, tzinfo=UTC))
+    '2026-11-21 10:00:00 UTC'
+    """
+    if (moment.hour, moment.minute, moment.second, moment.microsecond) == (23, 59, 59, 999_999):
+        return f"the end of {moment:%Y-%m-%d} UTC"
+    precise = f".{moment.microsecond:06}" if moment.microsecond else ""
+    return f"{moment:%Y-%m-%d %H:%M:%S}{precise} UTC"

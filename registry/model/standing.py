@@ -44,7 +44,7 @@ class Candidate:
         'yanked: wrong labels'
         """
         text = f"{self.state.value}: {self.message}" if self.message else self.state.value
-        return text if self.superseded_by is None else f"{text} (superseded by {self.superseded_by})"
+        return text if self.superseded_by is None else f"{text}; superseded by {self.superseded_by}"
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: the sorted numbers are worked out once, when they are asked for

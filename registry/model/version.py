@@ -23,7 +23,8 @@ _PART = r"(?:0|[1-9][0-9]*)"
 _VERSION = re.compile(rf"({_PART})\.({_PART})\.({_PART})")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 _CLAUSE = re.compile(
-    rf"(?P<operator>\^|~|>=|<=|!=|>|<|=|)\s*(?P<major>{_PART}|\*)(?:\.(?P<minor>{_PART}|\*))?(?:\.(?P<patch>{_PART}|\*))?"
+    r"(?P<operator>\^|~|>=|<=|!=|>|<|=|) *"
+    rf"(?P<major>{_PART}|\*)(?:\.(?P<minor>{_PART}|\*))?(?:\.(?P<patch>{_PART}|\*))?"
 )
 
 
@@ -337,7 +338,7 @@ class VersionRequest:
         """The request that ``text`` spells, e.g. ``3.0.1``, ``3.*.*``, ``3``, ``^3.1``, ``~3.1``, ``>=3.1,<4``."""
         if len(text) > 200:
             raise _bad_request(text)
-        return cls(tuple(_parse_clause(part.strip(), text) for part in text.split(",")))
+        return cls(tuple(_parse_clause(part.strip(" "), text) for part in text.split(",")))
 
     @classmethod
     def exactly(cls, version: Version) -> VersionRequest:

@@ -5,8 +5,19 @@
            *.labels.txt        the names of each ClassLabel, one a line
 """
 
+from registry.prepared.data_dir import default_config, find_prepared, iter_prepared
 from registry.prepared.dataset import PreparedDataset
 from registry.prepared.folder import read_labels, read_prepared, write_prepared
 from registry.prepared.info import info_from_json, info_to_json
 
-__all__ = ["PreparedDataset", "info_from_json", "info_to_json", "read_labels", "read_prepared", "write_prepared"]
+__all__ = [
+    "PreparedDataset",
+    "default_config",
+    "find_prepared",
+    "info_from_json",
+    "info_to_json",
+    "iter_prepared",
+    "read_labels",
+    "read_prepared",
+    "write_prepared",
+]

@@ -82,7 +82,7 @@ class Proof:
         if self.lower is None:
             return ""
         told = f"{_SUMMARY[self.lower.changes.level]} {self.lower.changes.old}"
-        is_larger = self.lower.changes.level < self.lower.says and self.smallest not in (None, self.version.version)
+        is_larger = self.smallest not in (None, self.version.version)
         return f"{told}: {self.smallest} would do" if is_larger else told
 
     def refusal(self, first: str = "") -> VersionTooSmallError:

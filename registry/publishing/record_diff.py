@@ -148,7 +148,8 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
         for parts in ranges:
             windows = (parts[0][:_MOST_SEARCHED], parts[1][:_MOST_SEARCHED])
             digests = pair.hash([windows[0]], [windows[1]], changes.common, processes=1, advance=None)
-            found = _first_of_whole(parts, *digests) if windows == parts else _first_of_piece(parts, *digests)
+            is_all = windows == parts and len(ranges) == 1
+            found = _first_of_whole(parts, *digests) if is_all else _first_of_piece(parts, *digests)
             if found is not None:
                 return name, pair.describe(found)
     return None

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -100,15 +101,14 @@ def test_every_publication_is_sealed_in_the_event_chain(catalog: SqlCatalog, cat
 
     rows = execute(
         catalog_url,
-        "SELECT id, actor, action, dataset, version, details_json, previous_hash, hash FROM event ORDER BY id",
+        "SELECT id, actor, action, dataset, version, details_json, previous_hash, hash, at FROM event ORDER BY id",
     )
-    published = [one.published_at for one in reversed(catalog.versions("mnist", "plain"))]
-    times = [one.at for one in catalog.events()]
-    assert all(earlier <= later for earlier, later in zip(published, times, strict=True))
 
-    previous = "0" * 64
-    for number, (row, at) in enumerate(zip(rows, times, strict=True), 1):
-        identity, actor, action, dataset, version, details, before, digest = row
+    previous, earlier = "0" * 64, datetime.min.replace(tzinfo=UTC)
+    for number, row in enumerate(rows, 1):
+        identity, actor, action, dataset, version, details, before, digest, stored = row
+        # SQLite gives the text that it stores, UTC without saying so.
+        at = datetime.fromisoformat(f"{stored}+00:00") if isinstance(stored, str) else stored.astimezone(UTC)
         told = {
             "id": number,
             "actor": actor,
@@ -121,7 +121,9 @@ def test_every_publication_is_sealed_in_the_event_chain(catalog: SqlCatalog, cat
         text = json.dumps(told, sort_keys=True, separators=(",", ":"))
         assert (identity, before) == (number, previous)
         assert digest == hashlib.sha256((before + text).encode()).hexdigest()
-        previous = digest
+        assert at > earlier
+        assert at > next(one.published_at for one in catalog.versions("mnist", "plain") if str(one.version) == version)
+        previous, earlier = digest, at
     assert [(row[1], row[2], row[3], row[4]) for row in rows] == [
         ("ann", "publish", "mnist/plain", number) for number in ("1.0.0", "1.0.1", "2.0.0")
     ]

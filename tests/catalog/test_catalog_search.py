@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
-import threading
-from collections.abc import Iterator
-from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
-from catalog_samples import execute, publish, sample
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from strategies import search_texts
+from catalog_samples import execute, publish
+from catalog_search import about, found
 
 from registry.catalog import SqlCatalog, open_catalog, schema
-from registry.catalog.rows import encode_metadata
-from registry.catalog.search import SCORES, refresh
-from registry.catalog.search_words import document_words, parse_search
-from registry.catalog.session import open_engine, write
 from registry.errors import CatalogError, UsageError
 from registry.model import DatasetMetadata, Version, VersionStatus
 
@@ -61,42 +49,6 @@ METADATA = DatasetMetadata(
     citation="@article{silva2020, author = {Müller and Silva}}",
 )
 LABELS = {"kind": ("benign", "giant cell, primary")}
-
-
-def about(catalog: SqlCatalog, reference: str, description: str = "", **changes: Any) -> None:
-    """Publish a dataset with a description, tags and names of features, and nothing else that a word is found in."""
-    options = {name: changes.pop(name) for name in ("promote", "default_config") if name in changes}
-    features = {name: {} for name in changes.pop("features", ())}
-    publish(
-        catalog,
-        reference,
-        metadata=DatasetMetadata(description=description, **changes),
-        features_json=json.dumps({"featuresDict": {"features": features}}),
-        content=description,
-        **options,
-    )
-
-
-def found(catalog: SqlCatalog, text: str, **options: int) -> list[str]:
-    return [hit.dataset for hit in catalog.search(text, **options)]
-
-
-def set_state(url: str, number: str, state: str) -> None:
-    """Change a version's state as a lifecycle command does: what is searched is refreshed in the same transaction."""
-
-    def action(connection: sa.Connection) -> None:
-        major, minor, patch = number.split(".")
-        connection.execute(
-            sa.text(
-                "UPDATE dataset_version SET state = :state WHERE major = :major AND minor = :minor AND patch = :patch"
-            ),
-            {"state": state, "major": int(major), "minor": int(minor), "patch": int(patch)},
-        )
-        refresh(connection, 1)
-
-    engine = open_engine(url)
-    write(engine, action)
-    engine.dispose()
 
 
 @pytest.mark.parametrize(
@@ -315,7 +267,7 @@ def test_a_better_place_stands_above_all_places_below(catalog: SqlCatalog, above
 
 
 def in_groups_of_equals(catalog: SqlCatalog) -> None:
-    names = ["Zoo", "a1", "a_b", "aa", "ab"]
+    names = ["a1", "a_b", "aa", "ab", "zoo"]
     for name in reversed(names):
         about(catalog, f"{name}:1.0.0", "animals, Größe 手書き")
     for config in ("b", "B", "a-b", "a.b"):
@@ -369,80 +321,6 @@ def test_a_hit_shows_where_the_words_are(catalog: SqlCatalog) -> None:
     }
 
 
-def test_the_version_that_stands_for_a_config_is_searched(catalog: SqlCatalog, catalog_url: str) -> None:
-    def shown() -> list[tuple[str, str]]:
-        return [(str(hit.version), hit.status.value) for text in words for hit in catalog.search(text)]
-
-    words = ["first", "second", "third", "fourth"]
-    about(catalog, "mnist:1.0.0", "first", promote=False)
-    assert shown() == [("1.0.0", "experimental")]
-    about(catalog, "mnist:3.0.0", "third", promote=False)
-    about(catalog, "mnist:2.0.0", "second", promote=False)
-    assert shown() == [("3.0.0", "experimental")]
-    set_state(catalog_url, "3.0.0", "yanked")
-    assert shown() == [("2.0.0", "experimental")]
-    set_state(catalog_url, "2.0.0", "deprecated")
-    assert shown() == [("2.0.0", "deprecated")]
-    set_state(catalog_url, "2.0.0", "dropped")
-    set_state(catalog_url, "1.0.0", "yanked")
-    assert shown() == [("3.0.0", "yanked")]
-    set_state(catalog_url, "3.0.0", "dropped")
-    assert shown() == [("3.0.0", "dropped")]
-    about(catalog, "mnist:0.9.0", "fourth", promote=True)
-    assert shown() == [("0.9.0", "canonical")]
-    set_state(catalog_url, "3.0.0", "supported")
-    assert shown() == [("0.9.0", "canonical")]
-    assert schema.check(catalog_url) == []
-
-
-def test_a_publication_that_fails_is_not_found(catalog: SqlCatalog) -> None:
-    about(catalog, "mnist:1.0.0", "first")
-    broken, shards = sample(
-        "mnist:2.0.0", experiments={"bad\0name": True}, metadata=DatasetMetadata(description="second")
-    )
-
-    with pytest.raises(UsageError):
-        catalog.publish(broken, shards, promote=True, actor="ann")
-
-    assert found(catalog, "first") == ["mnist"]
-    assert found(catalog, "second") == []
-
-
-def test_refreshing_a_config_without_versions_leaves_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
-    execute(catalog_url, "INSERT INTO builder (id, name, has_configs, created_at) VALUES (1, 'x', false, '2020-01-01')")
-    execute(
-        catalog_url,
-        "INSERT INTO builder_config (id, builder_id, name, is_default, created_at) "
-        "VALUES (1, 1, '', true, '2020-01-01')",
-    )
-    set_state(catalog_url, "1.0.0", "yanked")
-
-    assert catalog.search("x") == ()
-    assert schema.check(catalog_url) == []
-
-
-@pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
-def test_of_two_writers_at_once_the_second_sees_what_the_first_wrote(catalog: SqlCatalog, catalog_url: str) -> None:
-    about(catalog, "mnist:1.0.0", "first", promote=False)
-    about(catalog, "mnist:2.0.0", "second", promote=False)
-    rival = threading.Thread(target=lambda: about(catalog, "mnist:1.5.0", "between", promote=False))
-
-    def yank_slowly(connection: sa.Connection) -> None:
-        connection.exec_driver_sql("UPDATE dataset_version SET state = 'yanked' WHERE major = 2")
-        refresh(connection, 1)
-        rival.start()
-        while execute(catalog_url, "SELECT count(*) FROM pg_locks WHERE NOT granted") == [(0,)]:
-            assert rival.is_alive()
-
-    engine = open_engine(catalog_url)
-    write(engine, yank_slowly)
-    rival.join()
-    engine.dispose()
-
-    assert [str(hit.version) for hit in catalog.search("mnist")] == ["1.5.0"]
-    assert schema.check(catalog_url) == []
-
-
 def test_a_search_that_finds_nothing_is_explained(catalog: SqlCatalog) -> None:
     assert catalog.explain_no_hits("digits") == "The catalog is empty. Start with: registry quickstart"
     about(catalog, "fashion_mnist:1.0.0", "clothes")
@@ -460,40 +338,6 @@ def test_a_search_that_finds_nothing_is_explained(catalog: SqlCatalog) -> None:
     assert catalog.explain_no_hits("qqq '") == "Nothing matches 'qqq'."
 
 
-@pytest.mark.parametrize(
-    "letters", ["abcdefghij", "数字手書日本語中文国", "アイウエオカキクケコ", "\ufdfa\ufdfb \ufdfa"]
-)
-def test_a_description_of_any_size_is_published_and_found_by_its_beginning(catalog: SqlCatalog, letters: str) -> None:
-    long = " ".join("".join(letters[int(digit) % len(letters)] for digit in str(number)) for number in range(60_000))
-    features = {f"{letters[0]}{number}": {} for number in range(30_000)}
-    publish(
-        catalog,
-        "vast:1.0.0",
-        metadata=DatasetMetadata(
-            description=f"Beginning {long}",
-            config_description=long,
-            citation=long,
-            license=long,
-            config_tags=tuple(long.split()),
-        ),
-        features_json=json.dumps({"featuresDict": {"features": features}}),
-        labels={"label": tuple(long.split())},
-    )
-
-    assert found(catalog, "vast beginning") == ["vast"]
-    assert len(catalog.search("beginning")[0].snippet) <= 80
-
-
-@pytest.mark.parametrize(
-    "features_json",
-    ["", "[]", "null", '"text"', "{", '{"featuresDict": 1}', '{"featuresDict": {"features": {"a": 1}}}', "[" * 100_000],
-)
-def test_a_schema_that_does_not_read_is_no_reason_to_refuse(catalog: SqlCatalog, features_json: str) -> None:
-    publish(catalog, "odd:1.0.0", features_json=features_json)
-
-    assert found(catalog, "odd") == ["odd"]
-
-
 def test_a_missing_index_is_an_error_of_the_catalog(catalog: SqlCatalog, catalog_url: str) -> None:
     about(catalog, "mnist:1.0.0")
     is_sqlite = catalog_url.startswith("sqlite")
@@ -503,90 +347,3 @@ def test_a_missing_index_is_an_error_of_the_catalog(catalog: SqlCatalog, catalog
         catalog.search("mnist")
 
     assert caught.value.hint == "Compare it with its schema: registry db check."
-
-
-NAMES = ["digits", "open_images_v4", "ImageNet2012/small-4", "x/dig", "x/and_digits"]
-NUMBERS = count(1)
-documents = st.fixed_dictionaries(
-    {
-        "description": search_texts(),
-        "config_description": search_texts(),
-        "citation": search_texts(),
-        "homepage": search_texts(),
-        "config_tags": st.lists(search_texts(), max_size=2).map(tuple),
-    }
-).map(lambda texts: DatasetMetadata(**texts))
-schemas = st.dictionaries(search_texts(), st.just({"pythonClassName": "x.DigitFeature"}), max_size=2).map(
-    lambda features: json.dumps({"featuresDict": {"features": features}})
-)
-
-
-@pytest.fixture(scope="module")
-def both(
-    postgres_server: Any, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[SqlCatalog, SqlCatalog]]:
-    """Two catalogs, one of each kind, that the examples of the law below share."""
-    path = shutil.copy(sqlite_template, tmp_path_factory.mktemp("both") / "catalog.db")
-    with open_catalog(path) as sqlite, open_catalog(postgres_server.create_database(template="catalog_template")) as pg:
-        yield sqlite, pg
-
-
-@settings(max_examples=30)
-@given(
-    metadata=st.lists(documents, min_size=len(NAMES), max_size=len(NAMES)),
-    features=st.lists(schemas, min_size=len(NAMES), max_size=len(NAMES)),
-    texts=st.lists(search_texts(), min_size=1, max_size=12),
-    limit=st.integers(1, 7),
-)
-def test_both_databases_find_what_the_words_say(
-    both: tuple[SqlCatalog, SqlCatalog],
-    metadata: list[DatasetMetadata],
-    features: list[str],
-    texts: list[str],
-    limit: int,
-) -> None:
-    """The law: a hit has, for each word asked for, a word that begins with it; scores add up; equals come by name."""
-    stored = {}
-    for name, one, features_json in zip(NAMES, metadata, features, strict=True):
-        builder, _, config = name.partition("/")
-        stored[builder, config] = document_words(
-            builder, config, metadata_json=encode_metadata(one), features_json=features_json, labels_json="{}"
-        )
-        reference = f"{name}:1.0.{next(NUMBERS)}"
-        for catalog in both:
-            publish(catalog, reference, metadata=one, features_json=features_json)
-    for text in texts:
-        try:
-            asked = parse_search(text)
-        except UsageError:
-            continue
-        expected = sorted(
-            (-score(asked.words, asked.joined, document), *key)
-            for key, document in stored.items()
-            if all(any(word.startswith(begin) for word in every(document)) for begin in asked.words)
-        )
-        for catalog in both:
-            hits = catalog.search(text, limit=limit)
-            assert [(-hit.score, hit.name, hit.config or "") for hit in hits] == expected[:limit]
-        first, second = (catalog.search(text, limit=limit) for catalog in both)
-        assert first == second
-
-
-def every(document: dict[str, str]) -> list[str]:
-    return " ".join(document.values()).split()
-
-
-def score(words: tuple[str, ...], joined: str, document: dict[str, str]) -> int:
-    """What ``SCORES`` says of a document, counted word by word."""
-    classes = {
-        "A": document["name"],
-        "B": f"{document['tags']} {document['features']}",
-        "C": document["description"],
-        "D": document["details"],
-    }
-    points = 10_000 if document["name"].split()[0] == joined else 0
-    for begin in words:
-        for weight, text in classes.items():
-            points += SCORES[weight] * any(word.startswith(begin) for word in text.split())
-            points += SCORES[weight] * (begin in text.split())
-    return points

@@ -277,7 +277,7 @@ def test_db_commands(cli: Cli) -> None:
 def test_every_command_has_help_with_examples(cli: Cli, name: str) -> None:
     ran = cli(name, "--help")
     assert ran.code == 0
-    assert "Examples:" in ran.out or name in ("db", "experiment", "split")
+    assert "Examples:" in ran.out or name in ("alias", "config", "db", "experiment", "split")
     listed = COMMANDS[name]
     assert listed in cli("--help").out
 
@@ -343,9 +343,8 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
     building = subprocess.Popen([program, "build", "digits"], stdout=subprocess.PIPE, stderr=terminal)
     os.close(terminal)
     assert building.stdout is not None
-    said = building.stdout.read()
     drawn = b""
-    while True:
+    while True:  # the terminal first: it holds few bytes, and a slow machine draws many
         try:
             chunk = os.read(main_end, 65536)
         except OSError:  # how Linux says that nobody holds the other end any more
@@ -354,6 +353,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
             break
         drawn += chunk
     os.close(main_end)
+    said = building.stdout.read()
     building.stdout.close()
     assert building.wait() == 0
     assert said.startswith(b"published digits:1.0.0")

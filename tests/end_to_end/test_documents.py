@@ -60,12 +60,17 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
 def test_the_lines_of_shell_print_what_they_say(
     environment: dict[str, str], tmp_path: Path, document: str, number: int
 ) -> None:
+    check_console(document, number, environment, tmp_path)
+
+
+def check_console(document: str, number: int, environment: dict[str, str], folder: Path) -> None:
+    """Each of the ``number`` commands of a document prints what stands below it."""
     consoles = blocks("console", document)
     steps = [step for console in consoles for step in re.split(r"^\$ ", console, flags=re.MULTILINE)[1:]]
     assert len(steps) == number
     for step in steps:
         command, expected = step.split("\n", maxsplit=1)
-        assert run(command, environment, tmp_path, may_fail="2>&1" in command) == expected.rstrip("\n") + "\n"
+        assert run(command, environment, folder, may_fail="2>&1" in command) == expected.rstrip("\n") + "\n"
 
 
 def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str, str], tmp_path: Path) -> None:
@@ -88,6 +93,12 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
 def test_the_blocks_of_python_print_what_they_say(environment: dict[str, str], tmp_path: Path, document: str) -> None:
     (tmp_path / "blocks.py").write_text("\n".join(blocks("python", document)))
     assert run(f"{sys.executable} blocks.py", environment, tmp_path) == "".join(blocks("text", document))
+
+
+def test_the_lines_of_shell_go_on_where_the_blocks_of_python_ended(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "blocks.py").write_text("\n".join(blocks("python", "docs/publishing.md")))
+    run(f"{sys.executable} blocks.py", environment, tmp_path)
+    check_console("docs/publishing.md", 2, environment, tmp_path)
 
 
 def test_the_table_of_the_two_slicing_rules_is_true() -> None:

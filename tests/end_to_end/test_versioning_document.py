@@ -224,6 +224,27 @@ def test_a_version_opts_out_of_a_flag_that_is_on_by_default_until_it_is_withdraw
         catalog.build(flagged(VERSION=Version("4.0.0", experiments={Experiment.S3: False})))
 
 
+def test_a_flag_that_is_flipped_while_a_version_is_built_is_what_the_build_was_given(catalog: registry.Catalog) -> None:
+    def splits(self: Any) -> Mapping[str, Any]:
+        catalog.experiments.set_default("s3", True)
+        return {"train": [(0, {"number": int(self.version.implements("s3"))})]}
+
+    catalog.experiments.add("s3", "A flag.")
+    catalog.build(flagged(splits=splits))
+    assert numbers(catalog.dataset("mnist")) == [0]
+    assert not catalog.dataset("mnist").implements("s3")
+    assert not catalog.build(flagged(splits=splits), rebuild=True).newly
+
+
+def test_a_published_version_is_built_again_with_a_flag_that_is_retired_by_now(catalog: registry.Catalog) -> None:
+    mnist = flagged(VERSION=Version("1.0.0", experiments={"s3": True}))
+    catalog.experiments.add("s3", "A flag.")
+    catalog.build(mnist)
+    catalog.experiments.set_default("s3", True)
+    catalog.experiments.retire("s3")
+    assert not catalog.build(mnist, rebuild=True).newly
+
+
 def test_a_flag_that_nobody_added_is_refused_before_anything_is_generated(catalog: registry.Catalog) -> None:
     def generate(self: Any) -> Any:
         raise AssertionError

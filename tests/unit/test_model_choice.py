@@ -37,7 +37,7 @@ VERDICTS = {
     "mnist:^3.0": [
         "not in ^3.0",
         "chosen",
-        "yanked: wrong labels (superseded by 3.1.1)",
+        "yanked: wrong labels; superseded by 3.1.1",
         "lower than 3.1.1",
         "not in ^3.0",
     ],
@@ -51,7 +51,7 @@ NOTES = {
     "mnist": None,
     "mnist:*": "mnist:4.0.0 is experimental: the canonical version is 3.0.0",
     "mnist:3.*": "mnist:3.1.1 is deprecated: use 4",
-    "mnist@paper": "mnist:3.1.0 is yanked: wrong labels (superseded by 3.1.1)",
+    "mnist@paper": "mnist:3.1.0 is yanked: wrong labels; superseded by 3.1.1",
 }
 PROBLEMS = {
     "mnist:1.*": "no version '1.*.*' of mnist can be read: 1.0.0 is dropped: its licence ended",

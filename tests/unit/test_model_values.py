@@ -74,7 +74,25 @@ def test_a_request_allows_these_versions(request_text: str, allowed: list[str], 
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", "3,", "3.x", "03", "3.1.4.1", ">=*", "^3.*", "~*", "> =3", "latest", "3..1", "9" * 20, "3," * 200]
+    "text",
+    [
+        "",
+        ",",
+        "3,",
+        "3.x",
+        "03",
+        "3.1.4.1",
+        ">=*",
+        "^3.*",
+        "~*",
+        "> =3",
+        "latest",
+        "3..1",
+        "3\n",
+        ">=\t3",
+        "9" * 20,
+        "3," * 200,
+    ],
 )
 def test_a_text_that_is_no_request_is_refused(text: str) -> None:
     with pytest.raises(ReferenceSyntaxError) as caught:

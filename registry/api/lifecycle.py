@@ -1,0 +1,115 @@
+"""What becomes of a version after it was published? Promote, deprecate, yank, drop; and the default config.
+
+Published records never change. What changes is which version a reference gives, and what its reader is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from registry.api.actor import current_actor
+from registry.api.references import make_uses, parse_reference, parse_version
+from registry.catalog import Change, ConfigSummary, DefaultChange, SqlCatalog
+from registry.errors import UsageError
+from registry.model import Reference, Use, Version
+
+Uses: TypeAlias = Sequence[str | Reference | Use]
+
+
+class Lifecycle:
+    """``catalog.lifecycle``: what may be done to published versions.
+
+    Every method names one version, exactly or by an alias, and gives a ``Change``: the standing before and after, and
+    in ``effects`` every reference that resolves differently. With ``dry_run=True`` nothing is written, and the effects
+    are those that the act would have. Doing again what is done changes nothing and says so (``Change.is_change``).
+
+        change = catalog.lifecycle.yank("mnist:3.1.0", reason="labels are shifted", dry_run=True)
+        for effect in change.effects:
+            print(effect.wanted, effect.before, "->", effect.after)
+
+    ``uses``: references in use, from papers and configs; ``Change.use_effects`` are those whose answer changes.
+
+    Raises:
+        NotFoundError: no such dataset, config, version or alias.
+        UsageError: the reference names no single version, or no reason is given.
+        VersionWithdrawnError: the version is yanked or dropped already, where that forbids it.
+    """
+
+    def __init__(self, catalog: SqlCatalog) -> None:
+        self._catalog = catalog
+
+    def promote(self, reference: str | Reference, *, dry_run: bool = False, uses: Uses = ()) -> Change:
+        """Make a version the canonical one, which a reference without a version gives."""
+        return self._catalog.lifecycle.promote(
+            parse_reference(reference), actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+        )
+
+    def deprecate(self, reference: str | Reference, *, message: str, dry_run: bool = False, uses: Uses = ()) -> Change:
+        """Tell its readers to move on: the version is found as before, with ``message``."""
+        return self._catalog.lifecycle.deprecate(
+            parse_reference(reference), message, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+        )
+
+    def yank(
+        self,
+        reference: str | Reference,
+        *,
+        reason: str,
+        superseded_by: str | Version | None = None,
+        dry_run: bool = False,
+        uses: Uses = (),
+    ) -> Change:
+        """Withdraw a version: only who names it exactly, or by an alias, gets it, with a warning.
+
+        ``superseded_by``: the version of the same config to use in its place.
+        """
+        return self._catalog.lifecycle.yank(
+            parse_reference(reference),
+            reason,
+            parse_version(superseded_by),
+            actor=current_actor(),
+            dry_run=dry_run,
+            uses=make_uses(uses),
+        )
+
+    def drop(self, reference: str | Reference, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
+        """Take a version away from every reader. Its number stays used, its files stay where they are."""
+        return self._catalog.lifecycle.drop(
+            parse_reference(reference), reason, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+        )
+
+    def undo(
+        self,
+        action: Literal["deprecate", "yank", "drop"],
+        reference: str | Reference,
+        *,
+        dry_run: bool = False,
+        uses: Uses = (),
+    ) -> Change:
+        """Take an action back: the version stands as it did before, as the event log tells."""
+        if action not in ("deprecate", "yank", "drop"):
+            raise UsageError(f"{action!r:.40} cannot be undone", hint="One can undo deprecate, yank and drop.")
+        return self._catalog.lifecycle.undo(
+            action, parse_reference(reference), actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+        )
+
+    def configs(self, name: str) -> tuple[ConfigSummary, ...]:
+        """The configs of a dataset, by name."""
+        return self._catalog.configs(_dataset(name).name)
+
+    def set_default_config(self, dataset: str, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
+        """Make the config of ``name/config`` the one that a reference without a config means."""
+        wanted = _dataset(dataset)
+        if wanted.config is None:
+            raise UsageError(f"{dataset} names no config", hint=f"Write {wanted.name}/CONFIG.")
+        return self._catalog.set_default_config(
+            wanted.name, wanted.config, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+        )
+
+
+def _dataset(text: str) -> Reference:
+    wanted = parse_reference(text)
+    if wanted.request is not None or wanted.alias is not None:
+        raise UsageError(f"{text}: name a dataset without a version", hint=f"Write {wanted.dataset}.")
+    return wanted

@@ -1,0 +1,58 @@
+"""What may stand where a reference, a version or a use of a dataset is asked for? Text or values, read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from registry.errors import ReferenceSyntaxError, UsageError
+from registry.model import Reference, Use, Version
+
+
+def parse_reference(reference: str | Reference) -> Reference:
+    """The reference that a caller gave.
+
+    Raises:
+        ReferenceSyntaxError: the text is none.
+        UsageError: neither text nor a reference.
+    """
+    if isinstance(reference, Reference):
+        return reference
+    if not isinstance(reference, str):
+        raise UsageError(
+            f"a reference is a text or a Reference, not {type(reference).__name__}",
+            hint='Write name[/config][:request], e.g. "mnist:3.*".',
+        )
+    return Reference.parse(reference)
+
+
+def parse_version(version: str | Version | None) -> Version | None:
+    """The version that a caller gave, or None."""
+    return Version.parse(version) if isinstance(version, str) else version
+
+
+def read_uses(lines: Iterable[str], place: str) -> list[Use]:
+    """The references in use that ``lines`` name, one a line; ``#`` begins a comment, empty lines are passed over.
+
+    >>> [(str(use.reference), use.place) for use in read_uses(["mnist:3.*  # the paper", ""], "uses.txt")]
+    [('mnist:3.*.*', 'uses.txt:1')]
+
+    Raises:
+        ReferenceSyntaxError: a line that is no reference; the message names it.
+    """
+    uses = []
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if not text:
+            continue
+        try:
+            uses.append(Use(reference=Reference.parse(text), place=f"{place}:{number}"))
+        except ReferenceSyntaxError as error:
+            raise ReferenceSyntaxError(
+                f"{place}, line {number}: {error.message}", hint=error.hint, details=error.details
+            ) from error
+    return uses
+
+
+def make_uses(uses: Sequence[str | Reference | Use]) -> list[Use]:
+    """The uses that a caller gave: as references they have no place."""
+    return [one if isinstance(one, Use) else Use(reference=parse_reference(one), place="") for one in uses]

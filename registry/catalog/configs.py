@@ -1,0 +1,163 @@
+"""Which configs has a dataset, and which one does a reference without a config mean?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from registry.catalog.events import append_event
+from registry.catalog.locking import lock_dataset
+from registry.catalog.not_found import explain_dataset
+from registry.catalog.rows import check_text, read_canonical, stored_values
+from registry.catalog.selection import CANONICAL_NUMBER, canonical_version
+from registry.catalog.session import reading, write
+from registry.catalog.standings import find_default_config, load_standing
+from registry.catalog.tables import builder, builder_config, dataset_version
+from registry.errors import ConfigNotFoundError
+from registry.model import Effect, Reference, Standing, Use, Version, default_effects, use_effects
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSummary:
+    """A config of a dataset, as a list shows it; ``config`` None where the dataset has none."""
+
+    name: str
+    config: str | None
+    is_default: bool
+    canonical: Version | None
+    num_versions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultChange:
+    """Another default config, done or only worked out.
+
+    Attributes:
+        before: how the config stood that was the default one, or None.
+        after: how the one stands that is it now.
+        uses: the references in use, without a config, of which ``use_effects`` speaks.
+        is_dry_run: nothing was written.
+    """
+
+    before: Standing | None
+    after: Standing
+    uses: tuple[Use, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there was anything to do."""
+        return self.before is None or self.before.config != self.after.config
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every natural reference without a config whose answer it alters."""
+        return default_effects(self.before, self.after) if self.is_change else ()
+
+    @property
+    def use_effects(self) -> tuple[Effect, ...]:
+        """The references in use whose answer it alters."""
+        return use_effects(self.before, self.after, self.uses)
+
+
+def list_configs(connection: sa.Connection, name: str) -> tuple[ConfigSummary, ...]:
+    """The configs of a dataset, by name.
+
+    Raises:
+        DatasetNotFoundError
+    """
+    num_versions = (
+        sa.select(sa.func.count())
+        .select_from(dataset_version)
+        .where(dataset_version.c.config_id == builder_config.c.id)
+        .scalar_subquery()
+    )
+    query = (
+        sa.select(
+            builder_config.c.name, builder_config.c.is_default, num_versions.label("num_versions"), *CANONICAL_NUMBER
+        )
+        .join_from(builder_config, builder)
+        .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+        .where(builder.c.name == name)
+        .order_by(builder_config.c.name)
+    )
+    with stored_values():
+        rows = connection.execute(query).all()
+    if not rows:
+        raise explain_dataset(connection, Reference(name=name))
+    with stored_values():
+        return tuple(
+            ConfigSummary(
+                name=name,
+                config=row.name or None,
+                is_default=row.is_default,
+                canonical=read_canonical(row),
+                num_versions=row.num_versions,
+            )
+            for row in rows
+        )
+
+
+def set_default_config(
+    engine: sa.Engine, name: str, config: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+) -> DefaultChange:
+    """Make ``config`` the one that a reference without a config means.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError: there is no such config, or the dataset has none.
+    """
+    check_text(actor, "actor")
+
+    def work_out(connection: sa.Connection) -> DefaultChange:
+        after = load_standing(connection, name, config)
+        present = find_default_config(connection, name)
+        before = None if present is None else load_standing(connection, name, present)
+        unnamed = tuple(use for use in uses if use.reference.name == name and use.reference.config is None)
+        return DefaultChange(before=before, after=after, uses=unnamed, is_dry_run=dry_run)
+
+    def act(connection: sa.Connection) -> DefaultChange:
+        lock_dataset(connection, name)
+        change = work_out(connection)
+        if change.is_change:
+            mark_default(connection, *_ids(connection, name, config))
+            append_event(
+                connection,
+                at=datetime.now(UTC),
+                actor=actor,
+                action="default-config",
+                dataset=name,
+                version="",
+                details={"before": None if change.before is None else change.before.config, "after": config},
+            )
+        return change
+
+    if not config:
+        raise ConfigNotFoundError("no config is named", hint=f"Name one, e.g. {name}/plain.")
+    if dry_run:
+        with reading(engine, snapshot=True) as connection:
+            return work_out(connection)
+    return write(engine, act)
+
+
+def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> None:
+    """Move the mark of the default config: off first, because at no moment may two configs have it."""
+    others = sa.and_(builder_config.c.builder_id == builder_id, builder_config.c.id != config_id)
+    connection.execute(sa.update(builder_config).where(others, builder_config.c.is_default).values(is_default=False))
+    connection.execute(
+        sa.update(builder_config)
+        .where(builder_config.c.id == config_id, sa.not_(builder_config.c.is_default))
+        .values(is_default=True)
+    )
+
+
+def _ids(connection: sa.Connection, name: str, config: str) -> tuple[int, int]:
+    """The ids of the builder and of its config."""
+    builder_id, config_id = connection.execute(
+        sa.select(builder.c.id, builder_config.c.id)
+        .join_from(builder, builder_config)
+        .where(builder.c.name == name, builder_config.c.name == config)
+    ).one()
+    return builder_id, config_id

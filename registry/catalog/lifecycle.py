@@ -1,0 +1,295 @@
+"""How does the standing of a published version change? Promote, deprecate, yank, drop, and back again.
+
+One transaction each: the dataset's row is locked, the standing is loaded, changed by the pure rule (``model/changes``),
+written, and told in an event. A dry run is the same without the writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, Unpack
+
+import sqlalchemy as sa
+
+from registry.catalog.events import append_event, events_of_version
+from registry.catalog.experiments import refuse_retired
+from registry.catalog.locking import lock_dataset
+from registry.catalog.not_found import explain_refusal
+from registry.catalog.queries import find_version_id
+from registry.catalog.rows import check_text, stored_values
+from registry.catalog.search import refresh
+from registry.catalog.session import reading, write
+from registry.catalog.standings import find_default_config, load_standing
+from registry.catalog.tables import builder_config, dataset_version
+from registry.errors import UsageError
+from registry.model import (
+    Candidate,
+    Effect,
+    Reference,
+    Standing,
+    Use,
+    Version,
+    VersionState,
+    changes,
+    choose,
+    natural_effects,
+    use_effects,
+)
+
+
+class Options(TypedDict, total=False):
+    """What every change takes, see ``SqlLifecycle``."""
+
+    actor: Required[str]
+    dry_run: bool
+    uses: Sequence[Use]
+
+
+Transition: TypeAlias = Callable[[sa.Connection, Standing, Candidate], Standing]
+
+UNDO: Final = "undo-"
+"""What the action of an event begins with that takes another one back."""
+
+
+_STATES: Final = {
+    "deprecate": VersionState.DEPRECATED,
+    "yank": VersionState.YANKED,
+    "drop": VersionState.DROPPED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What was done to a version, or what would be done to it.
+
+    Attributes:
+        action: ``promote``, ``deprecate``, ``yank``, ``drop``, or one of the last three after ``undo-``.
+        reference: the version, exactly.
+        before, after: how its config stood, and stands.
+        is_default: whether references without a config mean this one, too.
+        uses: the references in use of which ``use_effects`` speaks.
+        is_dry_run: nothing was written.
+    """
+
+    action: str
+    reference: Reference
+    before: Standing
+    after: Standing
+    is_default: bool
+    uses: tuple[Use, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there was anything to do."""
+        return self.before != self.after
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every natural reference whose answer it alters; without a config they are altered alike (``is_default``)."""
+        return natural_effects(self.before, self.after)
+
+    @property
+    def use_effects(self) -> tuple[Effect, ...]:
+        """The references in use whose answer it alters."""
+        return use_effects(self.before, self.after, self.uses)
+
+
+class SqlLifecycle:
+    """What may be done to the versions of a catalog.
+
+    Each method takes ``actor``, who does it; ``dry_run``, to learn the effects and write nothing; and ``uses``, the
+    references in use to look at. Each raises NotFoundError where nothing answers, UsageError where the reference does
+    not name one version or nothing is said, and VersionWithdrawnError where the state of the version forbids it.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def promote(self, wanted: Reference, **options: Unpack[Options]) -> Change:
+        """Make a version the canonical one."""
+        return self._change("promote", wanted, lambda _, standing, one: changes.promote(standing, one), **options)
+
+    def deprecate(self, wanted: Reference, message: str, **options: Unpack[Options]) -> Change:
+        """Mark a version as deprecated."""
+        check_text(message, "message")
+
+        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
+            return changes.deprecate(standing, candidate, message)
+
+        return self._change("deprecate", wanted, transition, **options)
+
+    def yank(
+        self, wanted: Reference, reason: str, superseded_by: Version | None = None, **options: Unpack[Options]
+    ) -> Change:
+        """Withdraw a version from all who do not name it."""
+        check_text(reason, "reason")
+
+        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
+            return changes.yank(standing, candidate, reason, superseded_by)
+
+        return self._change("yank", wanted, transition, **options)
+
+    def drop(self, wanted: Reference, reason: str, **options: Unpack[Options]) -> Change:
+        """Take a version away from every reader."""
+        check_text(reason, "reason")
+
+        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
+            return changes.drop(standing, candidate, reason)
+
+        return self._change("drop", wanted, transition, **options)
+
+    def undo(
+        self, action: Literal["deprecate", "yank", "drop"], wanted: Reference, **options: Unpack[Options]
+    ) -> Change:
+        """Take ``action`` back: the version stands as it did before, as the event log tells."""
+        state = _STATES[action]
+
+        def transition(connection: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
+            after = changes.undo(standing, candidate, state, _before(connection, standing, candidate, action))
+            restored = after.find(candidate.version)
+            if candidate.is_withdrawn and restored is not None and not restored.is_withdrawn:
+                refuse_retired(connection, standing.exactly(candidate.version))
+            return after
+
+        return self._change(UNDO + action, wanted, transition, **options)
+
+    def _change(
+        self,
+        action: str,
+        wanted: Reference,
+        transition: Transition,
+        *,
+        actor: str,
+        dry_run: bool = False,
+        uses: Sequence[Use] = (),
+    ) -> Change:
+        check_text(actor, "actor")
+
+        def work_out(connection: sa.Connection) -> Change:
+            before = load_standing(connection, wanted.name, wanted.config)
+            candidate = _named(before, wanted)
+            is_default = find_default_config(connection, wanted.name) == (before.config or "")
+            return Change(
+                action=action,
+                reference=before.exactly(candidate.version),
+                before=before,
+                after=transition(connection, before, candidate),
+                is_default=is_default,
+                uses=tuple(use for use in uses if _concerns(use.reference, before, is_default=is_default)),
+                is_dry_run=dry_run,
+            )
+
+        def act(connection: sa.Connection) -> Change:
+            lock_dataset(connection, wanted.name)
+            change = work_out(connection)
+            if change.is_change:
+                _write(connection, change, actor)
+            return change
+
+        if dry_run:
+            with reading(self._engine, snapshot=True) as connection:
+                return work_out(connection)
+        return write(self._engine, act)
+
+
+def _write(connection: sa.Connection, change: Change, actor: str) -> None:
+    version = change.reference.request.exact if change.reference.request else None
+    before, after = (None if version is None else one.find(version) for one in (change.before, change.after))
+    version_id = None if version is None else find_version_id(connection, *_config(change.after), version)
+    if version_id is None or before is None or after is None:
+        raise AssertionError("a version that was just read is there")
+    config_id = connection.execute(
+        sa.select(dataset_version.c.config_id).where(dataset_version.c.id == version_id)
+    ).scalar_one()
+    details: dict[str, Any]
+    if change.action == "promote":
+        details = {
+            "before": None if change.before.canonical is None else str(change.before.canonical),
+            "after": str(version),
+        }
+        connection.execute(
+            sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)
+        )
+    else:
+        details = {"before": state_values(before), "after": state_values(after)}
+        connection.execute(
+            sa.update(dataset_version)
+            .where(dataset_version.c.id == version_id)
+            .values(
+                state=after.state.value,
+                state_message=after.message,
+                superseded_by=None if after.superseded_by is None else str(after.superseded_by),
+            )
+        )
+    refresh(connection, config_id)  # another version may stand for the config now
+    append_event(
+        connection,
+        at=datetime.now(UTC),
+        actor=actor,
+        action=change.action,
+        dataset=change.after.dataset,
+        version=str(version),
+        details=details,
+    )
+
+
+def state_values(candidate: Candidate) -> dict[str, str | None]:
+    """How a version stands, as events tell it."""
+    return {
+        "state": candidate.state.value,
+        "message": candidate.message,
+        "superseded_by": None if candidate.superseded_by is None else str(candidate.superseded_by),
+    }
+
+
+def read_state(version: Version, values: Any) -> Candidate:
+    """The candidate that ``state_values`` told of."""
+    by = values["superseded_by"]
+    return Candidate(
+        version=version,
+        state=VersionState(values["state"]),
+        message=values["message"],
+        superseded_by=None if by is None else Version.parse(by),
+    )
+
+
+def _before(connection: sa.Connection, standing: Standing, candidate: Candidate, action: str) -> Candidate:
+    """How ``candidate`` stood before ``action`` was done to it; supported where it was published in that state."""
+    with stored_values():
+        for event in events_of_version(connection, standing.dataset, str(candidate.version), action):
+            told = event.details
+            if told["before"]["state"] != told["after"]["state"]:  # else it was done again, for another reason
+                return read_state(candidate.version, told["before"])
+    return Candidate(version=candidate.version)
+
+
+def _named(standing: Standing, wanted: Reference) -> Candidate:
+    """The one version that ``wanted`` names, in whatever state it is."""
+    exact = wanted.request.exact if wanted.request is not None else None
+    if wanted.alias is not None:
+        exact = standing.aliases.get(wanted.alias)
+    found = None if exact is None else standing.find(exact)
+    if found is not None:
+        return found
+    choice = choose(standing, wanted)
+    if wanted.alias is None and (wanted.request is None or wanted.request.exact is None):
+        today = "" if choice.version is None else f" Today it gives {standing.exactly(choice.version)}."
+        raise UsageError(
+            f"{wanted} does not name one version",
+            hint=f"Name it exactly, or by an alias, e.g. {wanted.dataset}:1.0.0.{today}",
+        )
+    raise explain_refusal(choice)
+
+
+def _concerns(reference: Reference, standing: Standing, *, is_default: bool) -> bool:
+    """Whether ``reference`` is looked up in ``standing``."""
+    if reference.name != standing.name:
+        return False
+    return reference.config == standing.config or (reference.config is None and is_default)
+
+
+def _config(standing: Standing) -> tuple[str, str | None]:
+    return standing.name, standing.config

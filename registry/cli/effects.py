@@ -1,0 +1,177 @@
+"""How is it shown what a change does to references? One table, one JSON form, for every command that makes one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from registry.cli.output import Output
+from registry.errors import UsageError
+from registry.model import Answer, Effect, Reference, Standing, Use
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.catalog import Change
+
+_SHOWN: Final = 20
+_DONE: Final = {
+    "promote": "promoted",
+    "deprecate": "deprecated",
+    "yank": "yanked",
+    "drop": "dropped",
+}
+
+
+def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--dry-run and --uses: what a change would do, and to whom."""
+    function = click.option(
+        "--uses",
+        "use_files",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="References in use, one a line, # comments: name those that change. May be repeated.",
+    )(function)
+    return click.option("--dry-run", is_flag=True, help="Change nothing: show which references would change.")(function)
+
+
+def version_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """REF: one version, ``name[/config]:x.y.z`` or ``name[/config]@alias``."""
+    from registry.cli.arguments import complete_version
+
+    return click.argument("reference", metavar="REF", shell_complete=complete_version)(function)
+
+
+def load_uses(paths: Sequence[Path]) -> list[Use]:
+    """The references in use that the files name.
+
+    Raises:
+        UsageError: a file that cannot be read as text, or a line that is no reference.
+    """
+    from registry.api import read_uses
+
+    uses = []
+    for path in paths:
+        try:
+            with path.open(encoding="utf-8") as lines:
+                uses += read_uses(lines, str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{path} cannot be read as text: {error}", hint="Write one reference a line, e.g. mnist:3.*."
+            ) from error
+    return uses
+
+
+def print_change(out: Output, change: Change, uses: Sequence[Use]) -> None:
+    """Say what was done to a version, or would be, and to which references."""
+    version = change.reference.request.exact if change.reference.request else None
+    data = {
+        "dataset": change.reference.dataset,
+        "version": str(version),
+        "action": change.action,
+        "is_change": change.is_change,
+        "dry_run": change.is_dry_run,
+        "before": _standing_json(change.before, change.reference),
+        "after": _standing_json(change.after, change.reference),
+        "without_config_too": change.is_default and change.reference.config is not None,
+        "effects": effects_json(change.effects),
+        "uses": effects_json(change.use_effects),
+        "num_uses": len(uses),
+    }
+
+    def human() -> None:
+        out.line(_told(change))
+        if change.is_change:
+            print_effects(out, change.effects, change.use_effects, uses)
+            if change.is_default and change.reference.config is not None:
+                out.line(f"References without a config mean {change.reference.config}: they change alike.")
+
+    out.result(change.action.removeprefix("undo-"), data, human)
+
+
+def print_effects(
+    out: Output, effects: Sequence[Effect], in_use: Sequence[Effect], uses: Sequence[Use], *, config: bool = False
+) -> None:
+    """The references that change, as tables for people; ``config``: it is the config that they change."""
+    if not effects:
+        out.line("No reference resolves differently.")
+    _table(out, ("REFERENCE", "BEFORE", "AFTER"), [_row(one, config=config) for one in effects])
+    if uses:
+        out.line()
+        out.line(f"Of {len(uses):,} references in use, {sum(len(one.places) for one in in_use):,} change.")
+        rows = [(*_row(one, config=config), ", ".join(one.places)) for one in in_use]
+        _table(out, ("IN USE", "BEFORE", "AFTER", "WHERE"), rows)
+
+
+def effects_json(effects: Sequence[Effect]) -> list[dict[str, Any]]:
+    """The references that change, for programs."""
+    return [
+        {
+            "reference": str(effect.wanted),
+            "kind": effect.kind.value,
+            "before": _answer_json(effect.before),
+            "after": _answer_json(effect.after),
+            **({"places": list(effect.places)} if effect.places else {}),
+        }
+        for effect in effects
+    ]
+
+
+def _row(effect: Effect, *, config: bool) -> tuple[str, str, str]:
+    return str(effect.wanted), _answer(effect.before, config=config), _answer(effect.after, config=config)
+
+
+def _table(out: Output, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    out.table(columns, rows[:_SHOWN])
+    if len(rows) > _SHOWN:
+        out.line(f"and {len(rows) - _SHOWN:,} more; --format json lists them all")
+
+
+def _answer(answer: Answer, *, config: bool) -> str:
+    """What a reference gives: the number, with the dataset before it where the ``config`` may be another one."""
+    if answer.reference is None:
+        return "refused"
+    named = str(answer.reference if config else answer.reference.request)
+    return f"{named} ({answer.note})" if answer.note else named
+
+
+def _answer_json(answer: Answer) -> dict[str, str | None]:
+    return {"reference": None if answer.reference is None else str(answer.reference), "note": answer.note}
+
+
+def _standing_json(standing: Standing, reference: Reference) -> dict[str, Any]:
+    version = reference.request.exact if reference.request else None
+    candidate = None if version is None else standing.find(version)
+    if candidate is None:
+        raise AssertionError("the version of a change is in both its standings")
+    return {
+        "status": standing.status(candidate).value,
+        "message": candidate.message,
+        "superseded_by": None if candidate.superseded_by is None else str(candidate.superseded_by),
+        "canonical": None if standing.canonical is None else str(standing.canonical),
+    }
+
+
+def _told(change: Change) -> str:
+    """One line: what was done, would be done, or had been done before."""
+    reference, action = change.reference, change.action.removeprefix("undo-")
+    version = reference.request.exact if reference.request else None
+    candidate = None if version is None else change.after.find(version)
+    described = candidate.described if candidate is not None else ""
+    reason = described.partition(": ")[2]
+    if change.action != action:
+        if not change.is_change:
+            return f"{reference} is not {_DONE[action]}: there is nothing to undo"
+        verb = "would be" if change.is_dry_run else "is"
+        return f"{reference} {verb} {described} again, no longer {_DONE[action]}"
+    if not change.is_change:
+        return f"{reference} is {'the canonical version' if action == 'promote' else _DONE[action]} already" + (
+            f": {reason}" if reason and action != "promote" else ""
+        )
+    done = f"would {action}" if change.is_dry_run else _DONE[action]
+    if action == "promote":
+        before = f", in the place of {change.before.canonical}" if change.before.canonical else ""
+        return f"{done} {reference}: it is what a reference without a version gives{before}"
+    return f"{done} {reference}: {reason}"

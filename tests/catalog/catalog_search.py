@@ -1,0 +1,29 @@
+"""Datasets made up for tests of the search."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from catalog_samples import publish
+
+from registry.catalog import SqlCatalog
+from registry.model import DatasetMetadata
+
+
+def about(catalog: SqlCatalog, reference: str, description: str = "", **changes: Any) -> None:
+    """Publish a dataset with a description, tags and names of features, and nothing else that a word is found in."""
+    options = {name: changes.pop(name) for name in ("promote", "default_config") if name in changes}
+    features = {name: {} for name in changes.pop("features", ())}
+    publish(
+        catalog,
+        reference,
+        metadata=DatasetMetadata(description=description, **changes),
+        features_json=json.dumps({"featuresDict": {"features": features}}),
+        content=description,
+        **options,
+    )
+
+
+def found(catalog: SqlCatalog, text: str, **options: int) -> list[str]:
+    return [hit.dataset for hit in catalog.search(text, **options)]

@@ -1,0 +1,136 @@
+"""Sixteen processes at once on one catalog of either kind: nothing lost or half done, every conflict typed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from catalog_crowd import DATASETS, parts
+from catalog_samples import execute, publish
+
+from registry.catalog import SqlCatalog, schema, sqlite_path
+from registry.model import Reference
+
+CROWD, SECONDS = 16, 5
+CONFLICTS = {"version_exists", "alias_moved", "version_withdrawn", "version_not_found", "alias_not_found", "conflict"}
+
+Start = Callable[[int], "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def start_actor(catalog_url: str) -> Iterator[Start]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(number: int) -> subprocess.Popen[str]:
+        script = Path(__file__).with_name("catalog_crowd.py")
+        process = subprocess.Popen(
+            [sys.executable, str(script), catalog_url, str(number), str(SECONDS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def start_crowd(catalog: SqlCatalog, start_actor: Start, number: int) -> list[subprocess.Popen[str]]:
+    """Start so many processes; all are ready when the first is told to go."""
+    for dataset in DATASETS:
+        publish(catalog, f"{dataset}:1.0.100")
+    crowd = [start_actor(place) for place in range(number)]
+    for process in crowd:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in crowd:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return crowd
+
+
+def require_sound(catalog: SqlCatalog, url: str) -> None:
+    """The log tells of everything that stands in the tables, and the tables of everything in the log."""
+    assert schema.check(url) == []
+    assert catalog.verify_log().faults == ()
+    numbers = execute(url, "SELECT count(*) FROM dataset_version")
+    assert execute(url, "SELECT count(*) FROM version_ledger") == numbers
+    assert execute(url, "SELECT count(*) FROM event WHERE action = 'publish'") == numbers
+    assert execute(url, "SELECT 2 * count(*) FROM dataset_version") == execute(url, "SELECT count(*) FROM split")
+    assert execute(url, "SELECT 4 * count(*) FROM dataset_version") == execute(url, "SELECT count(*) FROM shard")
+
+
+def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
+    catalog: SqlCatalog, catalog_url: str, start_actor: Start, record_property: Callable[[str, Any], None]
+) -> None:
+    crowd = start_crowd(catalog, start_actor, CROWD)
+    told = [json.loads(process.communicate()[0]) for process in crowd]
+
+    assert [process.returncode for process in crowd] == [0] * CROWD
+    outcomes: Counter[str] = sum((Counter(one["outcomes"]) for one in told), Counter())
+    codes = {outcome.split()[1] for outcome in outcomes}
+    assert codes - CONFLICTS <= {"ok", "same", "read"}
+    assert {"publish ok", "read read", "stand ok", "move ok"} <= outcomes.keys()
+
+    published = [reference for one in told for reference in one["published"]]
+    assert len(set(published)) == len(published)  # each number was won once
+    stored = {f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))}
+    assert stored == {*published, *(f"{dataset}:1.0.100" for dataset in DATASETS)}
+    assert execute(catalog_url, "SELECT count(*) FROM alias_event") == [(sum(one["moved"] for one in told),)]
+    changes = sum(number for outcome, number in outcomes.items() if outcome.endswith(" ok"))
+    assert execute(catalog_url, "SELECT count(*), max(id) FROM event") == [(changes + len(DATASETS),) * 2]
+    require_sound(catalog, catalog_url)
+    kind = "SQLite" if sqlite_path(catalog_url) else "PostgreSQL"
+    record_property(
+        f"{kind}: {CROWD} processes, {SECONDS} s", ", ".join(f"{k} {n}" for k, n in sorted(outcomes.items()))
+    )
+
+
+def test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_done(
+    catalog: SqlCatalog, catalog_url: str, start_actor: Start
+) -> None:
+    crowd = start_crowd(catalog, start_actor, 8)
+    for number, process in enumerate(crowd[:5]):
+        wait_for_events(catalog_url, 10 * (number + 1), process)
+        process.kill()
+        if sqlite_path(catalog_url) is None:
+            cut_connections(catalog_url)
+    told = [json.loads(process.communicate()[0]) for process in crowd[5:]]
+
+    codes = {outcome.split()[1] for one in told for outcome in one["outcomes"]}
+    assert codes - CONFLICTS - {"catalog_unavailable"} <= {"ok", "same", "read"}
+    stored = {f"{dataset}:{one.version}" for dataset in DATASETS for one in catalog.versions(*parts(dataset))}
+    assert stored >= {reference for one in told for reference in one["published"]}
+    require_sound(catalog, catalog_url)
+    publish(catalog, "alone:9.0.0")
+    assert str(catalog.find("alone:*").reference) == "alone:9.0.0"
+    catalog.lifecycle.yank(Reference.parse("alone:9.0.0"), "done", actor="ann")
+    require_sound(catalog, catalog_url)
+
+
+def wait_for_events(url: str, number: int, process: subprocess.Popen[str]) -> None:
+    """Until the crowd has done something, or ``process`` is done: it is in the middle of something then."""
+    while process.poll() is None and execute(url, "SELECT count(*) FROM event")[0][0] < number:
+        pass
+
+
+def cut_connections(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle' LIMIT 2"
+        )

@@ -1,0 +1,136 @@
+"""A reference among the folders of a data directory: found by the rule of look-ups, or refused with what is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from registry.errors import (
+    ConfigNotFoundError,
+    DatasetNotFoundError,
+    PreparedFormatError,
+    RegistryError,
+    StorageError,
+    UsageError,
+    VersionNotFoundError,
+)
+from registry.model import Reference
+from registry.prepared import default_config, find_prepared, iter_prepared
+from registry.storage import Store, open_store
+
+
+def prepare(data_dir: Path, *folders: str, without: str = "") -> None:
+    for folder in folders:
+        (data_dir / folder).mkdir(parents=True)
+        for name in ("dataset_info.json", "features.json"):
+            if name != without:
+                (data_dir / folder / name).write_text("{}")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    prepare(tmp_path, "mnist/1.0.0", "mnist/2.0.0", "mnist/10.0.0", "mnist/incomplete.0a1b2c3d_11.0.0", "mnist/junk")
+    prepare(tmp_path, "mnist/12.0.0", without="features.json")
+    prepare(tmp_path, "mnist/13.0.0", without="dataset_info.json")
+    prepare(tmp_path, "wiki/de/1.0.0", "wiki/en/1.0.0", "wiki/en/2.0.0")
+    (tmp_path / "mnist" / "14.0.0").write_text("a file, not a folder")
+    (tmp_path / "empty").mkdir()
+    return open_store(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reference", "folder"),
+    [
+        ("mnist", "mnist/10.0.0"),
+        ("mnist:*", "mnist/10.0.0"),
+        ("mnist:>2", "mnist/10.0.0"),
+        ("mnist:1.*", "mnist/1.0.0"),
+        ("mnist:2.0.0", "mnist/2.0.0"),
+        ("wiki/en", "wiki/en/2.0.0"),
+        ("wiki/config=de,version=1.*.*", "wiki/de/1.0.0"),
+    ],
+)
+def test_the_highest_prepared_version_that_is_allowed_is_found(store: Store, reference: str, folder: str) -> None:
+    assert find_prepared(store, Reference.parse(reference)) == folder
+
+
+def test_all_prepared_versions_are_listed_the_highest_first(store: Store) -> None:
+    assert [str(version) for version in iter_prepared(store, "mnist")] == ["10.0.0", "2.0.0", "1.0.0"]
+    assert list(iter_prepared(store, "nowhere")) == []
+
+
+def test_the_default_config_is_the_one_that_tfds_wrote_down(store: Store, tmp_path: Path) -> None:
+    assert default_config(store, "wiki") is None
+    (tmp_path / "wiki" / ".config").mkdir()
+    (tmp_path / "wiki" / ".config" / "metadata.json").write_text(json.dumps({"default_config_name": "de", "other": 1}))
+    assert default_config(store, "wiki") == "de"
+    assert find_prepared(store, Reference.parse("wiki")) == "wiki/de/1.0.0"
+    assert find_prepared(store, Reference.parse("wiki/en")) == "wiki/en/2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("reference", "kind", "message", "hint"),
+    [
+        (
+            "mnist:3",
+            VersionNotFoundError,
+            "no version '3.*.*' of mnist is prepared in {url}",
+            "Prepared: 10.0.0, 2.0.0, 1.0.0.",
+        ),
+        (
+            "mnist:12.0.0",
+            VersionNotFoundError,
+            "no version '12.0.0' of mnist is prepared in {url}",
+            "Prepared: 10.0.0, 2.0.0, 1.0.0.",
+        ),
+        ("wiki", ConfigNotFoundError, "wiki has no default config in {url}", "Name one: wiki/de, wiki/en."),
+        ("wiki/em", ConfigNotFoundError, "no config 'em' in {url}/wiki", "There are: de, en."),
+        (
+            "mnits",
+            DatasetNotFoundError,
+            "no dataset 'mnits' in {url}",
+            "Did you mean 'mnist'? There are: empty, mnist, wiki.",
+        ),
+        ("empty", DatasetNotFoundError, "nothing of empty is prepared in {url}", None),
+        (
+            "mnist@paper",
+            UsageError,
+            "mnist@paper names an alias, and a data directory has none",
+            "Name the version: mnist:x.y.z",
+        ),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_is(
+    store: Store, reference: str, kind: type[RegistryError], message: str, hint: str | None
+) -> None:
+    with pytest.raises(kind) as caught:
+        find_prepared(store, Reference.parse(reference))
+    assert (caught.value.message, caught.value.hint) == (message.format(url=store.url), hint)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{", "no JSON"),
+        (b"[]", "an object belongs here, not a list"),
+        (b"\xff", "no UTF-8 text"),
+        (b'{"default_config_name": 3}', "a text belongs here, not a number"),
+        (b'{"default_config_name": "../x"}', "invalid config name '../x'"),
+    ],
+)
+def test_a_malformed_default_is_refused(store: Store, tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "wiki" / ".config").mkdir()
+    (tmp_path / "wiki" / ".config" / "metadata.json").write_bytes(content)
+    with pytest.raises(PreparedFormatError) as caught:
+        find_prepared(store, Reference.parse("wiki"))
+    assert problem in caught.value.message
+    assert caught.value.message.startswith("wiki/.config/metadata.json")
+
+
+def test_a_default_of_megabytes_is_not_read(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "wiki" / ".config").mkdir()
+    (tmp_path / "wiki" / ".config" / "metadata.json").write_bytes(b" " * (2**20 + 1))
+    with pytest.raises(StorageError):
+        find_prepared(store, Reference.parse("wiki"))

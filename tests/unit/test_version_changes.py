@@ -1,0 +1,358 @@
+"""What changed from one version to another, and how much it weighs: every kind of change, without any file."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from registry.errors import UsageError
+from registry.features import BBox, ClassLabel, FeaturesDict, Image, Scalar, Tensor, Text
+from registry.features import Sequence as Repeated
+from registry.features.content import ContentReader, content_path
+from registry.model import (
+    DatasetMetadata,
+    DatasetVersion,
+    FeatureFingerprint,
+    ShardLengths,
+    SlicingRule,
+    Split,
+    SplitFingerprint,
+    Version,
+    block_size,
+)
+from registry.publishing.changes import ChangeLevel, Changes, Described, compare_versions
+from registry.publishing.wording import tell_apart
+
+NUMBERS = FeaturesDict({"number": "int64"})
+ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {"train": [{"number": 1}, {"number": 2}], "test": [{"number": 3}]}
+
+
+def fingerprint(features: FeaturesDict, examples: Sequence[Mapping[str, Any]]) -> SplitFingerprint:
+    reader = ContentReader(features)
+    contents = [reader.read(features.encode_example(example)) for example in examples]
+    found = {}
+    for place, path in enumerate(reader.paths):
+        leaves = [
+            hashlib.sha256(b"".join(content[place] for content in contents[start : start + 1024])).digest()
+            for start in range(0, len(examples), 1024)
+        ]
+        found[path] = FeatureFingerprint.of_leaves(leaves, num_examples=len(examples))
+    return SplitFingerprint(num_examples=len(examples), features=found)
+
+
+def described(
+    version: str = "1.0.0",
+    splits: Mapping[str, Sequence[Mapping[str, Any]]] = ROWS,
+    features: FeaturesDict = NUMBERS,
+    *,
+    shards: int = 1,
+    has_fingerprints: bool = True,
+    **changes: Any,
+) -> Described:
+    """A version of these examples; its content digest is that of nothing else."""
+    made = DatasetVersion(
+        name="data",
+        version=Version.parse(version),
+        splits=tuple(
+            Split(name=name, shard_lengths=ShardLengths([len(examples), *[0] * (shards - 1)]))
+            for name, examples in splits.items()
+        ),
+        features_json=features.to_json(),
+        labels={stem: tuple(names) for stem, names in features.labels().items()},
+        location="",
+        content_digest=hashlib.sha256(version.encode()).hexdigest(),
+    )
+    found = {name: fingerprint(features, examples) for name, examples in splits.items()} if has_fingerprints else {}
+    return Described(version=dataclasses.replace(made, **changes), fingerprints=found)
+
+
+def compare(old: Described, **new: Any) -> Changes:
+    return compare_versions(old, described("1.0.1", **new))
+
+
+def told(changes: Changes) -> list[tuple[str, str, str]]:
+    return [(change.level.name, change.kind, change.text) for change in changes.changes]
+
+
+def test_the_same_digest_is_no_change() -> None:
+    changes = compare_versions(described(), described())
+    assert (changes.changes, changes.level.name, str(changes.smallest)) == ((), "NONE", "1.0.1")
+    assert changes.differing == {"train": (), "test": ()}
+
+
+def test_other_bytes_for_the_same_records_are_a_patch() -> None:
+    changes = compare(described())
+    assert told(changes) == [("PATCH", "storage", "schema or shards hold other bytes for the same records")]
+
+
+def test_shards_are_a_patch() -> None:
+    assert told(compare(described(shards=3))) == [
+        ("PATCH", "storage", "split train lies in 1 shard, lay in 3 shards"),
+        ("PATCH", "storage", "split test lies in 1 shard, lay in 3 shards"),
+    ]
+
+
+def test_shards_cut_elsewhere_are_a_patch() -> None:
+    old, new = described(), described("1.0.1")
+    for one, lengths in ((old, [2, 0]), (new, [1, 1])):
+        train = dataclasses.replace(one.version.splits[0], shard_lengths=ShardLengths(lengths))
+        version = dataclasses.replace(one.version, splits=(train, one.version.splits[1]))
+        old, new = (dataclasses.replace(one, version=version) if side is one else side for side in (old, new))
+    assert told(compare_versions(old, new)) == [
+        ("PATCH", "storage", "split train lies in 2 shards, cut elsewhere"),
+    ]
+
+
+def test_words_are_a_patch() -> None:
+    metadata = DatasetMetadata(description="Numbers.", homepage="https://example.org", supervised_keys=("a", "b"))
+    assert told(compare(described(), metadata=metadata)) == [
+        ("PATCH", "metadata", 'description is "Numbers.", was ""'),
+        ("PATCH", "metadata", 'homepage is "https://example.org", was ""'),
+        ("PATCH", "metadata", 'supervised_keys is ["a", "b"], was null'),
+        ("PATCH", "storage", "schema or shards hold other bytes for the same records"),
+    ]
+
+
+def test_an_added_feature_is_a_minor_and_a_removed_one_a_major() -> None:
+    more = FeaturesDict({"number": "int64", "text": Text()})
+    rows = {name: [{**row, "text": "x"} for row in rows] for name, rows in ROWS.items()}
+    up = compare(described(), splits=rows, features=more)
+    assert told(up) == [("MINOR", "features", "feature text is new (Text)")]
+    assert str(up.smallest) == "1.1.0"
+    down = compare(described(splits=rows, features=more))
+    assert told(down) == [("MAJOR", "features", "feature text is gone (Text)")]
+    assert str(down.smallest) == "2.0.0"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (Scalar("int64"), Scalar("int32"), "Tensor int32, was Tensor int64"),
+        (Tensor(shape=(2,), dtype="str"), Tensor(shape=(3,), dtype="str"), "Tensor text (3,), was Tensor text (2,)"),
+        (Repeated("int64"), Repeated("int64", 2), "Sequence of 2 Tensor int64, was Sequence of Tensor int64"),
+        (Repeated("int64"), Tensor(shape=(None,), dtype="int64"), "Tensor int64 (None,), was Sequence of Tensor int64"),
+        (Text(), Scalar("str"), "Tensor text, was Text"),
+        (BBox(), Tensor(shape=(4,), dtype="float32"), "Tensor float32 (4,), was BBox float32 (4,)"),
+        (
+            Image(shape=(None, None, 3)),
+            Image(shape=(8, 8, 3)),
+            "Image uint8 (8, 8, 3), was Image uint8 (None, None, 3)",
+        ),
+        (ClassLabel(num_classes=2), ClassLabel(num_classes=3), "ClassLabel of 3 classes, was ClassLabel of 2 classes"),
+        (
+            ClassLabel(names=["a", "b", "c"]),
+            ClassLabel(names=["a", "c", "b"]),
+            "ClassLabel of 3 classes whose class 1 is 'c', was ClassLabel of 3 classes whose class 1 is 'b'",
+        ),
+        (
+            ClassLabel(num_classes=1),
+            ClassLabel(names=["a"]),
+            "ClassLabel of 1 classes with names, was ClassLabel of 1 classes without names",
+        ),
+        (
+            Repeated(ClassLabel(num_classes=2)),
+            Repeated(ClassLabel(num_classes=2), 1),
+            "Sequence of 1 ClassLabel of 2 classes, was Sequence of ClassLabel of 2 classes",
+        ),
+    ],
+)
+def test_a_retyped_feature_is_a_major(before: Any, after: Any, text: str) -> None:
+    old = described(splits={"train": []}, features=FeaturesDict({"x": before}))
+    changes = compare(old, splits={"train": []}, features=FeaturesDict({"x": after}))
+    assert told(changes) == [("MAJOR", "features", f"feature x is {text}")]
+    assert changes.common == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Tensor(shape=(2,), dtype="int64"), Tensor(shape=(2,), dtype="int64", encoding="bytes")),
+        (Scalar("int64"), Tensor(shape=(), dtype="int64")),
+        (Scalar("int64", minimum=0), Scalar("int64", description="A number.", value_range="0 or more")),
+        (Image(encoding_format="png"), Image(encoding_format="jpeg", use_colormap=True)),
+        (Repeated({"a": "int64"}), {"a": Repeated("int64")}),
+    ],
+)
+def test_what_a_reader_does_not_meet_is_no_other_type(before: Any, after: Any) -> None:
+    old = described(splits={"train": []}, features=FeaturesDict({"x": before}))
+    changes = compare(old, splits={"train": []}, features=FeaturesDict({"x": after}))
+    assert [change.level.name for change in changes.changes] == ["PATCH"]
+
+
+def test_names_that_are_spelled_alike_are_other_features() -> None:
+    flat, nested = FeaturesDict({"a/b": "int64"}), FeaturesDict({"a": {"b": "int64"}})
+    old = described(splits={"train": [{"a/b": 1}]}, features=flat)
+    assert told(compare(old, splits={"train": [{"a": {"b": 1}}]}, features=nested)) == [
+        ("MAJOR", "features", r"feature a\/b is gone (Tensor int64)"),
+        ("MINOR", "features", "feature a/b is new (Tensor int64)"),
+    ]
+    assert ContentReader(FeaturesDict({"a/b": "int64", "a": {"b": Repeated(Repeated("int64"))}})).paths == (
+        "a/b",
+        r"a\/b",
+    )
+    assert content_path(["a\\", "b"]) != content_path(["a\\/b"]) != content_path(["a", "b"])
+    assert len({content_path(["x" * 2000 + end]) for end in "ab"}) == 2
+    assert len(content_path(["é" * 2000]).encode()) <= 1000
+
+
+def test_dicts_without_features_count() -> None:
+    empty = FeaturesDict({"number": "int64", "box": {}})
+    rows = {name: [{**row, "box": {}} for row in rows] for name, rows in ROWS.items()}
+    up = compare(described(), splits=rows, features=empty)
+    assert told(up) == [("MINOR", "features", "feature box is new (a dict without features)")]
+    down = compare(described(splits=rows, features=empty))
+    assert told(down) == [("MAJOR", "features", "feature box is gone (a dict without features)")]
+    full = FeaturesDict({"number": "int64", "box": {"x": "bool"}})
+    filled = {name: [{**row, "box": {"x": True}} for row in rows] for name, rows in ROWS.items()}
+    assert told(compare(described(splits=rows, features=empty), splits=filled, features=full)) == [
+        ("MINOR", "features", "feature box/x is new (Tensor bool)")
+    ]
+
+
+def test_records_are_a_major_and_their_block_is_told() -> None:
+    rows = [{"number": number} for number in range(3000)]
+    changed = [*rows[:2050], {"number": -1}, *rows[2051:]]
+    changes = compare(described(splits={"train": rows}), splits={"train": changed})
+    assert told(changes) == [
+        ("MAJOR", "records", "split train holds other values of number, the first of them in records 2,048..3,000")
+    ]
+    assert changes.differing == {"train": ((range(2048, 3000), range(2048, 3000)),)}
+
+
+def test_added_records_are_a_major_and_equal_blocks_before_them_are_left_out() -> None:
+    rows = [{"number": number} for number in range(3000)]
+    changes = compare(described(splits={"train": rows[:2100]}), splits={"train": rows})
+    assert told(changes) == [("MAJOR", "records", "split train has 3,000 records, had 2,100")]
+    assert changes.differing == {"train": ((range(2048, 2100), range(2048, 3000)),)}
+    back = compare(described(splits={"train": rows}), splits={"train": []})
+    assert back.differing == {"train": ((range(3000), range(0)),)}
+
+
+def test_blocks_that_differ_in_a_row_are_one_range() -> None:
+    rows = [{"number": number} for number in range(6 * 1024)]
+    changed = [{"number": -row["number"] if row["number"] // 1024 in (1, 2, 5) else row["number"]} for row in rows]
+    changes = compare(described(splits={"train": rows}), splits={"train": changed})
+    assert [old for old, _ in changes.differing["train"]] == [range(1024, 3072), range(5120, 6144)]
+
+
+def test_splits_are_a_major() -> None:
+    changes = compare(described(), splits={"train": ROWS["train"], "more": ROWS["test"]})
+    assert told(changes) == [
+        ("MAJOR", "splits", "split test is gone, with 1 record"),
+        ("MAJOR", "splits", "split more is new, with 1 record"),
+    ]
+    turned = compare(described(), splits={"test": ROWS["test"], "train": ROWS["train"]})
+    assert told(turned) == [
+        ("MAJOR", "splits", "the splits stand in another order, which is the order of 'all': test, train")
+    ]
+
+
+def test_the_slicing_rule_and_the_order_are_a_major() -> None:
+    changes = compare(described(), slicing=SlicingRule.TFDS_4, disable_shuffling=True)
+    assert told(changes) == [
+        ("MAJOR", "slicing", "split expressions follow the rule tfds-4, followed documented"),
+        ("MAJOR", "order", "shuffling is disabled, which changes the reading order"),
+    ]
+
+
+def test_what_cannot_be_compared_is_a_major() -> None:
+    old = dataclasses.replace(described(has_fingerprints=False), unread="the disk is away")
+    changes = compare(old)
+    assert told(changes) == [
+        (
+            "MAJOR",
+            "records",
+            f"split {name} was not compared: data:1.0.0 was published without fingerprints, and the disk is away",
+        )
+        for name in ("train", "test")
+    ]
+    assert changes.differing == {}
+    same = dataclasses.replace(described("1.0.1").version, content_digest=old.version.content_digest)
+    assert compare_versions(old, Described(version=same, fingerprints={})).changes == ()
+
+
+@pytest.mark.parametrize(
+    ("number", "level", "smallest"),
+    [
+        ("1.2.3", "patch", "1.2.4"),
+        ("1.2.3", "major", "2.0.0"),
+        ("1.2.2147483647", "patch", "1.3.0"),
+        ("1.2147483647.2147483647", "patch", "2.0.0"),
+        ("2147483647.0.0", "patch", "2147483647.0.1"),
+        ("2147483647.0.0", "major", "None"),
+    ],
+)
+def test_the_smallest_number_exists(number: str, level: str, smallest: str) -> None:
+    splits = ROWS if level == "patch" else {"train": []}
+    assert str(compare(described(number), splits=splits).smallest) == smallest
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "level"),
+    [("1.0.0", "1.0.9", 1), ("1.0.9", "1.1.0", 2), ("1.9.9", "2.0.0", 3), ("1.0.0", "1.0.0", 0)],
+)
+def test_the_step_between_two_numbers(old: str, new: str, level: int) -> None:
+    assert ChangeLevel.between(Version.parse(old), Version.parse(new)) == level
+
+
+@pytest.mark.parametrize(
+    ("num_examples", "size", "blocks"),
+    [(0, 1024, 0), (1, 1024, 1), (1024, 1024, 1), (1_048_576, 1024, 1024), (1_048_577, 2048, 513), (10**9, 2**20, 954)],
+)
+def test_blocks_of_splits_of_any_size(num_examples: int, size: int, blocks: int) -> None:
+    assert block_size(num_examples) == size
+    leaves = [number.to_bytes(32, "big") for number in range(-(-min(num_examples, 2 * 10**6) // 1024))]
+    if num_examples <= 2 * 10**6:
+        found = FeatureFingerprint.of_leaves(leaves, num_examples=num_examples)
+        assert len(found.blocks) == blocks
+        split = SplitFingerprint(num_examples=num_examples, features={"x": found})
+        assert sum(len(split.block(index)) for index in range(split.num_blocks)) == num_examples
+    assert SplitFingerprint(num_examples=num_examples, features={}).num_blocks == blocks
+
+
+def test_splits_with_blocks_of_other_sizes_are_compared_as_a_whole() -> None:
+    leaves = [b"%32d" % number for number in range(1025)]
+    sides = []
+    for count in (1_048_576, 1_048_577):
+        found = FeatureFingerprint.of_leaves(leaves[: -(-count // 1024)], num_examples=count)
+        one = described("1.0.0" if not sides else "1.0.1", splits={"train": []})
+        split = Split(name="train", shard_lengths=ShardLengths([count]))
+        sides.append(
+            Described(
+                version=dataclasses.replace(one.version, splits=(split,)),
+                fingerprints={"train": SplitFingerprint(num_examples=count, features={"number": found})},
+            )
+        )
+    assert compare_versions(*sides).differing == {"train": ((range(1_048_576), range(1_048_577)),)}
+
+
+def test_a_fingerprint_needs_a_digest_for_each_block() -> None:
+    found = FeatureFingerprint.of_leaves([b"x" * 32], num_examples=1)
+    with pytest.raises(UsageError, match="feature 'x': 1 block digests for 2 blocks"):
+        SplitFingerprint(num_examples=1025, features={"x": found})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (b"a cat", b"a dog", ("'a cat'", "'a dog'")),
+        (b"\xff", b"\\xff", (r"b'\xff'", r"b'\\xff'")),
+        (b"x" * 500 + b"cat", b"x" * 500 + b"dog", ("…'" + "x" * 20 + "cat'", "…'" + "x" * 20 + "dog'")),
+        (b"\x80" * 5000 + b"a", b"\x80" * 5000 + b"b", None),
+        (np.int64(3), np.int64(5), ("3", "5")),
+        (np.float32(0.0), np.float32(-0.0), ("0.0", "-0.0")),
+        (np.array([1, 2]), np.array([1, 3]), ("[1, 2]", "[1, 3]")),
+        (np.zeros(9), np.array([0.0] * 8 + [-0.0]), ("0.0", "-0.0 at [8]; 1 of 9 values differ")),
+        (np.zeros((9, 9)), np.zeros((9, 8)), ("float64 of shape (9, 9)", "float64 of shape (9, 8)")),
+        (np.array([b"a", b"b"], object), np.array([b"a", b"c"], object), ("'b'", "'c' at [1]; 1 of 2 values differ")),
+    ],
+)
+def test_values_are_told_apart(before: Any, after: Any, words: tuple[str, str] | None) -> None:
+    found = tell_apart(before, after)
+    assert found[0] != found[1]
+    assert words is None or found == words
