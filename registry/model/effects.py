@@ -29,6 +29,11 @@ class Answer:
     reference: Reference | None
     note: str = ""
 
+    @property
+    def is_warning(self) -> bool:
+        """Whether its reader is told to go elsewhere: it is deprecated or yanked."""
+        return self.note not in ("", VersionStatus.EXPERIMENTAL.value)
+
     def __str__(self) -> str:
         if self.reference is None:
             return f"refused: {self.note}"
@@ -45,8 +50,8 @@ class EffectKind(StrEnum):
     """It was refused before."""
     STARTS_TO_WARN = "starts_to_warn"
     STOPS_WARNING = "stops_warning"
-    WARNS_OTHERWISE = "warns_otherwise"
-    """The same version, with another note; or refused before and after, for another reason."""
+    NOTE_CHANGES = "note_changes"
+    """The same version, experimental or so no longer, or deprecated for another reason; or refused for another one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +71,9 @@ class Effect:
             if after is None:
                 return EffectKind.IS_REFUSED
             return EffectKind.IS_ANSWERED if before is None else EffectKind.MOVES
-        if not self.before.note:
-            return EffectKind.STARTS_TO_WARN
-        return EffectKind.WARNS_OTHERWISE if self.after.note else EffectKind.STOPS_WARNING
+        if self.before.is_warning == self.after.is_warning:
+            return EffectKind.NOTE_CHANGES
+        return EffectKind.STARTS_TO_WARN if self.after.is_warning else EffectKind.STOPS_WARNING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

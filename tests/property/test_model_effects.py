@@ -90,7 +90,7 @@ def test_a_reference_in_use_is_named_where_its_answer_changes(
         (effect,) = effects
         assert (effect.wanted, effect.places) == (wanted, ("a:1", "b:7"))
         same = effect.before.reference == effect.after.reference
-        assert same == (effect.kind.value in ("starts_to_warn", "stops_warning", "warns_otherwise"))
+        assert same == (effect.kind.value in ("starts_to_warn", "stops_warning", "note_changes"))
 
 
 @given(st.none() | standings(config="plain"), standings(config="rotated"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from registry.model import Candidate, Reference, Standing, Version, VersionState, choose
+from registry.model import Answer, Candidate, Effect, Reference, Standing, Version, VersionState, choose
 
 STANDING = Standing(
     name="mnist",
@@ -100,3 +100,21 @@ def test_very_many_withdrawn_versions_are_counted() -> None:
         "15 more above it are passed over, yanked or dropped.",
         "0.1.0 is experimental, and none is canonical yet.",
     )
+
+
+def test_an_effect_is_named_by_what_it_does_to_a_reader() -> None:
+    wanted = Reference.parse("mnist:3.*")
+    first, second = Reference.parse("mnist:3.0.0"), Reference.parse("mnist:3.1.0")
+
+    def kind(before: tuple[Reference | None, str], after: tuple[Reference | None, str]) -> str:
+        answers = [Answer(reference=reference, note=note) for reference, note in (before, after)]
+        return Effect(wanted=wanted, before=answers[0], after=answers[1]).kind.value
+
+    assert kind((first, ""), (second, "yanked")) == "moves"
+    assert kind((first, ""), (None, "dropped")) == "is_refused"
+    assert kind((None, "dropped"), (first, "")) == "is_answered"
+    assert kind((first, "experimental"), (first, "yanked: bad")) == "starts_to_warn"
+    assert kind((first, "yanked: bad"), (first, "")) == "stops_warning"
+    assert kind((first, "experimental"), (first, "")) == "note_changes"
+    assert kind((first, "yanked: bad"), (first, "yanked: worse")) == "note_changes"
+    assert kind((None, "yanked"), (None, "dropped")) == "note_changes"
