@@ -340,9 +340,8 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
     building = subprocess.Popen([program, "build", "digits"], stdout=subprocess.PIPE, stderr=terminal)
     os.close(terminal)
     assert building.stdout is not None
-    said = building.stdout.read()
     drawn = b""
-    while True:
+    while True:  # before stdout: a terminal holds 4 KB, and who draws more on a slow machine waits for its reader
         try:
             chunk = os.read(main_end, 65536)
         except OSError:  # how Linux says that nobody holds the other end any more
@@ -351,6 +350,7 @@ def test_a_terminal_sees_progress_and_a_pipe_does_not(workspace: Path) -> None:
             break
         drawn += chunk
     os.close(main_end)
+    said = building.stdout.read()
     building.stdout.close()
     assert building.wait() == 0
     assert said.startswith(b"published digits:1.0.0")
