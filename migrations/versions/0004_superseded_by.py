@@ -5,6 +5,8 @@ Follows 0003.
 
 from __future__ import annotations
 
+import json
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -15,6 +17,14 @@ depends_on = None
 
 # Literal, as a query has to say it: a plan made for any parameters cannot use a partial index.
 READABLE = "state NOT IN ('yanked', 'dropped')"
+
+TOLD = "SELECT dataset, version, details_json FROM event WHERE version <> '' AND action <> 'publish' ORDER BY id"
+RESTORE = """
+UPDATE dataset_version SET superseded_by = :successor
+WHERE major = :major AND minor = :minor AND patch = :patch AND config_id IN (
+    SELECT c.id FROM builder_config c JOIN builder b ON b.id = c.builder_id WHERE b.name = :name AND c.name = :config
+)
+"""
 
 
 def upgrade() -> None:
@@ -29,6 +39,23 @@ def upgrade() -> None:
         postgresql_where=sa.text(READABLE),
     )
     let_change("state", "state_message", "superseded_by")
+    restore_successors()
+
+
+def restore_successors() -> None:
+    """A catalog that was taken back to 0003 and up again: the log still tells what took the place of each version."""
+    connection = op.get_bind()
+    told: dict[tuple[str, str], str | None] = {}
+    for dataset, version, details in connection.execute(sa.text(TOLD)):
+        after = json.loads(details).get("after")
+        if isinstance(after, dict) and "superseded_by" in after:
+            told[dataset, version] = after["superseded_by"]
+    for (dataset, version), successor in told.items():
+        if successor is not None:
+            name, _, config = dataset.partition("/")
+            major, minor, patch = map(int, version.split("."))
+            values = {"name": name, "config": config, "major": major, "minor": minor, "patch": patch}
+            connection.execute(sa.text(RESTORE), {**values, "successor": successor})
 
 
 def downgrade() -> None:

@@ -194,11 +194,14 @@ class Catalog:
         *,
         processes: int | None = None,
         num_shards: int | None = None,
+        rebuild: bool = False,
         show: int = 5,
         progress: BuildProgress | None = None,
         advance: Advance | None = None,
-    ) -> Preview:
+    ) -> Preview | None:
         """Run a builder, prove the number of what it makes, and throw the shards away: see ``build`` and ``preview``.
+
+        None where ``build`` would do nothing, because the version is published.
 
         Raises:
             VersionExistsError: other content is published under the number.
@@ -207,7 +210,10 @@ class Catalog:
         from registry.publishing import Target, preview_folder
 
         builder = open_builder(wanted)
-        defaults = self._experiment_defaults(builder, self._published(builder.reference))
+        published = self._published(builder.reference)
+        if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
+            return None
+        defaults = self._experiment_defaults(builder, published)
         builder, store = builder.with_experiment_defaults(defaults), self._store()
         target = Target(store=store, catalog=self._catalog, promote=False, actor=current_actor(), processes=processes)
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:

@@ -21,9 +21,13 @@ _SHARDS: Final = 20_000
 
 @dataclass(slots=True)
 class StoredContent:
-    """What the rows of one version come to; ``contradictory`` names splits whose counts do not fit their shards."""
+    """What the rows of one version come to.
+
+    ``splits`` are its rows of splits; ``contradictory`` names those whose counts do not fit their shards.
+    """
 
     hasher: ContentHasher
+    splits: list[Any] = field(default_factory=list)
     num_splits: int = 0
     num_shards: int = 0
     contradictory: list[str] = field(default_factory=list)
@@ -72,6 +76,7 @@ def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: 
             waiting = next(stored, None)
         if not is_whole or (num_shards, num_examples) != (one.num_shards, one.num_examples):
             content.contradictory.append(one.name)
+        content.splits.append(one)
         content.num_splits += 1
         content.num_shards += num_shards
         advance(num_shards)

@@ -7,11 +7,13 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.fingerprints import load_fingerprints
 from registry.catalog.log import read_events
 from registry.catalog.log_chain import UNREADABLE, Advance, Faults, describe_event
 from registry.catalog.log_content import recompute_contents
 from registry.catalog.replay import Replayed, ReplayedConfig, ReplayedVersion
 from registry.catalog.rows import read_canonical, read_number, stored_values
+from registry.catalog.seals import fingerprint_seals, version_seal
 from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version
 from registry.catalog.tables import (
     alias,
@@ -153,6 +155,7 @@ class TableComparison:
                     self._faults.add(where, "is published, and no event says so")
                 else:
                     self._compare_version(where, row, told, content.digest, overrides.get(row.id, {}))
+                    self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
         self._report_missing(name, config, told_of)
 
     def _compare_version(
@@ -176,6 +179,25 @@ class TableComparison:
         for flag, enabled in overrides.items():
             if built_with.get(flag) is not enabled:
                 self._faults.add(where, f"overrides the experiment {flag} otherwise than its event says")
+
+    def _compare_seals(
+        self, where: str, row: Any, told: ReplayedVersion, splits: list[Any], overrides: dict[str, bool]
+    ) -> None:
+        """What an event of an older registry does not tell is not compared; it stored no fingerprints."""
+        if told.seal is not None:
+            seal = version_seal(row._mapping, (split._mapping for split in splits), overrides)
+            if seal != told.seal:
+                self._faults.add(
+                    where,
+                    "differs from what was published in its place, files' names, metadata, time or experiments",
+                )
+        try:
+            found = fingerprint_seals(load_fingerprints(self._connection, row.id))
+        except CatalogError as error:
+            self._faults.add(where, f"has fingerprints that do not read: {error}")
+            return
+        if found != told.fingerprints:
+            self._faults.add(where, "has other fingerprints than were computed when it was published")
 
     def _report_missing(self, name: str, config: str | None, told_of: ReplayedConfig) -> None:
         for version in told_of.versions:

@@ -13,18 +13,35 @@ from typing import Any, Final
 from registry.model import Event, Version, VersionState
 
 DATASET_ACTIONS: Final = frozenset(
-    {"publish", "promote", "default-config", "alias-set", "alias-remove", "deprecate", "yank", "drop", "undo"}
+    {
+        "publish",
+        "fingerprint",
+        "promote",
+        "default-config",
+        "alias-set",
+        "alias-remove",
+        "deprecate",
+        "yank",
+        "drop",
+        "undo",
+    }
 )
 """What changes how a dataset stands, beside actions that begin with ``undo-``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedVersion:
-    """One version as its events leave it; ``experiments`` are those it was built with, None where it is not told."""
+    """One version as its events leave it.
+
+    ``experiments`` are those it was built with, ``seal`` the digest of its other rows (``seals.py``), both None where
+    they are not told; ``fingerprints`` the seals of its splits' fingerprints.
+    """
 
     content_digest: str
     published_by: str
     experiments: Mapping[str, bool] | None = None
+    seal: str | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
     state: VersionState = VersionState.SUPPORTED
     message: str = ""
     superseded_by: Version | None = None
@@ -88,6 +105,9 @@ class Replayed:
                 config.canonical = _published(config, event.version)
             case "alias-set":
                 config.aliases[_text(details["alias"])] = _published(config, details["after"])
+            case "fingerprint":
+                version = _published(config, event.version)
+                config.versions[version] = replace(config.versions[version], fingerprints=dict(details))
             case "alias-remove":
                 if config.aliases.pop(details["alias"], None) is None:
                     raise ValueError(f"there was no alias {details['alias']!r}")
@@ -103,6 +123,8 @@ class Replayed:
             content_digest=_text(details["content_digest"]),
             published_by=event.actor,
             experiments=details.get("experiments"),
+            seal=details.get("seal"),
+            fingerprints=details.get("fingerprints", {}),
         )
         if "state" in details:
             _change_state(config, version, details)

@@ -25,7 +25,7 @@ from registry.catalog.search_words import (
 )
 from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version
 from registry.catalog.summaries import SearchHit
-from registry.catalog.tables import builder, builder_config, dataset_version, search_document
+from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
 from registry.errors import UsageError
 from registry.model import Version, VersionState, version_status
 
@@ -145,6 +145,40 @@ def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
 
 def _standing(config_id: int | None = None) -> sa.Select[Any]:
     """The version that stands for a config, or those that stand for each."""
+    return _standing_for_each() if config_id is None else _standing_for(config_id)
+
+
+def _standing_for(config_id: int) -> sa.Select[Any]:
+    """Each choice is a look into an index: one config may have very many versions."""
+    of_config = (
+        sa.select(dataset_version.c.id)
+        .where(dataset_version.c.config_id == config_id)
+        .order_by(*(part.desc() for part in NUMBER))
+        .limit(1)
+    )
+    chosen = sa.func.coalesce(
+        builder_config.c.canonical_version_id,
+        of_config.where(sa.text(READABLE)).scalar_subquery(),
+        of_config.scalar_subquery(),
+    )
+    return (
+        sa.select(
+            dataset_version.c.id,
+            dataset_version.c.config_id,
+            dataset_version.c.metadata_json,
+            dataset_version.c.features_json,
+            dataset_version.c.labels_json,
+            builder.c.name.label("builder_name"),
+            builder_config.c.name.label("config_name"),
+        )
+        .select_from(builder_config)
+        .join(builder, builder.c.id == builder_config.c.builder_id)
+        .join(dataset_version, dataset_version.c.id == chosen)
+        .where(builder_config.c.id == config_id)
+    )
+
+
+def _standing_for_each() -> sa.Select[Any]:
     withdrawn = dataset_version.c.state.in_([VersionState.YANKED.value, VersionState.DROPPED.value])
     best_first = (
         sa.case((dataset_version.c.id == builder_config.c.canonical_version_id, 0), else_=1),
@@ -157,8 +191,6 @@ def _standing(config_id: int | None = None) -> sa.Select[Any]:
         builder_config.c.name.label("config_name"),
         sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
     ).join_from(dataset_version, builder_config, builder_config.c.id == dataset_version.c.config_id)
-    if config_id is not None:
-        ranked = ranked.where(builder_config.c.id == config_id)
     first = ranked.subquery("ranked")
     return (
         sa.select(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
 from registry.catalog.locking import lock_dataset
 from registry.catalog.queries import find_digest, find_neighbours, find_version_id
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
+from registry.catalog.seals import fingerprint_seals, version_seal
 from registry.catalog.search import refresh
 from registry.catalog.session import reading, write
 from registry.catalog.tables import (
@@ -93,6 +94,8 @@ def publish_version(
                 "default_config": default_config,
                 "num_examples": version.num_examples,
                 "promote": promote,
+                "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
+                "fingerprints": fingerprint_seals(found or {}),
                 **({"experiments": experiments} if experiments else {}),
                 **_published_state(version),
             },
@@ -137,7 +140,7 @@ def add_fingerprints(
             action="fingerprint",
             dataset=version.reference.dataset,
             version=str(version.version),
-            details={name: one.digest for name, one in found.items()},
+            details=fingerprint_seals(found),
         )
         return True
 

@@ -60,11 +60,18 @@ def command(
                 builder,
                 processes=processes,
                 num_shards=num_shards,
+                rebuild=rebuild,
                 show=show,
                 progress=bars,
                 advance=None if bars is None else bars.verify,
             )
-        return print_preview(session, preview)
+        if preview is not None:
+            return print_preview(session, preview)
+        data = {"published": True, "allowed": True}
+        session.out.result(
+            "preview", data, lambda: session.out.line(f"{builder} is published already: nothing would be done")
+        )
+        return 0
     with session.connect() as catalog, build_progress(session.out) as bars:
         publication = catalog.build(
             builder,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from catalog_samples import damage, execute, publish
+from catalog_samples import damage, execute, publish, sample
 
 from registry.catalog import SqlCatalog, events, log_chain, log_content, log_tables
 from registry.catalog.session import write
 from registry.errors import LogTamperedError
-from registry.model import Reference, VersionState
+from registry.model import FeatureFingerprint, Reference, SplitFingerprint, VersionState
 
 
 def append(catalog: SqlCatalog, action: str, dataset: str, version: str, **details: Any) -> None:
@@ -174,6 +174,7 @@ def test_an_event_that_never_happened_is_found_though_its_hash_is_right(lived: S
     ]
 
 
+SEALED = "digits:1.0.0 differs from what was published in its place, files' names, metadata, time or experiments"
 ROWS: list[tuple[str, list[str]]] = [
     ("UPDATE dataset_version SET state = 'supported', superseded_by = NULL WHERE id = 1",
      ["mnist/plain:1.0.0 is supported: bad, and by its events yanked: bad (superseded by 1.1.0)"]),
@@ -236,6 +237,15 @@ ROWS: list[tuple[str, list[str]]] = [
     ("UPDATE experiment SET name = 'other'",
      ["the experiment other is not what its events say",
       "the experiment new_shuffle was added by its event, and is not there"]),
+    ("UPDATE dataset_version SET location = '/etc' WHERE id = 4", [SEALED]),
+    ("UPDATE dataset_version SET metadata_json = replace(metadata_json, 'About', 'Above') WHERE id = 4", [SEALED]),
+    ("UPDATE dataset_version SET published_at = used_at FROM version_ledger WHERE id = 4 AND config_name = 'noisy'",
+     [SEALED]),
+    ("UPDATE split SET filename_template = '{DATASET}-{SHARD_X_OF_Y}' WHERE id = 7", [SEALED]),
+    ("INSERT INTO version_experiment SELECT 4, id, false FROM experiment", [SEALED]),
+    ("INSERT INTO fingerprint VALUES (7, '', 'registry.split/1', 0, 35, '" + "0" * 64 + "')",
+     ["digits:1.0.0 has fingerprints that do not read: the catalog is damaged: "
+      "the fingerprints of split 'train' do not add up"]),
     ("UPDATE dataset_version SET labels_json = 'x' WHERE id = 4",
      ["digits does not read: the catalog is damaged: a stored value does not read (JSONDecodeError: "
       "Expecting value: line 1 column 1 (char 0))"]),
@@ -246,6 +256,39 @@ ROWS: list[tuple[str, list[str]]] = [
 def test_changed_rows_are_found(lived: SqlCatalog, catalog_url: str, statement: str, found: list[str]) -> None:
     damage(catalog_url, statement)
     assert faults(lived) == found
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM fingerprint",
+        "DELETE FROM fingerprint WHERE feature = '' OR feature = 'label'",
+        "UPDATE fingerprint SET digest = replace(digest, '0', '1') WHERE algorithm = 'registry.block/1'",
+    ],
+)
+def test_changed_fingerprints_are_found(catalog: SqlCatalog, catalog_url: str, statement: str) -> None:
+    leaves = FeatureFingerprint.of_leaves([b"0" * 32], num_examples=7)
+    version, shards = sample("digits:1.0.0", {"train": [7]})
+    found = {"train": SplitFingerprint(num_examples=7, features={"label": leaves})}
+    catalog.publish(version, shards, promote=True, actor="ann", found=found)
+    older, others = sample("digits:0.9.0", {"train": [7]})
+    catalog.publish(older, others, promote=False, actor="ann")
+    assert catalog.add_fingerprints(older, found, actor="bob")
+    assert faults(catalog) == []
+
+    damage(catalog_url, statement)
+
+    assert faults(catalog) == [
+        f"digits:{number} has other fingerprints than were computed when it was published"
+        for number in ("1.0.0", "0.9.0")
+    ]
+
+
+def test_overrides_that_are_gone_are_found(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "digits:1.0.0", experiments={"flag": False})
+    assert faults(catalog) == []
+    damage(catalog_url, "DELETE FROM version_experiment")
+    assert faults(catalog) == [SEALED]
 
 
 def test_small_batches_find_the_same(lived: SqlCatalog, catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,12 +310,15 @@ def test_an_override_that_the_build_did_not_have_is_found(lived: SqlCatalog, cat
     publish(lived, "flags:1.0.0", experiments={"new_shuffle": True})
     assert faults(lived) == []
     damage(catalog_url, "UPDATE version_experiment SET enabled = false")
-    assert faults(lived) == ["flags:1.0.0 overrides the experiment new_shuffle otherwise than its event says"]
+    assert faults(lived) == [
+        "flags:1.0.0 overrides the experiment new_shuffle otherwise than its event says",
+        SEALED.replace("digits", "flags"),
+    ]
 
 
 def test_a_log_written_anew_as_a_whole_lacks_the_head_noted_down_before(lived: SqlCatalog, catalog_url: str) -> None:
     head = lived.verify_log().head
-    append(lived, "fingerprint", "digits", "1.0.0", train="0" * 64)
+    append(lived, "note", "digits", "1.0.0", train="0" * 64)
     assert faults(lived, anchor=head) == []
     damage(catalog_url, "DELETE FROM event WHERE id IN (10, 11)")
     damage(catalog_url, "UPDATE dataset_version SET state = 'supported', state_message = '', superseded_by = NULL")

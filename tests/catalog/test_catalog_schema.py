@@ -15,6 +15,7 @@ from catalog_samples import execute, publish
 from registry.catalog import open_catalog, schema, schema_state, sqlite_path
 from registry.catalog.session import migrating, open_engine
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
+from registry.model import Reference, Version
 
 REFUSED = (sqlite3.IntegrityError, psycopg.errors.RestrictViolation)
 NEXT = f"{int(schema.HEAD) + 1:04d}"
@@ -140,6 +141,23 @@ def test_a_version_may_be_superseded_since_0004_and_its_state_changes_before(dat
     assert schema.upgrade(database_url) == ("0003", schema.HEAD)
     assert execute(database_url, "SELECT state, superseded_by FROM dataset_version") == [("yanked", None)]
     assert schema.check(database_url) == []
+
+
+def test_what_supersedes_a_version_comes_back_from_the_log(database_url: str) -> None:
+    schema.upgrade(database_url)
+    with open_catalog(database_url) as catalog:
+        for reference in ("mnist:1.0.0", "words/plain:1.0.0", "mnist:1.0.1"):
+            publish(catalog, reference)
+        for reference in ("mnist:1.0.0", "words/plain:1.0.0"):
+            by = Version(1, 0, 1) if reference == "mnist:1.0.0" else None
+            catalog.lifecycle.yank(Reference.parse(reference), "wrong", by, actor="ann")
+
+    schema.downgrade(database_url, "0003")
+    schema.upgrade(database_url)
+
+    with open_catalog(database_url) as catalog:
+        assert [one.superseded_by for one in catalog.versions("mnist")] == [None, Version(1, 0, 1)]
+        assert catalog.verify_log().faults == ()
 
 
 def test_copying_a_table_keeps_child_rows_and_triggers(catalog_url: str, tmp_path: Path) -> None:
