@@ -30,7 +30,7 @@ A reference is `name[/config][:request | @alias]`; a request is a version (`3.0.
 | 1 | failure |
 | 2 | the call is wrong: an option, a reference, a split expression |
 | 3 | not found |
-| 4 | conflict: that number is published with other content |
+| 4 | conflict: that number is published with other content, or an alias was moved meanwhile |
 | 5 | verification failed |
 | 6 | withdrawn: what answers is yanked or dropped; or a look-up that a locked program may not make |
 | 8 | the catalog's schema is out of date, or newer than this software |

@@ -85,7 +85,9 @@ def _what_can_be_read(choice: Choice) -> str:
     standing, refused, request = choice.standing, choice.refused, choice.wanted.request
     parts = []
     if refused is not None and refused.superseded_by is not None:
-        parts.append(f"It is superseded by {standing.exactly(refused.superseded_by)}.")
+        successor = standing.find(refused.superseded_by)
+        if successor is not None and not successor.is_withdrawn:  # else it would lead from one refusal to the next
+            parts.append(f"It is superseded by {standing.exactly(refused.superseded_by)}.")
     readable = tuple(one for one in standing.candidates if not one.is_withdrawn)
     parts.append(f"Readable: {_listed(standing, readable)}." if readable else "No version of it is left.")
     passed = [refused] if refused is not None else standing.allowed(request) if request is not None else []

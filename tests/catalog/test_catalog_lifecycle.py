@@ -437,3 +437,13 @@ def test_of_many_who_yank_at_once_one_does_it(mnist: SqlCatalog, catalog_url: st
 def test_answers_read_as_sentences() -> None:
     assert str(Answer(reference=None, note="gone")) == "refused: gone"
     assert str(Answer(reference=ref("mnist:1.0.0"))) == "mnist:1.0.0"
+
+
+def test_a_successor_that_is_withdrawn_itself_is_not_recommended(mnist: SqlCatalog) -> None:
+    mnist.lifecycle.yank(ref("mnist:1.0.0"), "wrong labels", Version(1, 1, 0), actor="bob")
+    mnist.lifecycle.drop(ref("mnist:1.1.0"), "its licence ended", actor="bob")
+
+    with pytest.raises(VersionWithdrawnError) as raised:
+        mnist.find("mnist")
+
+    assert raised.value.hint == "Readable: 2.0.0 (experimental). Who must have it names it exactly: mnist:1.0.0."

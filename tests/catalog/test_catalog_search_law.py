@@ -22,7 +22,7 @@ from registry.catalog.search_words import document_words, parse_search
 from registry.errors import UsageError
 from registry.model import DatasetMetadata
 
-NAMES = ["digits", "open_images_v4", "ImageNet2012/small-4", "x/dig", "x/and_digits"]
+NAMES = ["digits", "open_images_v4", "imagenet2012/small-4", "x/dig", "x/and_digits"]
 NUMBERS = count(1)
 documents = st.fixed_dictionaries(
     {
