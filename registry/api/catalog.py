@@ -322,7 +322,8 @@ class Catalog:
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: no such dataset.
-            UsageError: a time without a zone, a version behind the dataset's name, or a limit below 1.
+            UsageError: a time without a zone, ``since`` later than ``until``, a version behind the dataset's name, or a
+                limit below 1.
         """
         return self._catalog.events(since=since, until=until, dataset=dataset, actions=actions, limit=limit)
 
@@ -337,7 +338,7 @@ class Catalog:
             advance: called with the number of rows looked at since the last call, of ``num_logged_rows()``.
 
         Raises:
-            UsageError: an anchor that is no hash.
+            UsageError: an anchor that is no hash, or 64 zeros, the head of an empty log, where there are events.
         """
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
             raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")
