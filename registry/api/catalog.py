@@ -149,7 +149,7 @@ class Catalog:
 
         Args:
             wanted: ``name[/config][:request]`` of an installed builder, without a request its VERSION; or code,
-                ``package.module:Class``; or a builder class or instance at hand.
+                ``package.module:Class[/config][:request]``; or a builder class or instance at hand.
             processes: how many encode examples, and decode them for the proof of the number; None starts as many as
                 there are cores once a dataset is large.
             num_shards: shards of each split; None lets size and count decide, as TFDS does.
