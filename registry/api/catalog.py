@@ -149,7 +149,7 @@ class Catalog:
 
         Args:
             wanted: ``name[/config][:request]`` of an installed builder, without a request its VERSION; or code,
-                ``package.module:Class``; or a builder class or instance at hand.
+                ``package.module:Class[/config][:request]``; or a builder class or instance at hand.
             processes: how many encode examples, and decode them for the proof of the number; None starts as many as
                 there are cores once a dataset is large.
             num_shards: shards of each split; None lets size and count decide, as TFDS does.
@@ -328,7 +328,8 @@ class Catalog:
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: no such dataset.
-            UsageError: a time without a zone, a version behind the dataset's name, or a limit below 1.
+            UsageError: a time without a zone, ``since`` later than ``until``, a version behind the dataset's name, or a
+                limit below 1.
         """
         return self._catalog.events(since=since, until=until, dataset=dataset, actions=actions, limit=limit)
 
@@ -343,7 +344,7 @@ class Catalog:
             advance: called with the number of rows looked at since the last call, of ``num_logged_rows()``.
 
         Raises:
-            UsageError: an anchor that is no hash.
+            UsageError: an anchor that is no hash, or 64 zeros, the head of an empty log, where there are events.
         """
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
             raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")

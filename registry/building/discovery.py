@@ -16,12 +16,13 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from registry.building.builder import DatasetBuilder
-from registry.errors import BuilderNotFoundError, BuildError
-from registry.model import Reference
+from registry.errors import BuilderNotFoundError, BuildError, ConfigNotFoundError, ReferenceSyntaxError, UsageError
+from registry.model import Reference, VersionRequest
 
 ENTRY_POINT_GROUP: Final = "registry.builders"
 
 _CODE = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<class>[A-Za-z_]\w*)", flags=re.ASCII)
+_CHOICE = re.compile(r"(?:/(?P<config>[^/:@\s]+))?(?::(?P<version>[^/:@]+))?")
 
 
 def list_builders() -> tuple[str, ...]:
@@ -32,21 +33,22 @@ def list_builders() -> tuple[str, ...]:
 def open_builder(wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder) -> DatasetBuilder:
     """One version of one config, ready to build: of an installed builder, of code, or of a class at hand.
 
-    Text is a reference, ``name[/config][:request]``, or names code, ``package.module:Class``. The two cannot be taken
-    for each other: a request never starts with a letter, and what starts with a capital is a class.
+    Text is a reference, ``name[/config][:request]``, or names code, ``package.module:Class[/config][:request]``. The
+    two cannot be taken for each other: a request never starts with a letter, and what starts with a capital is a class.
 
     Raises:
         BuilderNotFoundError, BuildError: see ``find_builder`` and ``load_builder``.
         VersionNotFoundError, ConfigNotFoundError: the code cannot build what is asked for.
+        UsageError: what stands behind the class is no config and no version.
     """
     if isinstance(wanted, DatasetBuilder):
         return wanted
     if isinstance(wanted, type):
         return wanted()
     if isinstance(wanted, str):
-        code = _CODE.fullmatch(wanted)
+        code = _CODE.match(wanted)
         if code is not None and ("." in code["module"] or code["class"][0].isupper()):
-            return load_builder(wanted)()
+            return _open_code(code.group(), wanted[code.end() :])
         wanted = Reference.parse(wanted)
     return find_builder(wanted.name).pick(wanted)
 
@@ -119,6 +121,34 @@ def load_builder(code: str) -> type[DatasetBuilder]:
         builders = [name for name, value in vars(module).items() if _is_builder(value)]
         raise BuilderNotFoundError.of(match["class"], builders, where=f"the module {match['module']}")
     return _check_builder(getattr(module, match["class"]), what)
+
+
+def _open_code(code: str, behind: str) -> DatasetBuilder:
+    """The builder of ``code`` for what stands behind its class: ``[/config][:request]``."""
+    choice = _CHOICE.fullmatch(behind)
+    if choice is None:
+        raise UsageError(
+            f"the builder {code} cannot be followed by {behind[:60]!r}",
+            hint=f"Behind the class stand a config and a version, each if need be: {code}[/config][:version].",
+            details={"builder": code, "behind": behind[:60]},
+        )
+    config, version = choice["config"], choice["version"]
+    builder = load_builder(code)
+    if config is not None and not builder.configs():
+        raise ConfigNotFoundError.of(
+            config, (), where=f"the builder {code}", hint=f"It has no configs: write {code}[:version]."
+        )
+    request = None
+    if version is not None:
+        try:
+            request = VersionRequest.parse(version)
+        except ReferenceSyntaxError as error:
+            raise UsageError(
+                f"the builder {code} cannot build {version[:60]!r}, which is no version",
+                hint=f"Write a version or a wildcard, e.g. {code}:1.0.0 or {code}:1.*, or none for the canonical one.",
+                details={"builder": code, "version": version[:60]},
+            ) from error
+    return builder(config=config, version=request)
 
 
 def _is_builder(value: object) -> bool:

@@ -57,7 +57,7 @@ def set_alias(
             lock_dataset(connection, wanted.name)
         config, target = _resolve(connection, wanted)
         before = _find(connection, Reference(name=wanted.name, config=config, alias=name))
-        _require_expected(connection, before, expect)
+        _require_expected(connection, before, expect, first="to set it for the first time: --expect none")
         change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
         if change.is_change and not dry_run:
             version_id = find_version_id(connection, wanted.name, config, target)
@@ -88,7 +88,9 @@ def remove_alias(
         if not dry_run:
             lock_dataset(connection, wanted.name)
         before = _find(connection, wanted)
-        _require_expected(connection, before, expect)
+        _require_expected(
+            connection, before, expect, first=f"what there is: registry alias list {before.reference.dataset}"
+        )
         if before.version is None:
             raise _no_alias(connection, before)
         change = AliasChange(reference=before.reference, before=before.version, after=None, is_dry_run=dry_run)
@@ -219,20 +221,23 @@ def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
         )
 
 
-def _require_expected(connection: sa.Connection, before: _Standing, expect: Expected) -> None:
+def _require_expected(connection: sa.Connection, before: _Standing, expect: Expected, *, first: str) -> None:
+    """AliasMovedError where something else stands there; ``first`` is the hint for an alias that never was."""
     if expect is None or before.version == (None if expect == "none" else expect):
         return
     who, at = before.set_by, before.set_at
+    hint = f"Look at what was done to it: registry alias history {before.reference}"
     if before.version is None:
         moves = _moves(connection, before, last=True)
         who, at = (moves[0].actor, moves[0].at) if moves else ("", None)
+        hint = hint if moves else f"It was never set; {first}"
     did = "removed" if before.version is None else "set"
     since = f", {did} by {who} at {at:%Y-%m-%d %H:%M:%S} UTC" if at is not None else ""
     found = "is not there" if before.version is None else f"stands for {before.version}"
     expected = "no alias" if expect == "none" else str(expect)
     raise AliasMovedError(
         f"{before.reference} {found}{since}; expected was {expected}",
-        hint=f"Look at what was done to it: registry alias history {before.reference}",
+        hint=hint,
         details={
             "alias": str(before.reference),
             "expected": None if expect == "none" else str(expect),

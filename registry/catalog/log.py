@@ -16,7 +16,7 @@ from registry.catalog.rows import stored_values
 from registry.catalog.session import reading
 from registry.catalog.tables import builder, builder_config, event
 from registry.errors import UsageError
-from registry.model import Event, Reference
+from registry.model import Event, Reference, describe_moment
 
 BATCH: Final = 1000
 """Events of one query."""
@@ -79,10 +79,13 @@ def stream_events(engine: sa.Engine, wanted: Filter, *, limit: int | None) -> It
     """The same, each batch in a transaction of its own: whoever reads slowly keeps nobody waiting.
 
     Raises:
-        UsageError: a limit below 1, or a time without a zone.
+        UsageError: a limit below 1, a time without a zone, or ``since`` later than ``until``.
     """
     if any(moment is not None and moment.tzinfo is None for moment in (wanted.since, wanted.until)):
         raise UsageError("a time without a time zone is not one moment", hint="Give it one, e.g. tzinfo=datetime.UTC.")
+    if wanted.since is not None and wanted.until is not None and wanted.since > wanted.until:
+        since, until = describe_moment(wanted.since), describe_moment(wanted.until)
+        raise UsageError(f"nothing is both since {since} and until {until}", hint="Give the earlier moment as since.")
     if limit is not None and not 1 <= limit <= _MAX_LIMIT:
         raise UsageError(f"a log shows from 1 to {_MAX_LIMIT:,} events, not {limit!s:.40}")
 

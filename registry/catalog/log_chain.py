@@ -13,7 +13,7 @@ from registry.catalog.events import FIRST_PREVIOUS, event_hash, read_event
 from registry.catalog.selection import NUMBER, named_config
 from registry.catalog.summaries import LogFault
 from registry.catalog.tables import builder, builder_config, dataset_version, event
-from registry.errors import RegistryError
+from registry.errors import RegistryError, UsageError
 from registry.model import Event, Version
 
 Advance: TypeAlias = Callable[[int], None]
@@ -61,7 +61,16 @@ def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None,
 
     ``anchor`` is the hash of an event that has to be there. What was cut off at the end leaves no trace here: the
     tables tell of it (``log_tables.py``).
+
+    Raises:
+        UsageError: the anchor is what an empty log has for a head, and the log is not empty.
     """
+    if anchor == FIRST_PREVIOUS and _numbers(connection, None):
+        raise UsageError(
+            "an anchor of 64 zeros stands for the beginning of every log, and proves nothing",
+            hint="Give the head that an earlier registry log verify printed when there were events, or no anchor.",
+            details={"anchor": anchor},
+        )
     chain = Chain()
     last_id = 0
     last_at: datetime | None = None

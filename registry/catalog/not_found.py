@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -51,13 +51,18 @@ def no_default_config(name: str, configs: list[str]) -> ConfigNotFoundError:
 
 
 def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError:
-    """The error for a choice that chose nothing, ``when``: at a moment that is gone."""
+    """The error for a choice that chose nothing, ``when``: at a moment that is gone.
+
+    Its ``details`` hold ``considered``: version, status, verdict of what was looked at; and ``num_considered``, of all.
+    """
     wanted, standing = choice.wanted, choice.standing
     if choice.refusal is Refusal.NO_ALIAS:
         known = list(standing.aliases)
         hint = None if known else f"It has no aliases; its versions: registry versions {wanted.dataset}"
         where = wanted.dataset + ("" if when is None else f" at {when}")
-        return AliasNotFoundError.of(wanted.alias or "", known, where=where, hint=hint)
+        error = AliasNotFoundError.of(wanted.alias or "", known, where=where, hint=hint)
+        error.details.update(_considered(choice))
+        return error
     withdrawn = choice.refusal in (Refusal.WITHDRAWN, Refusal.ALL_WITHDRAWN)
     kind = VersionWithdrawnError if withdrawn else VersionNotFoundError
     return kind(
@@ -70,8 +75,26 @@ def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError
                 {"version": str(one.version), "status": standing.status(one).value}
                 for one in standing.candidates[:_MAX_DETAILS]
             ],
+            **_considered(choice),
         },
     )
+
+
+def _considered(choice: Choice) -> dict[str, Any]:
+    """What was considered, the highest first; of very many, those that the reference names come before others."""
+    standing, wanted, every = choice.standing, choice.wanted, choice.considered
+    named = [] if wanted.request is None else [one.version for one in standing.allowed(wanted.request)[:_MAX_DETAILS]]
+    if choice.refused is not None:
+        named = [choice.refused.version]
+    kept = {*named, *[one.version for one in every if one.version not in named][: _MAX_DETAILS - len(named)]}
+    return {
+        "considered": [
+            {"version": str(one.version), "status": one.status.value, "verdict": one.verdict}
+            for one in every
+            if one.version in kept
+        ],
+        "num_considered": len(every),
+    }
 
 
 def _what_is_published(standing: Standing) -> str:

@@ -131,7 +131,7 @@ def slicing_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """BUILDER: ``name[/config][:request]`` of an installed builder, or ``package.module:Class``."""
+    """BUILDER: ``name[/config][:request]`` of an installed builder, or of ``package.module:Class``."""
     return click.argument("builder", metavar="BUILDER", shell_complete=_complete_builder)(function)
 
 

@@ -17,6 +17,7 @@ from registry.cli.publish import print_preview, print_publication
         "registry build digits",
         "registry build digits:1.0.0 --rebuild",
         "registry build my_package.my_data:MyData -j 8",
+        "registry build my_package.my_data:MyData/small:1.*",
         "registry build my_data --dry-run --show 20",
     ),
 )
@@ -52,7 +53,8 @@ def command(
     """Run BUILDER: write shards, verify them, publish the version.
 
     BUILDER is name[/config][:version] of a builder that an installed package offers under the entry point
-    registry.builders, or package.module:Class of code that can be imported. A published version is not built again.
+    registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
+    not built again.
     """
     if dry_run:
         with session.connect() as catalog, build_progress(session.out) as bars:

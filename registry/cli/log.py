@@ -8,17 +8,23 @@ from typing import Any, Final
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from registry.cli.arguments import complete_reference
 from registry.cli.options import Session, examples, session_command
 from registry.cli.progress import record_progress
 from registry.errors import UsageError
-from registry.model import Event, parse_moment
+from registry.model import ACTIONS, Event, parse_moment
 from registry.splits import counted
 
 _MOST: Final = 100_000
 _WIDTH: Final = 120
 _SHOWN: Final = 20
+
+
+def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The actions that start with what was typed."""
+    return [CompletionItem(action) for action in ACTIONS if action.startswith(incomplete)]
 
 
 @session_command(
@@ -42,7 +48,12 @@ _SHOWN: Final = 20
     help="Of this dataset; without a config, of all its.",
 )
 @click.option(
-    "--action", "actions", metavar="ACTION", multiple=True, help="Of this kind, e.g. publish; may be repeated."
+    "--action",
+    "actions",
+    metavar="ACTION",
+    multiple=True,
+    shell_complete=_complete_action,
+    help="Of this kind, e.g. publish; may be repeated.",
 )
 @click.option("--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="The newest so many.")
 @click.pass_context
@@ -59,6 +70,8 @@ def command(
     if ctx.invoked_subcommand is not None:
         _refuse_options(ctx, ctx.invoked_subcommand)
         return
+    for action in actions:
+        _check_action(action)
     first = None if since is None else parse_moment(since, end=False)
     last = None if until is None else parse_moment(until, end=True)
     with session.connect() as catalog:
@@ -200,6 +213,19 @@ def _as_json(event: Event) -> dict[str, Any]:
         "summary": summarize(event),
         "hash": event.hash,
     }
+
+
+def _check_action(action: str) -> None:
+    if action not in ACTIONS:
+        import difflib  # 7 ms that nobody spends who makes no mistake
+
+        nearest = difflib.get_close_matches(action, ACTIONS, n=3)
+        raise UsageError(
+            f"no action {action[:60]!r}",
+            hint=(f"Did you mean {' or '.join(map(repr, nearest))}? " if nearest else "")
+            + f"There are: {', '.join(ACTIONS)}.",
+            details={"name": action[:60], "known": list(ACTIONS)},
+        )
 
 
 def _refuse_options(ctx: click.Context, subcommand: str) -> None:

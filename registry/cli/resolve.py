@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
-from registry.cli.considered import print_considered, why_json
+from registry.cli.considered import explained_refusal, print_considered, why_json
 from registry.cli.options import Session, examples, session_command
 from registry.cli.plans import note_overlaps, ranges_json, rule_json, summary
 
@@ -42,7 +42,8 @@ def command(session: Session, reference: str, split: str, slicing: str | None, r
     shell takes [ ] for a pattern of file names.
     """
     with session.connect() as catalog:
-        dataset = session.look_up(catalog, reference)
+        with explained_refusal(session.out, why):
+            dataset = session.look_up(catalog, reference)
         explanation = dataset.explain(split, slicing=slicing, rounding=rounding) if why else None
         plan = dataset.resolve(split, slicing=slicing, rounding=rounding) if explanation is None else explanation.plan
         version_reasons, considered = (dataset.why, dataset.considered) if why else ((), ())

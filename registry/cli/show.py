@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.arguments import reference_argument
-from registry.cli.considered import print_considered, why_json
+from registry.cli.considered import explained_refusal, print_considered, why_json
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:  # numpy is loaded when features are
 def command(session: Session, reference: str, why: bool) -> None:
     """Show one dataset version: splits, features, licence, citation."""
     with session.connect() as catalog:
-        dataset = session.look_up(catalog, reference)
+        with explained_refusal(session.out, why):
+            dataset = session.look_up(catalog, reference)
         folder = dataset.folder
         features = list(feature_lines(dataset.features))
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())

@@ -15,7 +15,7 @@ from registry.model.dataset_version import (
     version_status,
 )
 from registry.model.effects import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
-from registry.model.event import Event
+from registry.model.event import ACTIONS, Event
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
 from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
@@ -27,6 +27,7 @@ from registry.model.standing import WITHDRAWN, Candidate, Standing
 from registry.model.version import Version, VersionClause, VersionRequest, read_code_version
 
 __all__ = [
+    "ACTIONS",
     "DEFAULT_TEMPLATE",
     "LEAF_EXAMPLES",
     "WITHDRAWN",

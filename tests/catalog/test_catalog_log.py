@@ -75,6 +75,9 @@ def test_the_log_is_given_by_time_both_ends_included(catalog: SqlCatalog) -> Non
     found = catalog.events(since=start + timedelta(days=1), until=start + timedelta(days=2))
     assert [one.id for one in found] == [2, 3]
     assert list(catalog.events(until=datetime(1, 1, 1, tzinfo=UTC))) == []
+    assert [one.id for one in catalog.events(since=start, until=start)] == [1]
+    with pytest.raises(UsageError, match=r"^nothing is both since "):
+        catalog.events(since=start, until=start - timedelta(microseconds=1))
 
 
 def test_a_log_longer_than_a_batch_is_read_to_its_end(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:

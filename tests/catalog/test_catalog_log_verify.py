@@ -12,7 +12,7 @@ from catalog_samples import damage, execute, publish, sample
 
 from registry.catalog import SqlCatalog, events, log_chain, log_content, log_tables
 from registry.catalog.session import write
-from registry.errors import LogTamperedError
+from registry.errors import LogTamperedError, UsageError
 from registry.model import FeatureFingerprint, Reference, SplitFingerprint, VersionState
 
 
@@ -76,6 +76,11 @@ def test_an_empty_catalog_holds(catalog: SqlCatalog) -> None:
     report = catalog.verify_log()
     assert (report.faults, report.num_events, report.head) == ((), 0, "0" * 64)
     assert faults(catalog, anchor="0" * 64) == []
+
+
+def test_the_head_of_an_empty_log_is_no_anchor_of_another(lived: SqlCatalog) -> None:
+    with pytest.raises(UsageError, match=r"^an anchor of 64 zeros stands for the beginning of every log, and proves"):
+        lived.verify_log(anchor="0" * 64)
 
 
 def test_every_action_of_the_lifecycle_is_replayed(lived: SqlCatalog, catalog_url: str) -> None:

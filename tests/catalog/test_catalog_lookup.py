@@ -216,6 +216,11 @@ def test_an_unknown_version_lists_what_is_published(catalog: SqlCatalog) -> None
         "name": "2.0.0",
         "known": ["1.1.0", "1.0.0"],
         "versions": [{"version": "1.1.0", "status": "experimental"}, {"version": "1.0.0", "status": "canonical"}],
+        "considered": [
+            {"version": "1.1.0", "status": "experimental", "verdict": "not 2.0.0"},
+            {"version": "1.0.0", "status": "canonical", "verdict": "not 2.0.0"},
+        ],
+        "num_considered": 2,
     }
 
 

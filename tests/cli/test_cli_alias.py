@@ -105,3 +105,23 @@ def test_programs_get_the_same(digits: Cli) -> None:
 def test_mistakes_are_explained(digits: Cli, arguments: list[str], code: int, message: str, hint: str) -> None:
     ran = digits("alias", *arguments)
     assert (ran.code, ran.err) == (code, f"error: {message}\nhint: {hint}\n")
+
+
+def test_who_expects_something_of_an_alias_that_never_was_is_not_sent_to_its_history(digits: Cli) -> None:
+    first = digits("alias", "set", "paper", "digits", "--expect", "1.0.0")
+    assert (first.code, first.err) == (
+        4,
+        "error: digits@paper is not there; expected was 1.0.0\n"
+        "hint: It was never set; to set it for the first time: --expect none\n",
+    )
+    assert digits("alias", "set", "paper", "digits", "--expect", "none").code == 0
+    other = digits("alias", "rm", "digits@other", "--expect", "1.0.0")
+    assert (other.code, other.err) == (
+        4,
+        "error: digits@other is not there; expected was 1.0.0\n"
+        "hint: It was never set; what there is: registry alias list digits\n",
+    )
+    digits("alias", "rm", "digits@paper")
+    removed = digits("alias", "set", "paper", "digits", "--expect", "1.0.0")
+    assert removed.err.endswith("\nhint: Look at what was done to it: registry alias history digits@paper\n")
+    assert digits("alias", "history", "digits@paper").code == 0

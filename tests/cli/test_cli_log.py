@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from registry.model import ACTIONS
+
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 
@@ -106,6 +108,14 @@ def test_what_was_changed_behind_the_log_is_named(moved: Cli, workspace: Path) -
         (["--limit", "0"], "Invalid value for '--limit': 0 is not in the range 1<=x<=100000."),
         (["--limit", "3", "verify"], "--limit is an option of 'registry log' alone"),
         (["verify", "--anchor", "abc"], "'abc' is no head of a log"),
+        (
+            ["verify", "--anchor", "0" * 64],
+            "an anchor of 64 zeros stands for the beginning of every log, and proves nothing",
+        ),
+        (
+            ["--since", "2026-11-22", "--until", "2026-11-21"],
+            "nothing is both since 2026-11-22 00:00:00 UTC and until the end of 2026-11-21 UTC",
+        ),
     ],
 )
 def test_mistakes_are_explained(digits: Cli, arguments: list[str], message: str) -> None:
@@ -119,3 +129,43 @@ def test_an_unknown_dataset_offers_the_nearest(digits: Cli) -> None:
         3,
         "error: no dataset 'digit' in the catalog\nhint: Did you mean 'digits'? There are: digits.\n",
     )
+
+
+def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
+    listed = (
+        "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
+        "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint"
+    )
+    ran = digits("log", "--action", "publish", "--action", "yankk")
+    assert (ran.code, ran.err) == (
+        2,
+        f"error: no action 'yankk'\nhint: Did you mean 'yank'? There are: {listed}.\n",
+    )
+    assert digits("log", "--action", "").err == f"error: no action ''\nhint: There are: {listed}.\n"
+
+
+def test_every_known_action_may_be_asked_for(digits: Cli) -> None:
+    for action in ACTIONS:
+        assert digits("log", "--action", action).code == 0
+
+
+def test_every_action_that_commands_write_is_known(numbers: Cli) -> None:
+    for call in (
+        "promote numbers:2.0.0",
+        "deprecate numbers:1.0.0 --message m",
+        "deprecate numbers:1.0.0 --undo",
+        "yank numbers:1.0.0 --reason r",
+        "yank numbers:1.0.0 --undo",
+        "drop numbers:1.0.0 --reason r",
+        "drop numbers:1.0.0 --undo",
+        "config set-default words/en",
+        "alias set paper numbers",
+        "alias rm numbers@paper",
+        "experiment add flag --description d",
+        "experiment set-default flag on",
+        "experiment retire flag",
+    ):
+        ran = numbers(*call.split())
+        assert ran.code == 0, (call, ran.err)
+    written = {one["action"] for one in numbers("log", "--limit", "1000", "--format", "json").json()["data"]}
+    assert set(ACTIONS) - {"fingerprint"} <= written <= set(ACTIONS)

@@ -11,6 +11,7 @@ from registry.building import DatasetBuilder, find_builder, list_builders, load_
 from registry.errors import (
     BuilderNotFoundError,
     BuildError,
+    ConfigNotFoundError,
     ReferenceSyntaxError,
     RegistryError,
     UsageError,
@@ -26,10 +27,22 @@ class Squares(DatasetBuilder):
 """
 
 
+VARIANTS = """
+from registry.building import BuilderConfig, DatasetBuilder
+class Letters(DatasetBuilder):
+    VERSION = "1.0.0"
+    SUPPORTED_VERSIONS = ["1.1.0", "2.0.0"]
+    BUILDER_CONFIGS = [BuilderConfig(name="small"), BuilderConfig(name="large")]
+    def features(self): ...
+    def splits(self): ...
+"""
+
+
 @pytest.fixture(autouse=True)
 def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two packages on sys.path as an installer leaves them, with sound and broken entry points."""
     (tmp_path / "third_good.py").write_text(GOOD)
+    (tmp_path / "third_variants.py").write_text(VARIANTS)
     (tmp_path / "third_broken.py").write_text("import a_module_that_is_not_there\n")
     (tmp_path / "third_raises.py").write_text("raise RuntimeError('at import')\n")
     install(
@@ -47,7 +60,7 @@ def third_party(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     install(tmp_path, "third-other", {"twice": "third_broken:Anything"})
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("third_good", "third_broken", "third_raises"):
+    for name in ("third_good", "third_variants", "third_broken", "third_raises"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
@@ -182,9 +195,64 @@ def test_what_to_build_is_named_by_reference_or_by_code(wanted: str) -> None:
             BuilderNotFoundError,
             "no builder 'nowhere.at_all:thing': there is no module 'nowhere'",
         ),
+        (
+            "third_variants:Letters/smal",
+            ConfigNotFoundError,
+            "no config 'smal' in the builder of letters",
+        ),
+        ("third_variants:Letters:3.*", VersionNotFoundError, "the builder of letters/small cannot build version 3.*.*"),
+        ("third_good:Squares/small", ConfigNotFoundError, "no config 'small' in the builder third_good:Squares"),
+        (
+            "third_good:Squares:latest",
+            UsageError,
+            "the builder third_good:Squares cannot build 'latest', which is no version",
+        ),
+        ("third_good:Squares@paper", UsageError, "the builder third_good:Squares cannot be followed by '@paper'"),
+        ("third_good:Squares/", UsageError, "the builder third_good:Squares cannot be followed by '/'"),
+        ("third_good:Squares:", UsageError, "the builder third_good:Squares cannot be followed by ':'"),
+        ("third_good:Squares/a/b", UsageError, "the builder third_good:Squares cannot be followed by '/a/b'"),
+        ("third_good:Squares:1.0.0/a", UsageError, "the builder third_good:Squares cannot be followed by ':1.0.0/a'"),
+        ("third_good:Gone/small:1.*", BuilderNotFoundError, "no builder 'Gone' in the module third_good"),
     ],
 )
 def test_what_cannot_be_built_says_why(wanted: str, error: type[RegistryError], message: str) -> None:
     with pytest.raises(error) as caught:
         open_builder(wanted)
     assert caught.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "built"),
+    [
+        ("third_variants:Letters", "letters/small:1.0.0"),
+        ("third_variants:Letters/large", "letters/large:1.0.0"),
+        ("third_variants:Letters:1.*", "letters/small:1.1.0"),
+        ("third_variants:Letters/large:2.0.0", "letters/large:2.0.0"),
+        ("third_variants:Letters/large:>=1.0,<2", "letters/large:1.1.0"),
+    ],
+)
+def test_a_config_and_a_version_may_follow_the_class(wanted: str, built: str) -> None:
+    assert str(open_builder(wanted).reference) == built
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("third_variants:Letters/smal", "Did you mean 'small'? There are: small, large."),
+        ("third_variants:Letters/small:3.*", "This code builds 1.0.0, 1.1.0, 2.0.0."),
+        ("third_good:Squares/small", "It has no configs: write third_good:Squares[:version]."),
+        (
+            "third_good:Squares:latest",
+            "Write a version or a wildcard, e.g. third_good:Squares:1.0.0 or third_good:Squares:1.*, or none for the "
+            "canonical one.",
+        ),
+        (
+            "third_good:Squares@paper",
+            "Behind the class stand a config and a version, each if need be: third_good:Squares[/config][:version].",
+        ),
+    ],
+)
+def test_a_mistake_behind_the_class_says_what_may_stand_there(wanted: str, hint: str) -> None:
+    with pytest.raises(RegistryError) as caught:
+        open_builder(wanted)
+    assert caught.value.hint == hint
