@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -398,7 +399,12 @@ def test_a_dataset_larger_than_memory_is_proved_and_compared(sqlite_template: Pa
 
     prepare(tmp_path / "a", "1.0.0", {"train": blobs(-1)}, features=features, shards=[1300])
     prepare(tmp_path / "b", "2.0.0", {"train": blobs(1050)}, features=features, shards=[500, 800])
-    arguments = [sqlite_template, tmp_path / "datasets", tmp_path / "a", tmp_path / "b"]
+    arguments = [
+        shutil.copy(sqlite_template, tmp_path / "catalog.db"),
+        tmp_path / "datasets",
+        tmp_path / "a",
+        tmp_path / "b",
+    ]
     done = subprocess.run(
         [sys.executable, "-c", SMALL, *map(str, arguments)],
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
