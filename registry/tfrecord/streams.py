@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 from registry.storage import Store
-from registry.tfrecord.framing import HEADER_BYTES, ByteStream, DamagedStreamError, is_header
+from registry.tfrecord.faults import HEADER_BYTES, DamagedStreamError
+from registry.tfrecord.framing import ByteStream, is_header
 
 _PIECE_BYTES: Final = 2**20
 _GZIP_PIECE_BYTES: Final = 2**16

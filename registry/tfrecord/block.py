@@ -1,0 +1,76 @@
+"""What is handed on from a shard file? Many records at once: the bytes that hold them, and where each one lies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Octets = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+
+
+class RecordBlock(NamedTuple):
+    """``len(offsets)`` records, in order: record i is ``data[offsets[i] : offsets[i] + lengths[i]]``.
+
+    Attributes:
+        data: uint8, 1-d, contiguous; maybe a read-only view of a mapped file, which holds more than these records.
+        offsets: int64, of each payload's first byte.
+        lengths: int64, of each payload.
+    """
+
+    data: Octets
+    offsets: Places
+    lengths: Places
+
+    @property
+    def num_records(self) -> int:
+        """Number of records."""
+        return self.offsets.size
+
+    @property
+    def num_bytes(self) -> int:
+        """Sum of the payloads' lengths."""
+        return int(self.lengths.sum())
+
+    def records(self) -> list[bytes]:
+        """Each payload, copied."""
+        lengths = self.lengths
+        if lengths.size > 1 and 0 < lengths[0] < 4096 and (lengths == lengths[0]).all():
+            length = int(lengths[0])
+            windows = np.ndarray(self.data.size - length + 1, f"V{length}", self.data, strides=(1,))
+            found: list[bytes] = windows[self.offsets].tolist()
+            return found
+        view = memoryview(self.data)
+        stops = (self.offsets + lengths).tolist()
+        return [bytes(view[start:stop]) for start, stop in zip(self.offsets.tolist(), stops, strict=True)]
+
+    def views(self) -> list[memoryview]:
+        """Each payload as a read-only view of ``data``: nothing is copied."""
+        view = memoryview(self.data).toreadonly()
+        stops = (self.offsets + self.lengths).tolist()
+        return [view[start:stop] for start, stop in zip(self.offsets.tolist(), stops, strict=True)]
+
+    def take(self, places: Places) -> RecordBlock:
+        """The records at ``places`` of this block, in that order."""
+        return RecordBlock(self.data, self.offsets[places], self.lengths[places])
+
+
+def join_blocks(blocks: list[RecordBlock]) -> RecordBlock:
+    """All records of ``blocks``, one block after the other; the bytes of several are copied together."""
+    if len(blocks) == 1:
+        return blocks[0]
+    pieces, offsets, end = [], [], 0
+    for block in blocks:
+        if not block.num_records:
+            continue
+        first = int(block.offsets.min())
+        piece = block.data[first : int((block.offsets + block.lengths).max())]
+        pieces.append(piece)
+        offsets.append(block.offsets - (first - end))
+        end += piece.size
+    if not pieces:
+        return blocks[0] if blocks else RecordBlock(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
+    lengths = np.concatenate([block.lengths for block in blocks if block.num_records])
+    return RecordBlock(np.concatenate(pieces), np.concatenate(offsets), lengths)
