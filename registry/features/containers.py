@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from registry.errors import FeatureError
 from registry.features.class_label import ClassLabel
 from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
 from registry.features.tensor import Tensor
 
 if TYPE_CHECKING:
+    from registry.features.block import ExampleBlock
     from registry.features.codec import Codec
 
 
@@ -94,6 +98,26 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
             MissingExtraError: an image needs Pillow, and it is not installed.
         """
         return self._codec.decode(record)
+
+    def decode_block(
+        self,
+        data: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        *,
+        copy: bool = True,
+    ) -> ExampleBlock:
+        """The examples in many records at once: of each of ``lengths`` bytes from one of ``offsets`` in ``data`` on.
+
+        ``data`` is contiguous, 1-d uint8, and may be a read-only view of a mapped file; records stand in any order and
+        may repeat. Without ``copy``, text comes as memoryviews of ``data``, and tensors stored as bytes come as
+        read-only arrays on it; nothing else keeps ``data`` alive, and all else may be written to.
+
+        A record that cannot be decoded ends the block: see ``ExampleBlock``.
+        """
+        from registry.features.block import decode_block
+
+        return decode_block(self._codec, data, offsets, lengths, copy=copy)
 
     def flatten_example(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
         """The flat values of ``example`` by their keys: all of ``encode_example`` but the bytes."""
