@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+_FEW_BYTES: Final = 4096
 
 Octets = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -52,6 +54,14 @@ class RecordBlock(NamedTuple):
         stops = (self.offsets + self.lengths).tolist()
         return [view[start:stop] for start, stop in zip(self.offsets.tolist(), stops, strict=True)]
 
+    def span(self) -> tuple[Octets, Places]:
+        """The bytes of all records, few others, and where each record begins in them."""
+        first, stop = int(self.offsets.min()), int((self.offsets + self.lengths).max())
+        if stop - first <= 2 * self.num_bytes + _FEW_BYTES:
+            return self.data[first:stop], self.offsets - first
+        joined = b"".join(self.views())
+        return np.frombuffer(joined, np.uint8), np.cumsum(self.lengths) - self.lengths
+
     def take(self, places: Places) -> RecordBlock:
         """The records at ``places`` of this block, in that order."""
         return RecordBlock(self.data, self.offsets[places], self.lengths[places])
@@ -59,18 +69,14 @@ class RecordBlock(NamedTuple):
 
 def join_blocks(blocks: list[RecordBlock]) -> RecordBlock:
     """All records of ``blocks``, one block after the other; the bytes of several are copied together."""
-    if len(blocks) == 1:
-        return blocks[0]
+    blocks = [block for block in blocks if block.num_records]
+    if len(blocks) < 2:
+        return blocks[0] if blocks else RecordBlock(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
     pieces, offsets, end = [], [], 0
     for block in blocks:
-        if not block.num_records:
-            continue
-        first = int(block.offsets.min())
-        piece = block.data[first : int((block.offsets + block.lengths).max())]
+        piece, places = block.span()
         pieces.append(piece)
-        offsets.append(block.offsets - (first - end))
+        offsets.append(places + end)
         end += piece.size
-    if not pieces:
-        return blocks[0] if blocks else RecordBlock(np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64))
-    lengths = np.concatenate([block.lengths for block in blocks if block.num_records])
+    lengths = np.concatenate([block.lengths for block in blocks])
     return RecordBlock(np.concatenate(pieces), np.concatenate(offsets), lengths)
