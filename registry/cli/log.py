@@ -176,7 +176,7 @@ def _words(event: Event) -> str | None:
     match action:
         case "publish":
             canonical = ", canonical" if details["promote"] else ""
-            return f"{details['num_examples']:,} examples, sha256:{details['content_digest'][:12]}{canonical}"
+            return f"{counted(details['num_examples'], 'example')}, sha256:{details['content_digest'][:12]}{canonical}"
         case "promote":
             return f"{_or_none(before)} -> {event.version}"
         case "default-config" | "alias-set" | "alias-remove":
