@@ -89,12 +89,12 @@ def command(
         )
         for event in events
     ]
+    is_whole = not (since or until or dataset or actions)
+    empty = "The log is empty. Start with: registry quickstart" if is_whole else "No events are recorded of that."
     session.out.result(
         "log",
         [_as_json(event) for event in events],
-        lambda: session.out.table(
-            ("ID", "AT (UTC)", "WHO", "ACTION", "DATASET", "DETAILS"), rows, empty="No events are recorded of that."
-        ),
+        lambda: session.out.table(("ID", "AT (UTC)", "WHO", "ACTION", "DATASET", "DETAILS"), rows, empty=empty),
     )
 
 
