@@ -424,11 +424,13 @@ class Catalog:
             )
 
     def _is_highest(self, name: str, config: str | None, version: Version) -> bool:
+        """Whether no canonical version is above it; one that is yanked counts, until another one is promoted."""
         try:
-            canonical = self._catalog.find(Reference(name=name, config=config)).version
-        except NotFoundError:
+            configs = self._catalog.configs(name)
+        except DatasetNotFoundError:
             return True
-        return version >= canonical
+        canonical = next((one.canonical for one in configs if one.config == config), None)
+        return canonical is None or version >= canonical
 
 
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:
