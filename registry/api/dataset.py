@@ -229,7 +229,9 @@ class Dataset:
         """The examples of a split expression, as dicts of numpy arrays.
 
         Args:
-            split, slicing, rounding: as ``resolve``.
+            split: an expression, or a ReadInstruction.
+            slicing: as ``resolve``.
+            rounding: as ``resolve``.
             read_config: in which order; None is TFDS's default, ``ReadConfig()``, and where the version's records are
                 stored in the order in which they were made, that order.
             state: what ``Reader.state`` gave, to read on from there.

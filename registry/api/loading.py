@@ -32,7 +32,8 @@ def load(
     """Look a dataset up and read it, in one call.
 
     ``split`` may be an expression, or a list, tuple or dict of expressions; the answer has its shape. None gives a dict
-    with every split. ``read_config`` is that of ``Dataset.read``, ``slicing`` and ``rounding`` are those of ``Dataset.resolve``, ``at`` that of ``Catalog.dataset``.
+    with every split. ``read_config`` is that of ``Dataset.read``, ``slicing`` and ``rounding`` are those of
+    ``Dataset.resolve``, ``at`` that of ``Catalog.dataset``.
 
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
     """

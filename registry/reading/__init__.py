@@ -1,8 +1,8 @@
 """From a plan to examples: the last steps of every read.
 
-    plan + ReadConfig --order--> positions --source--> checked records --features--> examples, batches
-                                    |
-                                  state: what is left, to be saved and read on from
+plan + ReadConfig --order--> positions --source--> checked records --features--> examples, batches
+|
+state: what is left, to be saved and read on from
 """
 
 from registry.reading.reader import Reader, State

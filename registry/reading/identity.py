@@ -34,7 +34,9 @@ def describe_source(plan: Plan, order: Order, *, dataset: str) -> Source:
         plan=_digest(
             {
                 "ranges": [[part.split, part.start, part.stop] for part in plan.ranges],
-                "splits": [[split.name, len(split.shard_lengths), split.shard_lengths.num_examples] for split in plan.splits],
+                "splits": [
+                    [split.name, len(split.shard_lengths), split.shard_lengths.num_examples] for split in plan.splits
+                ],
             }
         ),
         order=_digest({"config": _order_fields(order.config), "sample": _sample(order)}),

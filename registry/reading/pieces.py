@@ -1,4 +1,4 @@
-"""How is an order read in pieces? So many positions at a time that fixed costs vanish, and never more than memory holds.
+"""How is an order read in pieces? So many positions at a time that fixed costs vanish, and memory stays bounded.
 
 A piece is located, fetched, checked and decoded as a whole. Where one of its records is bad it is halved until that
 record stands alone, so that all before it are handed out and it is named.
@@ -7,7 +7,7 @@ record stands alone, so that all before it are handed out and it is named.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class PieceReader:
             left = cut(left, count, size_of(left))
 
     def located(self, order: Order, left: Intervals) -> Iterator[tuple[Places, Places]]:
-        """Where the records of ``left`` are stored, some thousand at a time: instructions, and indices in their files."""
+        """Where the records of ``left`` are stored, thousands at a time: instructions, and indices in their files."""
         while left:
             yield _locate(order, cut(left, 0, _MOST_RECORDS))
             left = cut(left, _MOST_RECORDS, size_of(left))

@@ -44,7 +44,7 @@ _ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[_Items]]
 class Reader:
     """The examples of a plan, in the order of a ``ReadConfig``. Nothing is opened before the first is asked for.
 
-    Iterating reads an epoch (``config.repeat`` of them), and iterating again the next one, as with a dataset of tf.data:
+    Iterating reads an epoch (``config.repeat`` of them), and iterating again the next, as a dataset of tf.data does:
     where files are reshuffled each has an order of its own. ``reader[i]`` is example ``i`` of the first epoch.
 
     A reader is used by one thread at a time.
@@ -73,7 +73,9 @@ class Reader:
         """The reader of ``plan``.
 
         Args:
-            plan, store, features: what to read, where it is, and what it means.
+            plan: which records of which files.
+            store: the folder that holds them.
+            features: the schema of an example.
             config: the order; None is TFDS's default, ``ReadConfig()``.
             state: what ``state`` of an equal reader gave, to read on from there; or the list of the states of all
                 processes of a read, to go on with another number of them.
@@ -136,7 +138,7 @@ class Reader:
         A feature whose values have one shape is one array; else an object array of arrays, and of ``bytes`` for text.
         Errors as iterating; batches before the one that holds a bad record are handed out.
         """
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or size < 1:
             raise UsageError(f"the size of a batch is a whole number from 1, not {size!r:.60}")
 
         def batches(order: Order, left: Intervals) -> Iterator[_Items]:

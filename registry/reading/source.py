@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -39,10 +40,7 @@ class RecordSource:
         by_file = np.argsort(instructions, kind="stable")
         files = instructions[by_file]
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
-        blocks = [
-            self._fetch_from(int(files[start]), records[by_file[start:stop]])
-            for start, stop in zip(bounds, bounds[1:], strict=False)
-        ]
+        blocks = [self._fetch_from(int(files[start]), records[by_file[start:stop]]) for start, stop in pairwise(bounds)]
         places = np.empty_like(by_file)
         places[by_file] = np.arange(by_file.size)
         return join_blocks(blocks).take(places)

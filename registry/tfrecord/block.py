@@ -8,6 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 _FEW_BYTES: Final = 4096
+_MANY: Final = 16
+_LONG: Final = 4096
+_FEW_LENGTHS: Final = 8
+"""Records of one length are copied out by one call; of so many lengths at most, by one call each."""
 
 Octets = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -39,18 +43,29 @@ class RecordBlock(NamedTuple):
     def records(self) -> list[bytes]:
         """Each payload, copied."""
         lengths = self.lengths
-        if lengths.size > 1 and 0 < lengths[0] < 4096 and (lengths == lengths[0]).all():
-            length = int(lengths[0])
-            windows = np.ndarray(self.data.size - length + 1, f"V{length}", self.data, strides=(1,))
-            found: list[bytes] = windows[self.offsets].tolist()
-            return found
-        view = memoryview(self.data)
-        stops = (self.offsets + lengths).tolist()
-        return [bytes(view[start:stop]) for start, stop in zip(self.offsets.tolist(), stops, strict=True)]
+        if lengths.size < _MANY or int(lengths.max()) >= _LONG:
+            return [view.tobytes() for view in self.views()]
+        counts = np.bincount(lengths)
+        kinds = np.flatnonzero(counts)
+        if kinds.size == 1 and kinds[0]:
+            return self._of_length(int(kinds[0]), self.offsets)
+        if kinds.size > _FEW_LENGTHS or not kinds[0]:
+            return [view.tobytes() for view in self.views()]
+        found = np.empty(lengths.size, object)
+        for length in kinds.tolist():
+            group = np.flatnonzero(lengths == length)
+            found[group] = self._of_length(length, self.offsets[group])
+        records: list[bytes] = found.tolist()
+        return records
+
+    def _of_length(self, length: int, offsets: Places) -> list[bytes]:
+        windows = np.ndarray(self.data.size - length + 1, f"V{length}", self.data, strides=(1,))
+        records: list[bytes] = windows[offsets].tolist()
+        return records
 
     def views(self) -> list[memoryview]:
         """Each payload as a read-only view of ``data``: nothing is copied."""
-        view = memoryview(self.data).toreadonly()
+        view = self.data.data.toreadonly()
         stops = (self.offsets + self.lengths).tolist()
         return [view[start:stop] for start, stop in zip(self.offsets.tolist(), stops, strict=True)]
 

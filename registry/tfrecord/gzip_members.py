@@ -4,7 +4,7 @@ A gzip file may be many members, one after the other; every reader of gzip takes
 record ends, and each says in the extra field of its header how long it is and how many records it holds, so that a
 reader goes from head to head. Who does not know the field passes it over.
 
-    extra field: "RS", length 28 | u64 bytes of the member | u64 bytes of its content | u64 records | u32 CRC32C of these
+    extra field: "RS", length 28 | u64 bytes of the member | u64 of its content | u64 records | u32 CRC32C of these
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ the index of a large shard costs nothing.
 
 from __future__ import annotations
 
+import mmap
 import os
 import secrets
 import struct
@@ -22,7 +23,7 @@ from typing import Final
 
 import numpy as np
 
-from registry.tfrecord.block import Places
+from registry.tfrecord.block import Octets, Places
 
 _MAGIC: Final = b"shardix1"
 _TAG_BYTES: Final = 16
@@ -30,14 +31,12 @@ _STARTS_IN_TAG: Final = 4096
 _IDENTITY: Final = struct.Struct("<5q")
 _COUNT: Final = struct.Struct("<q")
 _KEY_BYTES: Final = 32
-WORTH_KEEPING: Final = 4096
-"""So many records are walked in less time than a file takes to write."""
 
 
 class KeptIndex:
     """The index that was kept of a file: ``num_starts`` of them, read and checked as they are asked for."""
 
-    def __init__(self, data: np.memmap[tuple[int], np.dtype[np.uint8]], key: bytes, num_starts: int) -> None:
+    def __init__(self, data: Octets, key: bytes, num_starts: int) -> None:
         self.num_starts = num_starts
         self._key = key
         num_tags = -(-num_starts // _STARTS_IN_TAG)
@@ -73,13 +72,14 @@ class IndexFolder:
         """What was kept of the file at ``path`` with these ``facts``; None where there is nothing that counts."""
         try:
             key = self._key(make=False)
-            data = np.memmap(self._file(path), np.uint8, "r")
-        except (OSError, ValueError):
+            with self._file(path).open("rb") as file:
+                data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        except (OSError, ValueError):  # an empty file cannot be mapped
             return None
         head = _TAG_BYTES + len(_MAGIC) + _IDENTITY.size + _COUNT.size
         if data.size < head or bytes(data[_TAG_BYTES : _TAG_BYTES + len(_MAGIC)]) != _MAGIC:
             return None
-        (num_starts,) = _COUNT.unpack_from(data, head - _COUNT.size)
+        (num_starts,) = _COUNT.unpack_from(data.data, head - _COUNT.size)
         num_tags = -(-num_starts // _STARTS_IN_TAG)
         sealed = head + num_tags * _TAG_BYTES
         if num_starts < 1 or data.size != sealed + 8 * num_starts:

@@ -10,11 +10,15 @@ import numpy as np
 from registry.tfrecord.block import Octets, Places
 from registry.tfrecord.checking import find_fault
 from registry.tfrecord.faults import FRAMING_BYTES
-from registry.tfrecord.index import WORTH_KEEPING, IndexFolder, KeptIndex
+from registry.tfrecord.index import IndexFolder, KeptIndex
 from registry.tfrecord.walking import walk_frames
 
 _STEP: Final = 2**16
 """So many frames are walked, then proved, at a time."""
+
+_MANY_RECORDS: Final = 4096
+_MANY_BYTES: Final = 2**23
+"""Fewer records, in fewer bytes, are walked in less time than a file takes to write."""
 
 
 class FramePlaces:
@@ -70,7 +74,9 @@ class FramePlaces:
     def keep(self) -> None:
         """Keep what was walked, if it is worth it: each time that it doubled, and when the end was reached."""
         num_known = self._size - 1
-        if self._indexes is None or self._kept is not None or num_known < max(WORTH_KEEPING, self._num_kept + 1):
+        if self._indexes is None or self._kept is not None or num_known <= self._num_kept:
+            return
+        if num_known < _MANY_RECORDS and self._buffer[num_known] < _MANY_BYTES:
             return
         if num_known >= 2 * self._num_kept or self._buffer[num_known] == self._data.size:
             self._indexes.keep(self._path, self._facts, self._buffer[: self._size])

@@ -50,7 +50,8 @@ def open_shard(
     """Open a shard file to read any of its records.
 
     Args:
-        store, name: where it is.
+        store: the folder.
+        name: of the file in it.
         num_records: how many records it should hold; None where nobody knows.
         verify: ``record`` checks the checksum of each record by itself; ``block`` those of many records of one length
             in one pass over their bytes, which finds the same damage; ``off`` checks the lengths alone.

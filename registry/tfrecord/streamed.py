@@ -8,7 +8,8 @@ temporary file without a name, which the operating system removes when it is clo
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Final
 
 import numpy as np
@@ -40,13 +41,13 @@ class StreamedShard:
     """A shard that is read forwards."""
 
     def __init__(self, store: Store, name: str, *, num_records: int | None, verify: Verify) -> None:
+        self._window: _Window | None = None  # first, for __del__
         self._store = store
         self._name = name
         self._num_records = num_records
         self._verify = verify
         self._size = store.size(name)
         self._members: list[Member] | None = None
-        self._window: _Window | None = None
         self._copy: MappedShard | None = None
         self._may_copy = True
 
@@ -84,6 +85,10 @@ class StreamedShard:
         found = join_blocks([self.read(record, 1) for record in ordered.tolist()])
         return found.take(np.searchsorted(ordered, records))
 
+    def __del__(self) -> None:
+        if self._window is not None:
+            self._window.close()
+
     def _step(self, window: _Window, most: int, verify: Verify, stop: int) -> RecordBlock:
         """The next records that lie in the window as it is, at least one."""
         try:
@@ -101,6 +106,8 @@ class StreamedShard:
             return window
         member = self._member_of(first) if first else Member(0, 0, 0)
         if window is None or window.record > first or member.first_record > window.record:
+            if window is not None:
+                window.close()
             self._window = window = self._open(member)
         return window
 
@@ -118,13 +125,14 @@ class StreamedShard:
             file.seek(member.start)
         path = self._store.locate(self._name)
         stream = stream_pieces(file.read, file.read(HEADER_BYTES), size=self._size, path=path)
-        return _Window(stream, record=member.first_record, base=member.content_start)
+        return _Window(stream, file.close, record=member.first_record, base=member.content_start)
 
     def _copy_content(self) -> None:
         """A copy of the content that is mapped; none where the stream is damaged, and is read record by record."""
-        with tempfile.TemporaryFile(prefix="registry-") as file:
+        window = self._open(Member(0, 0, 0))
+        with closing(window), tempfile.TemporaryFile(prefix="registry-") as file:
             try:
-                for piece in self._open(Member(0, 0, 0)).pieces():
+                for piece in window.pieces():
                     file.write(piece)
             except DamagedStreamError:
                 self._may_copy = False
@@ -136,16 +144,19 @@ class StreamedShard:
                 size=file.tell(),
                 num_records=self._num_records,
                 verify=self._verify,
-                compressed=self._open(Member(0, 0, 0)).is_compressed,
+                compressed=window.is_compressed,
             )
-        self._window = None
+        if self._window is not None:
+            self._window.close()
+            self._window = None
 
 
 class _Window:
     """The part of a stream that is held in memory; ``record`` is the next one."""
 
-    def __init__(self, stream: ByteStream, *, record: int, base: int) -> None:
+    def __init__(self, stream: ByteStream, close: Callable[[], None], *, record: int, base: int) -> None:
         self.record = record
+        self.close = close
         self._stream = stream
         self._data: Octets = np.frombuffer(bytes(stream.start), np.uint8)
         self._position = 0

@@ -23,7 +23,7 @@ def walk_frames(data: Octets, start: int, *, limit: int, most: int) -> Places:
     """
     pieces: list[Places] = []
     position, left, guess = start, most, 0
-    view = memoryview(data)
+    view = data.data
     while left:
         if guess:
             alike = _walk_alike(data, position, guess, limit=limit, most=left)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from feature_strategies import schemas, values
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import CorruptExampleError
