@@ -8,9 +8,11 @@ Jobs: (i) raw records, (ii) examples as dicts of NumPy values one by one, (iii) 
 by one, (ivb) by 256, (v) opening ``train[50%:]`` up to its first example. Sets: see readers/sets.py. Every figure is a
 process of its own on a warm page cache, which checks its first answer and then measures for ``--seconds``, three passes
 at least; the median of them, and of the rounds, in which peers take turns. ``cores`` is processor time by time: what
-threads made of the machine. Peers are the extra ``peers``; MosaicML streaming, whose requirements exclude recent NumPy,
-is used where it is there (pip install --no-deps mosaicml-streaming). Whether a peer checks what it reads is found out:
-one bit of an example is flipped.
+threads made of the machine, and other programs left of it.
+
+Peers are the extra ``peers``; MosaicML streaming, whose requirements exclude recent NumPy, is used where it is there
+(pip install --no-deps mosaicml-streaming). Whether a peer checks what it reads is found out: one bit of an example is
+flipped.
 """
 
 from __future__ import annotations
@@ -122,14 +124,13 @@ def measure_set(sample: SampleSet, peers: list[str], options: argparse.Namespace
                 task = {"sample": vars(sample), "peer": peer, "job": job, "seconds": options.seconds}
                 runs[peer].append(run_worker(task))
         for peer, answers in runs.items():
-            found = {"set": sample.name, "job": job, "peer": peer}
+            found: dict[str, Any] = {"set": sample.name, "job": job, "peer": peer}
             sound = [answer for answer in answers if "error" not in answer]
             if len(sound) < len(answers):
                 found["error"] = next(answer["error"] for answer in answers if "error" in answer)
             if sound:
-                found["runs"] = [answer["value"] for answer in sound]
-                found["value"] = statistics.median(found["runs"])
-                found["cores"] = statistics.median(answer["cores"] for answer in sound)
+                found |= {name: statistics.median(answer[name] for answer in sound) for name in sound[0]}
+                found |= {"value": found[options.clock], "runs": sound}
             results.append(found)
     return results
 
@@ -167,6 +168,12 @@ def main() -> None:
     parser.add_argument("--peers", default="", help=f"of {', '.join(PEERS)}, or all")
     parser.add_argument("--rounds", type=int, default=1, help="processes for each figure")
     parser.add_argument("--seconds", type=float, default=0.5, help="measured in each process")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: the busy time of all threads, for busy machines",
+    )
     parser.add_argument("--shards", type=int, default=4, help="shards of C")
     parser.add_argument("--member-records", type=int, help="write gzip files of many members, of so many records each")
     parser.add_argument("--folder", help="keep the files here for the next run")
@@ -185,7 +192,7 @@ def main() -> None:
             print(f"{peer} is left out: {', '.join(missing)} not installed")
     peers = [peer for peer in peers if not find_missing(peer)]
     machine = describe_machine()
-    print(f"Python {machine['python']}, {machine['cores']} cores, load {machine['load']:.1f}; one process at a time")
+    print(f"Python {machine['python']}, {machine['cores']} cores, load {machine['load']:.1f}; {options.clock} time")
     print(", ".join(f"{name} {number}" for name, number in machine["packages"].items()))
     with tempfile.TemporaryDirectory() as scratch:
         root = options.folder or scratch

@@ -6,6 +6,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -19,22 +20,35 @@ MIN_PASSES: Final = 3
 CHUNK: Final = 256
 
 
-def measure_job(peer: Peer, job: str, seconds: float) -> dict[str, Any]:
-    """The job's examples in a second, or for ``seek`` the seconds it takes, and the processor time by time."""
+@dataclass(frozen=True)
+class Pass:
+    """So many examples, in so many seconds, for which all threads together were busy so many seconds."""
+
+    count: int
+    wall: float
+    busy: float
+
+
+def measure_job(peer: Peer, job: str, seconds: float) -> dict[str, float]:
+    """The job's examples in a second, or for ``seek`` the seconds it takes: by the clock, and by processor time."""
     warm_cache(peer.paths)
     if not isinstance(peer, Limit):
         check_answer(peer, job)
-    measure: Callable[[Peer, str, float], list[float]] = {
+    measure: Callable[[Peer, str, float], list[Pass]] = {
         "iv": _measure_lookups,
         "ivb": _measure_lookups,
         "v": _measure_seeks,
     }.get(job, _measure_passes)
     measure(peer, job, seconds / 4)
     gc.collect()
-    busy, started = time.process_time(), time.perf_counter()
-    values = measure(peer, job, seconds)
-    cores = (time.process_time() - busy) / (time.perf_counter() - started)
-    return {"value": statistics.median(values), "cores": cores}
+    passes = measure(peer, job, seconds)
+    walls, busy = [one.wall / one.count for one in passes], [one.busy / one.count for one in passes]
+    power = 1 if job == "v" else -1
+    return {
+        "wall": statistics.median(walls) ** power,
+        "cpu": statistics.median(busy) ** power,
+        "cores": sum(one.busy for one in passes) / sum(one.wall for one in passes),
+    }
 
 
 def probe_checks(peer: Peer) -> dict[str, Any]:
@@ -88,23 +102,25 @@ def _compare(found: Example, expected: Example) -> None:
             assert np.shape(found[name]) in (np.shape(value), (1,)), f"{name} of shape {np.shape(found[name])}"
 
 
-def _measure_passes(peer: Peer, job: str, seconds: float) -> list[float]:
-    """Examples in a second, for passes over the set, each cut off after ``seconds``."""
+def _clock(action: Callable[[], int]) -> Pass:
+    busy, started = time.process_time(), time.perf_counter()
+    count = action()
+    return Pass(count, time.perf_counter() - started, time.process_time() - busy)
+
+
+def _measure_passes(peer: Peer, job: str, seconds: float) -> list[Pass]:
+    """Passes over the set, each cut off after ``seconds``."""
     make: Callable[[], Iterator[Any]] = getattr(peer, JOBS[job])
-    rates: list[float] = []
-    total, spent = peer.sample.num_examples, 0.0
     consume = _consume_batches if job == "iii" else _consume_items
     if isinstance(peer, Limit):
         consume = _consume_all
-    while len(rates) < MIN_PASSES or spent < seconds:
-        started = time.perf_counter()
-        count = consume(make(), total, started + seconds)
-        took = time.perf_counter() - started
-        rates.append(count / took)
-        spent += took
-        if spent > seconds * MIN_PASSES:
+    passes: list[Pass] = []
+    while len(passes) < MIN_PASSES or sum(one.wall for one in passes) < seconds:
+        until = time.perf_counter() + seconds
+        passes.append(_clock(lambda: consume(make(), peer.sample.num_examples, until)))  # noqa: B023 - called at once
+        if sum(one.wall for one in passes) > seconds * MIN_PASSES:
             break
-    return rates
+    return passes
 
 
 def _consume_items(stream: Iterator[Any], total: int, until: float) -> int:
@@ -136,30 +152,28 @@ def _consume_all(stream: Iterator[Any], total: int, until: float) -> int:  # noq
     return total
 
 
-def _measure_lookups(peer: Peer, job: str, seconds: float) -> list[float]:
-    """Examples in a second, for five stretches of look-ups at random."""
+def _measure_lookups(peer: Peer, job: str, seconds: float) -> list[Pass]:
+    """Five stretches of look-ups at random."""
     rng = np.random.default_rng(3)
-    rates = []
-    for _ in range(5):
-        count, started = 0, time.perf_counter()
-        while time.perf_counter() - started < seconds / 5:
-            indices = rng.integers(0, peer.sample.num_examples, BATCH).tolist()
+
+    def look_up() -> int:
+        count, until = 0, time.perf_counter() + seconds / 5
+        while count == 0 or time.perf_counter() < until:
+            indices = rng.integers(0, peer.sample.num_examples, BATCH if job == "ivb" else 16).tolist()
             if job == "ivb":
                 peer.many(indices)
             else:
-                indices = indices[:16]
                 for index in indices:
                     peer.one(index)
             count += len(indices)
-        rates.append(count / (time.perf_counter() - started))
-    return rates
+        return count
+
+    return [_clock(look_up) for _ in range(5)]
 
 
-def _measure_seeks(peer: Peer, job: str, seconds: float) -> list[float]:  # noqa: ARG001 - as the others
-    """Seconds until the first example, for so many new readers."""
-    times: list[float] = []
-    while len(times) < MIN_PASSES or (sum(times) < seconds and len(times) < 100):
-        started = time.perf_counter()
-        peer.seek()
-        times.append(time.perf_counter() - started)
-    return times
+def _measure_seeks(peer: Peer, job: str, seconds: float) -> list[Pass]:  # noqa: ARG001 - as the others
+    """As many new readers as fit into the time, 100 at most."""
+    passes: list[Pass] = []
+    while len(passes) < MIN_PASSES or (sum(one.wall for one in passes) < seconds and len(passes) < 100):
+        passes.append(_clock(lambda: len([peer.seek()])))
+    return passes

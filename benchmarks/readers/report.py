@@ -24,7 +24,8 @@ WIDTH: Final = 13
 
 def print_checks(checks: dict[str, dict[str, Any]]) -> None:
     """Who noticed the flipped bit, and which threads were allowed."""
-    print("\none bit of an example flipped, and threads")
+    if checks:
+        print("\none bit of an example flipped, and threads")
     for peer, answer in checks.items():
         noticed = "noticed" if answer.get("checks") else "not noticed" if "checks" in answer else "failed"
         print(f"{peer:<14}{noticed:<13}{answer.get('how', answer.get('error', ''))[:60]:<34}{PEERS[peer].threads}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from importlib import import_module
 from itertools import chain
 from typing import Any, ClassVar
@@ -29,6 +30,13 @@ class TfData(Peer):
             self._spec |= {**floats, "id": fixed([], self._tf.string)}
         else:
             self._spec["image"] = fixed([], self._tf.string)
+        self._made: dict[str, Any] = {}
+
+    def _keep(self, name: str, make: Callable[[], Any]) -> Iterator[Any]:
+        """An iterator over a dataset, whose graph is made before the first of the passes that are timed."""
+        if name not in self._made:
+            self._made[name] = make()
+        return iter(self._made[name].as_numpy_iterator())
 
     def _records(self) -> Any:
         compression = "GZIP" if self.sample.is_gzip else None
@@ -43,16 +51,16 @@ class TfData(Peer):
 
     def _batches(self, size: int) -> Any:
         found = self._records().batch(size).map(lambda some: self._parse(some, (-1,)), self.parallel_calls)
-        return (found if self.parallel_calls is None else found.prefetch(self.parallel_calls)).as_numpy_iterator()
+        return found if self.parallel_calls is None else found.prefetch(self.parallel_calls)
 
     def records(self) -> Iterator[Any]:
-        return iter(self._records().as_numpy_iterator())
+        return self._keep("i", self._records)
 
     def examples(self) -> Iterator[Example]:
-        return iter(self._records().map(self._parse).as_numpy_iterator())
+        return self._keep("ii", lambda: self._records().map(self._parse))
 
     def batches(self) -> Iterator[Example]:
-        return iter(self._batches(BATCH))
+        return self._keep("iii", lambda: self._batches(BATCH))
 
     def seek(self) -> Example:
         record = next(iter(self._records().skip(self.middle)))  # parsed eagerly: tracing a map takes longer
@@ -64,10 +72,11 @@ class TfDataUnbatched(TfData):
 
     def records(self) -> Iterator[Any]:
         size = 32 if self.sample.kind == "C" else 1024
-        return chain.from_iterable(self._records().batch(size).as_numpy_iterator())
+        return chain.from_iterable(self._keep("i", lambda: self._records().batch(size)))
 
     def examples(self) -> Iterator[Example]:
-        return chain.from_iterable(map(split_batch, self._batches(128 if self.sample.kind == "C" else 1024)))
+        size = 128 if self.sample.kind == "C" else 1024
+        return chain.from_iterable(map(split_batch, self._keep("ii", lambda: self._batches(size))))
 
 
 class TfDataAutotuned(TfDataUnbatched):
@@ -90,18 +99,25 @@ class Tfds(Peer):
         self._builder = self._tfds.builder_from_directory(str(folder))
         self._config = self._tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
 
-    def _read(self, split: str = "train", **options: Any) -> Iterator[Example]:
-        dataset = self._builder.as_dataset(split=split, read_config=self._config, **options)
-        return iter(self._tfds.as_numpy(dataset))
+    def _make(self, split: str = "train", **options: Any) -> Any:
+        return self._builder.as_dataset(split=split, read_config=self._config, **options)
+
+    @cached_property
+    def _examples(self) -> Any:
+        return self._make()
+
+    @cached_property
+    def _batches(self) -> Any:
+        return self._make(batch_size=BATCH)
 
     def examples(self) -> Iterator[Example]:
-        return self._read()
+        return iter(self._tfds.as_numpy(self._examples))
 
     def batches(self) -> Iterator[Example]:
-        return self._read(batch_size=BATCH)
+        return iter(self._tfds.as_numpy(self._batches))
 
     def seek(self) -> Example:
-        return next(self._read("train[50%:]"))
+        return next(iter(self._tfds.as_numpy(self._make("train[50%:]"))))
 
 
 class TfdsSource(Tfds):
