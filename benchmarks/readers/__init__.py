@@ -1,0 +1,29 @@
+"""Which readers are compared by benchmarks/reading.py? Their names in its tables, and their classes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.readers import others, ours, tensorflow
+from benchmarks.readers.peer import Peer
+
+OURS: Final[dict[str, type[Peer]]] = {
+    "registry": ours.Registry,
+    "view": ours.RegistryView,
+    "block": ours.RegistryBlock,
+    "block view": ours.RegistryBlockView,
+    "off": ours.RegistryOff,
+}
+PEERS: Final[dict[str, type[Peer]]] = {
+    **OURS,
+    "tf.data": tensorflow.TfData,
+    "+unbatch": tensorflow.TfDataUnbatched,
+    "+autotune": tensorflow.TfDataAutotuned,
+    "TFDS": tensorflow.Tfds,
+    "TFDS source": tensorflow.TfdsSource,
+    "Grain": others.Grain,
+    "HF": others.HuggingFace,
+    "tfrecord": others.TfRecord,
+    "MDS": others.Mds,
+    "limit": ours.Limit,
+}

@@ -1,0 +1,84 @@
+"""How does this software do the jobs of benchmarks/reading.py? A class for each choice a user has; and the limit."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fastcrc import crc32
+
+from benchmarks.readers.peer import BATCH, Example, Peer
+
+
+class Registry(Peer):
+    """This software, with the options of its columns: values copied or viewed, what is verified."""
+
+    reads_gzip = True
+    options: ClassVar[dict[str, Any]] = {"copy": True, "verify": "record"}
+
+    def open(self) -> None:
+        """Look the version up."""
+        import registry
+
+        folder = self.sample.folder / "tfrecord"
+        self._config = registry.ReadConfig(interleave_cycle_length=1)
+        self._dataset: Any = registry.connect(folder / "catalog.db", data_dir=folder).dataset(self.sample.dataset)
+        self._reader = self._read("train")
+
+    def _read(self, split: str) -> Any:
+        return self._dataset.read(split, self._config, **self.options)
+
+    def records(self) -> Iterator[Any]:
+        return iter(self._reader.records())
+
+    def examples(self) -> Iterator[Example]:
+        return iter(self._reader)
+
+    def batches(self) -> Iterator[Example]:
+        return iter(self._reader.batches(BATCH))
+
+    def one(self, index: int) -> Example:
+        return dict(self._reader[index])
+
+    def many(self, indices: list[int]) -> Any:
+        return self._reader[indices]
+
+    def seek(self) -> Example:
+        return next(iter(self._read("train[50%:]")))
+
+
+class RegistryView(Registry):
+    options: ClassVar = {"copy": False, "verify": "record"}
+
+
+class RegistryBlock(Registry):
+    options: ClassVar = {"copy": True, "verify": "block"}
+
+
+class RegistryBlockView(Registry):
+    options: ClassVar = {"copy": False, "verify": "block"}
+
+
+class RegistryOff(Registry):
+    options: ClassVar = {"copy": False, "verify": "off"}
+
+
+class Limit(Peer):
+    """The physical limit of whoever checks: CRC32C over files that are mapped already, and nothing else."""
+
+    reads_gzip = True
+
+    def open(self) -> None:
+        """Map the files."""
+        self._maps = []
+        for path in self.paths:
+            with Path(path).open("rb") as file:
+                self._maps.append(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def records(self) -> Iterator[Any]:
+        """Checksums of whole files."""
+        return map(crc32.iscsi, self._maps)
+
+    examples = batches = records
