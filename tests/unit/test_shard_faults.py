@@ -142,7 +142,7 @@ def many(store: Store, indexes: IndexFolder) -> Store:
 
 def test_an_index_is_made_when_a_shard_is_first_read(many: Store, indexes: IndexFolder, tmp_path: Path) -> None:
     path = many.locate("many")
-    kept = indexes.load(path, os.stat(path))
+    kept = indexes.load(path, Path(path).stat())
     assert kept is not None
     assert kept.num_starts == len(MANY) + 1
     assert kept.check(0, len(MANY))
@@ -156,13 +156,13 @@ def test_an_index_grows_with_what_was_read(store: Store, indexes: IndexFolder) -
     put(store, MANY_CONTENT, "many")
     path = store.locate("many")
     assert open_many(store, indexes).read(0, 10).records() == MANY[:10]
-    assert indexes.load(path, os.stat(path)) is None
+    assert indexes.load(path, Path(path).stat()) is None
     assert open_many(store, indexes).read(4200, 10).records() == MANY[4200:4210]
-    kept = indexes.load(path, os.stat(path))
+    kept = indexes.load(path, Path(path).stat())
     assert kept is not None
     assert kept.num_starts == 4211
     assert open_many(store, indexes).read(0, 5000).records() == MANY
-    kept = indexes.load(path, os.stat(path))
+    kept = indexes.load(path, Path(path).stat())
     assert kept is not None
     assert kept.num_starts == 5001
 
@@ -227,9 +227,9 @@ def test_an_index_with_lies_under_a_sound_seal_gives_no_wrong_bytes(
         lies += [np.delete(sound, place), np.insert(sound, place, sound[place])]
     lies += [sound + 16, sound[::-1].copy(), np.zeros_like(sound), sound * 2**40, -sound, sound - 2**62]
     for lie in lies:
-        indexes.keep(path, os.stat(path), lie)
+        indexes.keep(path, Path(path).stat(), lie)
         assert open_many(many, indexes).read(0, len(MANY)).records() == MANY
-        indexes.keep(path, os.stat(path), lie)
+        indexes.keep(path, Path(path).stat(), lie)
         assert open_many(many, indexes).gather(ALL).records() == MANY
     record_property("lies of an index that were caught", 2 * len(lies))
 
