@@ -138,8 +138,7 @@ class Reader:
         A feature whose values have one shape is one array; else an object array of arrays, and of ``bytes`` for text.
         Errors as iterating; batches before the one that holds a bad record are handed out.
         """
-        if isinstance(size, bool) or size < 1:
-            raise UsageError(f"the size of a batch is a whole number from 1, not {size!r:.60}")
+        size = _check_size(size)
 
         def batches(order: Order, left: Intervals) -> Iterator[_Items]:
             for piece in self._reader.pieces(order, left, unit=size):
@@ -277,6 +276,16 @@ def slice_columns(columns: Mapping[str, Any], part: slice) -> dict[str, Any]:
         name: slice_columns(column, part) if isinstance(column, Mapping) else column[part]
         for name, column in columns.items()
     }
+
+
+def _check_size(size: Any) -> int:
+    try:
+        number = 0 if isinstance(size, bool) else whole_number(size)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"the size of a batch is a whole number from 1, not {size!r:.60}")
+    return number
 
 
 def _check_process(process: tuple[int, int]) -> tuple[int, int]:
