@@ -21,6 +21,7 @@ from registry.wire.columns import BytesColumn, FlatColumn, NumberColumn, read_fl
 from registry.wire.entries import Kind
 from registry.wire.gather import check_pieces, take_ragged
 from registry.wire.spans import SpanCollector, Spans
+from registry.wire.templates import TemplateBook
 from registry.wire.walk import FormBook, walk_records
 
 _Bytes = npt.NDArray[np.uint8]
@@ -68,7 +69,8 @@ class BlockDecoder:
 
     def __init__(self, keys: Collection[str] | None = None) -> None:
         self._keys = None if keys is None else frozenset(keys)
-        self._book = FormBook()
+        self._templates = TemplateBook()
+        self._forms = FormBook()
 
     def decode(self, data: _Bytes, offsets: _Places, lengths: _Places) -> FlatBlock:
         """The flat values of a block; see ``decode_block``."""
@@ -91,7 +93,9 @@ class BlockDecoder:
     ) -> tuple[dict[tuple[str, Kind], FlatColumn], _Places]:
         """The flat values, and the records that are not of the common form; if there are any, only these count."""
         found = SpanCollector(offsets.size)
-        walk_records(data, np.arange(offsets.size), offsets, offsets + lengths, self._book, found)
+        rows = self._templates.find(data, offsets, lengths, found)
+        if rows.size:
+            walk_records(data, rows, offsets[rows], offsets[rows] + lengths[rows], self._forms, found)
         columns: dict[tuple[str, Kind], FlatColumn] = {}
         for (key, kind), spans in found.joined().items():
             column, odd = _read(data, kind, spans)
