@@ -81,7 +81,7 @@ class ExampleBlock:
         return chain.from_iterable(self.example_lists())
 
     def example_lists(self) -> Iterator[list[dict[str, Any]]]:
-        """The examples, some hundreds at a time: so few that they are still in the processor's cache when they are used.
+        """The examples, some hundreds at a time: so few that they are in the processor's cache when they are used.
 
         Raises:
             CorruptExampleError: a record could not be decoded, after all examples before it.
