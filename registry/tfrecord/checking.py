@@ -6,6 +6,7 @@ each header must hold the length that is expected, with the right checksum, and 
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from registry.errors import UsageError
 from registry.tfrecord.block import Octets, Places
-from registry.tfrecord.crc import crc32c
+from registry.tfrecord.crc import crc32c, masked_crc32c
 from registry.tfrecord.crc_algebra import joined_crc32c, mask, masked_length_crcs, run_crc32c
 from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, MAX_RECORD_BYTES
 
@@ -22,6 +23,11 @@ Verify: TypeAlias = Literal["record", "block", "off"]
 
 _HEADER: Final = np.dtype([("length", "<u8"), ("crc", "<u4")])
 _CRC: Final = np.dtype("<u4")
+_HEADER_FORM: Final = struct.Struct("<QI")
+_CRC_FORM: Final = struct.Struct("<I")
+_FEW: Final = 4
+"""Up to so many, arrays cost more than they save."""
+
 _GROUP: Final = 1024
 """From this many records of one length on, to copy them together and take one checksum is faster than one for each."""
 
@@ -51,8 +57,8 @@ def find_fault(data: Octets, frames: Places, lengths: Places, *, verify: Verify)
 
     ``lengths`` are the lengths of the payloads that an index promises; all frames lie inside ``data``.
     """
-    if not frames.size:
-        return None
+    if frames.size <= _FEW:
+        return _find_fault_of_few(data, frames.tolist(), lengths.tolist(), verify=verify)
     stride = _stride(frames)
     header = _gather(data, frames, _HEADER, stride)
     fixed = stride is not None and bool((lengths == lengths[0]).all())
@@ -69,6 +75,19 @@ def find_fault(data: Octets, frames: Places, lengths: Places, *, verify: Verify)
     if bad_payload is not None:
         return FrameFault(bad_payload, in_header=False)
     return None if bad_header is None else FrameFault(bad_header, in_header=True)
+
+
+def _find_fault_of_few(data: Octets, frames: list[int], lengths: list[int], *, verify: Verify) -> FrameFault | None:
+    view = data.data
+    for place, (frame, length) in enumerate(zip(frames, lengths, strict=True)):
+        found, length_crc = _HEADER_FORM.unpack_from(view, frame)
+        if found != length or length > MAX_RECORD_BYTES or masked_crc32c(view[frame : frame + 8]) != length_crc:
+            return FrameFault(place, in_header=True)
+        start = frame + HEADER_BYTES
+        (stored,) = _CRC_FORM.unpack_from(view, start + length)
+        if verify != "off" and masked_crc32c(view[start : start + length]) != stored:
+            return FrameFault(place, in_header=False)
+    return None
 
 
 def _find_bad_payload(
