@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from registry.building import BuilderConfig, DatasetBuilder
     from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
     from registry.model import DatasetVersion, Reference, SlicingRule, Split, Version, VersionRequest, VersionStatus
+    from registry.order import ReadConfig
     from registry.reading import Reader
     from registry.splits import (
         Explanation,
@@ -46,6 +47,7 @@ _HOMES: Final = {
         "VersionRequest",
         "VersionStatus",
     ),
+    "registry.order": ("ReadConfig",),
     "registry.reading": ("Reader",),
     "registry.splits": (
         "Explanation",
@@ -73,6 +75,7 @@ __all__ = [
     "Explanation",
     "FileInstruction",
     "Plan",
+    "ReadConfig",
     "ReadInstruction",
     "Reader",
     "RecordRange",

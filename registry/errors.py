@@ -4,7 +4,8 @@
     ├── UsageError (ValueError)                 the call itself is wrong
     │   ├── ReferenceSyntaxError                a reference, version or request that does not parse
     │   ├── SplitSyntaxError                    a split expression that does not parse
-    │   └── SliceError                          a slice that parses and cannot be resolved
+    │   ├── SliceError                          a slice that parses and cannot be resolved
+    │   └── StateMismatchError                  a state of another read than the one that is to go on
     ├── NotFoundError (LookupError)             nothing of that name
     │   ├── DatasetNotFoundError
     │   ├── ConfigNotFoundError
@@ -128,6 +129,12 @@ class SliceError(UsageError):
     """A slice that parses and cannot be resolved: out of range, reversed, too few records."""
 
     code = "slice"
+
+
+class StateMismatchError(UsageError):
+    """A reader's state that is of another version, plan or order, or is none; ``details['differs']`` says which."""
+
+    code = "state_mismatch"
 
 
 class NotFoundError(RegistryError, LookupError):

@@ -16,7 +16,7 @@ from registry.api.aliases import Aliases
 from registry.api.dataset import Dataset, PastDataset
 from registry.api.experiments import Experiments
 from registry.api.lifecycle import Lifecycle
-from registry.api.locations import catalog_url, data_folder, make_catalog_folder
+from registry.api.locations import catalog_url, data_folder, index_folder, make_catalog_folder
 from registry.api.locked import is_locked, may_be_exact, refuse_moving
 from registry.api.moments import Moment, read_moment
 from registry.api.references import parse_reference
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.building import BuildProgress, DatasetBuilder
     from registry.publishing import Advance, Preview, Publication, VersionDiff
     from registry.storage import Store
+    from registry.tfrecord import IndexFolder
 
 
 def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.PathLike[str] | None = None) -> Catalog:
@@ -308,6 +309,12 @@ class Catalog:
 
         return open_location(self._store(), version.location)
 
+    def indexes(self) -> IndexFolder:
+        """Where readers keep the places of records for the next time."""
+        from registry.tfrecord import IndexFolder
+
+        return IndexFolder(index_folder())
+
     def log(
         self,
         *,
@@ -417,11 +424,13 @@ class Catalog:
             )
 
     def _is_highest(self, name: str, config: str | None, version: Version) -> bool:
+        """Whether no canonical version is above it; one that is yanked counts, until another one is promoted."""
         try:
-            canonical = self._catalog.find(Reference(name=name, config=config)).version
-        except NotFoundError:
+            configs = self._catalog.configs(name)
+        except DatasetNotFoundError:
             return True
-        return version >= canonical
+        canonical = next((one.canonical for one in configs if one.config == config), None)
+        return canonical is None or version >= canonical
 
 
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:

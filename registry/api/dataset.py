@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
@@ -32,10 +32,12 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
     from registry.catalog import PastLookUp
     from registry.features import FeaturesDict
+    from registry.order import ReadConfig
     from registry.publishing import Advance, VerifyReport
-    from registry.reading import Reader
+    from registry.reading import Reader, State
     from registry.splits import Explanation, Relation
     from registry.storage import Store
+    from registry.tfrecord import Verify
 
 
 class Dataset:
@@ -215,19 +217,48 @@ class Dataset:
     def read(
         self,
         split: str | ReadInstruction,
+        read_config: ReadConfig | None = None,
         *,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
     ) -> Reader:
-        """The examples of a split expression, as dicts of numpy arrays. Arguments as ``resolve``.
+        """The examples of a split expression, as dicts of numpy arrays.
+
+        Args:
+            split: an expression, or a ReadInstruction.
+            slicing: as ``resolve``.
+            rounding: as ``resolve``.
+            read_config: in which order; None is TFDS's default, ``ReadConfig()``, and where the version's records are
+                stored in the order in which they were made, that order.
+            state: what ``Reader.state`` gave, to read on from there.
+            process: (index, count), where several processes share the examples.
+            verify: how the checksums of records are checked: ``block`` or ``record``, or ``off``.
+            copy: False gives large values as read-only views of the mapped files.
 
         Raises:
-            As ``resolve``, and while iterating as ``Reader``.
+            As ``resolve`` and ``Reader``, and while iterating as it does.
         """
+        from registry.order import ReadConfig
         from registry.reading import Reader
 
-        plan = self.resolve(split, slicing=slicing, rounding=rounding)
-        return Reader(plan, store=self._store(), features=self.features)
+        if read_config is None and self._version.disable_shuffling:
+            read_config = ReadConfig(interleave_cycle_length=1)
+        return Reader(
+            self.resolve(split, slicing=slicing, rounding=rounding),
+            store=self._store(),
+            features=self.features,
+            config=read_config,
+            state=state,
+            process=process,
+            dataset=str(self.reference),
+            verify=verify,
+            copy=copy,
+            indexes=self._catalog.indexes(),
+        )
 
     def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:
         """Compare every shard file with the catalog: size, number of records, sha256; ``deep`` decodes every record."""

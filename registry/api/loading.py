@@ -12,6 +12,7 @@ from registry.model import Reference, SlicingRule
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.order import ReadConfig
     from registry.reading import Reader
 
 Expression: TypeAlias = str | ReadInstruction
@@ -21,6 +22,7 @@ SplitArgument: TypeAlias = Expression | list[Expression] | tuple[Expression, ...
 def load(
     reference: str | Reference,
     split: SplitArgument = None,
+    read_config: ReadConfig | None = None,
     *,
     slicing: SlicingRule | str | None = None,
     rounding: str | None = None,
@@ -30,7 +32,8 @@ def load(
     """Look a dataset up and read it, in one call.
 
     ``split`` may be an expression, or a list, tuple or dict of expressions; the answer has its shape. None gives a dict
-    with every split. ``slicing`` and ``rounding`` are those of ``Dataset.resolve``, ``at`` that of ``Catalog.dataset``.
+    with every split. ``read_config`` is that of ``Dataset.read``, ``slicing`` and ``rounding`` are those of
+    ``Dataset.resolve``, ``at`` that of ``Catalog.dataset``.
 
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
     """
@@ -39,7 +42,7 @@ def load(
         warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
 
     def read(expression: str | ReadInstruction) -> Reader:
-        return dataset.read(expression, slicing=slicing, rounding=rounding)
+        return dataset.read(expression, read_config, slicing=slicing, rounding=rounding)
 
     if split is None:
         return {name: read(name) for name in dataset.splits}

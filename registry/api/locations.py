@@ -11,6 +11,7 @@ from registry.errors import StorageError, UsageError
 
 CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
 DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
+CACHE_VARIABLE: Final = "REGISTRY_CACHE"
 
 
 def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
@@ -27,6 +28,15 @@ def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str
         return os.fspath(chosen)
     beside = sqlite_path(url)
     return str((beside.parent if beside is not None else _user_folder()) / "datasets")
+
+
+def index_folder() -> str:
+    """The folder in which the places of records are kept: what is in it can be removed at any time."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return str(Path(chosen) / "indexes")
+    import platformdirs
+
+    return str(Path(platformdirs.user_cache_dir("dataset-registry", appauthor=False)) / "indexes")
 
 
 def make_catalog_folder(url: str) -> None:

@@ -331,7 +331,8 @@ def _no_alias(connection: sa.Connection, found: _Standing) -> NotFoundError:
 
 def _require_alias(wanted: Reference) -> None:
     if wanted.alias is None:
-        raise UsageError(f"{wanted} names no alias", hint=f"Write it behind '@', e.g. {wanted.dataset}@paper.")
+        hint = "Write it behind its dataset and '@', e.g. mnist@paper; what there is: registry alias list."
+        raise UsageError(f"{wanted} names no alias", hint=hint)
 
 
 def _check_message(message: str) -> str:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from registry.catalog.events import append_event
 from registry.catalog.rows import check_text, stored_values
+from registry.catalog.selection import IS_WITHDRAWN
 from registry.catalog.session import is_writing, reading, write
 from registry.catalog.tables import builder, builder_config, dataset_version, event, experiment, version_experiment
 from registry.errors import CatalogError, ConflictError, UsageError
@@ -25,7 +26,6 @@ from registry.model import (
     ExperimentChange,
     Reference,
     Version,
-    VersionState,
     experiment_name,
     no_experiment,
 )
@@ -38,7 +38,6 @@ Act = Callable[[sa.Connection, ExperimentChange], dict[str, Any]]
 
 _ATTEMPTS: Final = 3
 _MAX_LISTED: Final = 12
-_WITHDRAWN: Final = (VersionState.YANKED.value, VersionState.DROPPED.value)
 
 
 def list_experiments(connection: sa.Connection) -> tuple[Experiment, ...]:
@@ -280,7 +279,7 @@ def _query() -> sa.Select[Any]:
             .where(
                 version_experiment.c.experiment_id == experiment.c.id,
                 version_experiment.c.enabled == enabled,
-                dataset_version.c.state.not_in(_WITHDRAWN),
+                sa.not_(IS_WITHDRAWN),
             )
             .correlate(experiment)
             .scalar_subquery()
@@ -339,7 +338,7 @@ def _disabling(connection: sa.Connection, name: str) -> list[str]:
         .where(
             experiment.c.name == name,
             sa.not_(version_experiment.c.enabled),
-            dataset_version.c.state.not_in(_WITHDRAWN),
+            sa.not_(IS_WITHDRAWN),
         )
     ).all()
     with stored_values():

@@ -18,6 +18,7 @@ from registry.catalog.not_found import explain_dataset, explain_refusal
 from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_number, read_version, stored_values
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
+    IS_WITHDRAWN,
     NUMBER,
     canonical_version,
     meant_config,
@@ -126,8 +127,7 @@ def load_shards(connection: sa.Connection, version: DatasetVersion, split_name: 
 
 def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:
     """Every dataset and config, by name: two queries, whatever their number."""
-    withdrawn = dataset_version.c.state.in_([VersionState.YANKED.value, VersionState.DROPPED.value])
-    best_first = (sa.case((withdrawn, 1), else_=0), *(part.desc() for part in NUMBER))
+    best_first = (sa.case((IS_WITHDRAWN, 1), else_=0), *(part.desc() for part in NUMBER))
     ranked = sa.select(
         dataset_version.c.id,
         dataset_version.c.config_id,

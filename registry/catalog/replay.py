@@ -23,7 +23,6 @@ DATASET_ACTIONS: Final = frozenset(
         "deprecate",
         "yank",
         "drop",
-        "undo",
     }
 )
 """What changes how a dataset stands, beside actions that begin with ``undo-``."""

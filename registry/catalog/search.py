@@ -23,7 +23,7 @@ from registry.catalog.search_words import (
     parse_search,
     snippet,
 )
-from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version
+from registry.catalog.selection import CANONICAL_NUMBER, IS_WITHDRAWN, NUMBER, canonical_version
 from registry.catalog.summaries import SearchHit
 from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
 from registry.errors import UsageError
@@ -179,10 +179,9 @@ def _standing_for(config_id: int) -> sa.Select[Any]:
 
 
 def _standing_for_each() -> sa.Select[Any]:
-    withdrawn = dataset_version.c.state.in_([VersionState.YANKED.value, VersionState.DROPPED.value])
     best_first = (
         sa.case((dataset_version.c.id == builder_config.c.canonical_version_id, 0), else_=1),
-        sa.case((withdrawn, 1), else_=0),
+        sa.case((IS_WITHDRAWN, 1), else_=0),
         *(part.desc() for part in NUMBER),
     )
     ranked = sa.select(

@@ -20,7 +20,7 @@ from registry.catalog.tables import (
     experiment,
     version_experiment,
 )
-from registry.model import Reference, VersionClause, VersionRequest, request_bounds
+from registry.model import WITHDRAWN, Reference, VersionClause, VersionRequest, request_bounds
 from registry.model.bounds import HIGHEST, LOWEST
 
 canonical_version: Final = dataset_version.alias("canonical_version")
@@ -30,6 +30,8 @@ CANONICAL_NUMBER: Final = (
     canonical_version.c.minor.label("canonical_minor"),
     canonical_version.c.patch.label("canonical_patch"),
 )
+IS_WITHDRAWN: Final = dataset_version.c.state.in_(sorted(state.value for state in WITHDRAWN))
+"""``Candidate.is_withdrawn`` over the columns of ``dataset_version``; for its index a look-up says ``READABLE``."""
 
 
 def version_query(reference: Reference) -> sa.Select[Any]:

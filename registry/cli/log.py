@@ -89,12 +89,12 @@ def command(
         )
         for event in events
     ]
+    is_whole = not (since or until or dataset or actions)
+    empty = "The log is empty. Start with: registry quickstart" if is_whole else "No events are recorded of that."
     session.out.result(
         "log",
         [_as_json(event) for event in events],
-        lambda: session.out.table(
-            ("ID", "AT (UTC)", "WHO", "ACTION", "DATASET", "DETAILS"), rows, empty="No events are recorded of that."
-        ),
+        lambda: session.out.table(("ID", "AT (UTC)", "WHO", "ACTION", "DATASET", "DETAILS"), rows, empty=empty),
     )
 
 
@@ -176,7 +176,7 @@ def _words(event: Event) -> str | None:
     match action:
         case "publish":
             canonical = ", canonical" if details["promote"] else ""
-            return f"{details['num_examples']:,} examples, sha256:{details['content_digest'][:12]}{canonical}"
+            return f"{counted(details['num_examples'], 'example')}, sha256:{details['content_digest'][:12]}{canonical}"
         case "promote":
             return f"{_or_none(before)} -> {event.version}"
         case "default-config" | "alias-set" | "alias-remove":

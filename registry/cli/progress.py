@@ -15,17 +15,22 @@ if TYPE_CHECKING:
     from registry.building import BuildPhase
 
 
-def _wanted(out: Output) -> bool:
-    return sys.stderr.isatty() and not out.as_json
+def _wanted(out: Output, *, beside_stdout: bool = False) -> bool:
+    return sys.stderr.isatty() and not out.as_json and not (beside_stdout and sys.stdout.isatty())
 
 
 @contextmanager
-def record_progress(out: Output, verb: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
-    """A bar that counts records; its value is called with the number done since the last call. None in a pipe."""
-    if not _wanted(out):
+def record_progress(
+    out: Output, verb: str, total: int | None, *, beside_stdout: bool = False
+) -> Iterator[Callable[[int], None] | None]:
+    """A bar that counts records; its value is called with the number done since the last call. None in a pipe.
+
+    With ``beside_stdout`` records are printed all the while: the bar is drawn where they do not go to the terminal too.
+    """
+    if not _wanted(out, beside_stdout=beside_stdout):
         yield None
         return
-    with _bar() as bar:
+    with _bar(redirect_stdout=not beside_stdout) as bar:
         task: TaskID | None = None
 
         def advance(count: int) -> None:
@@ -77,7 +82,7 @@ class BuildBars:
         self._task = self._bar.add_task(description, total=total)
 
 
-def _bar() -> Progress:
+def _bar(*, redirect_stdout: bool = True) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -88,4 +93,5 @@ def _bar() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=redirect_stdout,
     )

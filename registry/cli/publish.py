@@ -10,6 +10,7 @@ from registry.cli.diff import diff_json, print_diff, show_option
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import record_progress
+from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is published
     from registry.publishing import Preview, Publication
@@ -105,10 +106,9 @@ def print_publication(session: Session, publication: Publication) -> None:
     def human() -> None:
         if publication.newly:
             num_shards = sum(split.num_shards for split in version.splits)
-            shards = f"{num_shards:,} shard{'' if num_shards == 1 else 's'}"
             session.out.line(
-                f"published {version.reference}: {version.num_examples:,} examples in {shards}, "
-                f"{size(publication.num_bytes)}, sha256:{version.content_digest[:12]}"
+                f"published {version.reference}: {counted(version.num_examples, 'example')} in "
+                f"{counted(num_shards, 'shard')}, {size(publication.num_bytes)}, sha256:{version.content_digest[:12]}"
             )
             if publication.proof is not None and publication.proof.note:
                 session.out.line(f"proved: {publication.proof.note}")

@@ -9,6 +9,7 @@ from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import record_progress
 from registry.errors import VerificationError
+from registry.splits import counted
 
 
 @session_command(
@@ -44,7 +45,7 @@ def command(ctx: click.Context, session: Session, reference: str, deep: bool) ->
         sound = sum(map(len, report.shards.values()))
         session.out.line(
             f"{dataset.reference}: {sound} of {report.num_shards} shards are as published "
-            f"({report.num_examples:,} examples, {size(report.num_bytes)})"
+            f"({counted(report.num_examples, 'example')}, {size(report.num_bytes)})"
         )
         for fault in report.faults:
             session.out.line(f"  {fault.problem}")

@@ -7,6 +7,7 @@ The features and their flat values follow TFDS 4.9, so that either side reads wh
 """
 
 from registry.features.bbox import BBox
+from registry.features.block import ExampleBlock
 from registry.features.class_label import ClassLabel
 from registry.features.containers import FeaturesDict, Sequence
 from registry.features.feature import Feature, FlatValue, Leaf, Part
@@ -19,6 +20,7 @@ from registry.features.text import Text
 __all__ = [
     "BBox",
     "ClassLabel",
+    "ExampleBlock",
     "Feature",
     "FeaturesDict",
     "FlatValue",

@@ -66,7 +66,12 @@ class Codec:
 
     def restore(self, flat: Mapping[str, FlatValue]) -> dict[str, Any]:
         """The example of these flat values; keys that no feature asks for are ignored, as TFDS does."""
-        return _fill(self.tree, [column.read(flat) for column in self.columns])
+        return fill_tree(self.tree, [column.read(flat) for column in self.columns])
+
+    def decode_values(self, record: bytes) -> list[Any]:
+        """The value of each of ``columns`` in ``record``."""
+        flat = decode_example(record)
+        return [column.read(flat) for column in self.columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +153,11 @@ class ColumnReader:
             return Ragged(restored, lengths)
         except ValueError as error:
             raise corrupt_fault(self.path, str(error)) from error
+
+
+def fill_tree(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:
+    """The nested dict ``tree``, each place in it replaced by the value that stands there."""
+    return {name: values[at] if type(at) is int else fill_tree(at, values) for name, at in tree.items()}
 
 
 def _flatten(
@@ -260,7 +270,3 @@ def _empty_tree(features: FeaturesDict) -> dict[str, Any]:
             inner = inner.feature
         tree[name] = _empty_tree(inner) if isinstance(inner, FeaturesDict) else None
     return tree
-
-
-def _fill(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:
-    return {name: values[at] if type(at) is int else _fill(at, values) for name, at in tree.items()}

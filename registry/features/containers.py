@@ -12,12 +12,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from registry.errors import FeatureError
 from registry.features.class_label import ClassLabel
 from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
 from registry.features.tensor import Tensor
 
 if TYPE_CHECKING:
+    from registry.features.block import BlockCodec, ExampleBlock
     from registry.features.codec import Codec
 
 
@@ -95,6 +99,24 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         """
         return self._codec.decode(record)
 
+    def decode_block(
+        self,
+        data: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        *,
+        copy: bool = True,
+    ) -> ExampleBlock:
+        """The examples in many records at once: of each of ``lengths`` bytes from one of ``offsets`` in ``data`` on.
+
+        ``data`` is contiguous, 1-d uint8, and may be a read-only view of a mapped file; records stand in any order and
+        may repeat. Without ``copy``, text comes as memoryviews of ``data``, and tensors stored as bytes come as
+        read-only arrays on it; nothing else keeps ``data`` alive, and all else may be written to.
+
+        A record that cannot be decoded ends the block: see ``ExampleBlock``.
+        """
+        return self._block_codec.decode(data, offsets, lengths, copy=copy)
+
     def flatten_example(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
         """The flat values of ``example`` by their keys: all of ``encode_example`` but the bytes."""
         return self._codec.flatten(example)
@@ -148,6 +170,12 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
 
         return Codec.of(self)
 
+    @cached_property
+    def _block_codec(self) -> BlockCodec:
+        from registry.features.block import BlockCodec
+
+        return BlockCodec(self._codec)
+
     def __getitem__(self, name: str) -> Feature:
         feature: Feature = self.features[name]
         return feature
@@ -162,7 +190,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return hash(frozenset(self.features))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_codec"}
+        return {key: value for key, value in self.__dict__.items() if not key.endswith("_codec")}
 
 
 @dataclass(frozen=True, repr=False)

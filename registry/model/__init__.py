@@ -17,11 +17,12 @@ from registry.model.dataset_version import (
 from registry.model.effects import Answer, Effect, EffectKind, Use, default_effects, natural_effects, use_effects
 from registry.model.event import ACTIONS, Event
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
-from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, version_folder
+from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, tfds_id, version_folder
 from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
 from registry.model.moment import describe_moment, parse_moment
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
+from registry.model.shard_span import ShardSpan
 from registry.model.split import Shard, Split, check_split_name, check_splits
 from registry.model.standing import WITHDRAWN, Candidate, Standing
 from registry.model.version import Version, VersionClause, VersionRequest, read_code_version
@@ -48,6 +49,7 @@ __all__ = [
     "Refusal",
     "Shard",
     "ShardLengths",
+    "ShardSpan",
     "ShardedFileTemplate",
     "SlicingRule",
     "Split",
@@ -79,6 +81,7 @@ __all__ = [
     "parse_moment",
     "read_code_version",
     "request_bounds",
+    "tfds_id",
     "use_effects",
     "version_folder",
     "version_status",

@@ -26,6 +26,15 @@ def version_folder(name: str, config: str | None, version: Version) -> str:
     return "/".join((name, str(version)) if config is None else (name, config, str(version)))
 
 
+def tfds_id(filename: str, record: int) -> str:
+    """What TFDS calls the record with index ``record`` of a file: the file's name without its folder, and the index.
+
+    >>> tfds_id("mnist/3.0.1/mnist-train.tfrecord-00001-of-00004", 17)
+    'mnist-train.tfrecord-00001-of-00004__17'
+    """
+    return f"{filename.rpartition('/')[2]}__{record}"
+
+
 _VARIABLES: Final = {
     "DATASET": r"(?P<dataset>[a-zA-Z][a-zA-Z0-9_]*)",
     "SPLIT": r"(?P<split>[a-zA-Z0-9_-]+)",

@@ -21,6 +21,7 @@ from registry.features.content import content_path
 from registry.features.feature import TEXT, Leaf
 from registry.model import DatasetVersion, Reference, SplitFingerprint, Version, block_size
 from registry.model.version import MAX_PART
+from registry.splits import counted
 
 
 class ChangeLevel(IntEnum):
@@ -150,11 +151,11 @@ def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change
     before, after = [split.name for split in old.splits], [split.name for split in new.splits]
     for name in before:
         if name not in after:
-            text = f"split {name} is gone, with {_count(old.split(name).num_examples, 'record')}"
+            text = f"split {name} is gone, with {counted(old.split(name).num_examples, 'record')}"
             yield Change(level=ChangeLevel.MAJOR, kind="splits", where=name, text=text)
     for name in after:
         if name not in before:
-            text = f"split {name} is new, with {_count(new.split(name).num_examples, 'record')}"
+            text = f"split {name} is new, with {counted(new.split(name).num_examples, 'record')}"
             yield Change(level=ChangeLevel.MAJOR, kind="splits", where=name, text=text)
     if before != after and sorted(before) == sorted(after):
         text = f"the splits stand in another order, which is the order of 'all': {', '.join(after)}"
@@ -202,7 +203,7 @@ def _compare_records(old: Described, new: Described, common: tuple[str, ...]) ->
             continue
         before, after = old.fingerprints[split.name], new.fingerprints[split.name]
         if before.num_examples != after.num_examples:
-            text = f"split {split.name} has {_count(after.num_examples, 'record')}, had {before.num_examples:,}"
+            text = f"split {split.name} has {counted(after.num_examples, 'record')}, had {before.num_examples:,}"
             yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
             continue
         paths = [path for path in common if before.features[path].digest != after.features[path].digest]
@@ -235,8 +236,8 @@ def _compare_storage(old: DatasetVersion, new: DatasetVersion) -> Iterator[Chang
             and other.shard_lengths != split.shard_lengths
         ):
             is_recut = other.num_shards == split.num_shards
-            was = "cut elsewhere" if is_recut else f"lay in {_count(split.num_shards, 'shard')}"
-            found.append(f"split {split.name} lies in {_count(other.num_shards, 'shard')}, {was}")
+            was = "cut elsewhere" if is_recut else f"lay in {counted(split.num_shards, 'shard')}"
+            found.append(f"split {split.name} lies in {counted(other.num_shards, 'shard')}, {was}")
     if old.file_format != new.file_format:
         found.append(f"shards are {new.file_format} files, were {old.file_format}")
     for text in found:
@@ -337,10 +338,6 @@ def _describe_leaf(leaf: Leaf, rival: Leaf | None) -> str:
         return name
     dtype = "text" if leaf.dtype == TEXT else leaf.dtype
     return f"{name} {dtype} {leaf.shape}" if leaf.shape else f"{name} {dtype}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
 
 
 def _shown(value: object) -> str:

@@ -1,5 +1,10 @@
-"""From FileInstructions to records, and from records to examples: the last two steps of every read."""
+"""From a plan to examples: the last steps of every read.
 
-from registry.reading.reader import Reader
+plan + ReadConfig --order--> positions --source--> checked records --features--> examples, batches
+|
+state: what is left, to be saved and read on from
+"""
 
-__all__ = ["Reader"]
+from registry.reading.reader import Reader, State
+
+__all__ = ["Reader", "State"]

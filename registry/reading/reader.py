@@ -1,31 +1,112 @@
-"""Which examples does a plan give? The records of its files, in the plan's order, decoded by the dataset's features."""
+"""Which examples does a plan give, and in which order? One by one, in batches, by number, and on from a saved place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import index as whole_number
+from typing import Any, NamedTuple, TypeAlias, overload
 
-from registry.errors import CorruptExampleError
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import RegistryError, UsageError
 from registry.features import FeaturesDict
-from registry.splits import FileInstruction, Plan
+from registry.order import Order, ReadConfig
+from registry.reading.cursor import Cursor
+from registry.reading.identity import describe_source
+from registry.reading.pieces import Piece, PieceReader
+from registry.reading.shares import Intervals, places_in, size_of
+from registry.reading.source import RecordSource
+from registry.reading.state import ReadState, read_seed, restore
+from registry.splits import Plan
 from registry.storage import Store
-from registry.tfrecord import read_records
+from registry.tfrecord import IndexFolder, Places, Verify
+
+State: TypeAlias = Mapping[str, Any]
+"""What ``Reader.state`` gives: plain values that JSON can hold."""
+
+TFDS_ID = "tfds_id"
+
+
+class _Items(NamedTuple):
+    """Some items to hand out, how many positions each takes and all of them, and what is wrong with what follows."""
+
+    items: list[Any]
+    positions_each: int
+    num_positions: int
+    fault: RegistryError | None = None
+
+
+_ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[_Items]]
 
 
 class Reader:
-    """The examples of a plan. Iterating again starts again; nothing is opened before the first record is asked for.
+    """The examples of a plan, in the order of a ``ReadConfig``. Nothing is opened before the first is asked for.
 
-    Examples come in plan order: the parts of a union as written, shards by their index, records as stored.
+    Iterating reads an epoch (``config.repeat`` of them), and iterating again the next, as a dataset of tf.data does:
+    where files are reshuffled each has an order of its own. ``reader[i]`` is example ``i`` of the first epoch.
+
+    A reader is used by one thread at a time.
+
+    Attributes:
+        plan: which records of which files.
+        features: the schema of an example.
+        config: the order; with the seed that was drawn, where a shuffle was asked for without one.
+        process: (index, count): of each epoch, the share that is read here, one of ``count`` equal ones.
     """
 
-    def __init__(self, plan: Plan, *, store: Store, features: FeaturesDict) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        store: Store,
+        features: FeaturesDict,
+        config: ReadConfig | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        dataset: str = "",
+        verify: Verify = "block",
+        copy: bool = True,
+        indexes: IndexFolder | None = None,
+    ) -> None:
+        """The reader of ``plan``.
+
+        Args:
+            plan: which records of which files.
+            store: the folder that holds them.
+            features: the schema of an example.
+            config: the order; None is TFDS's default, ``ReadConfig()``.
+            state: what ``state`` of an equal reader gave, to read on from there; or the list of the states of all
+                processes of a read, to go on with another number of them.
+            process: index and count, where several processes share each epoch.
+            dataset: the exact version, which a state is held against.
+            verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
+            copy: False gives records, text, and tensors stored as bytes as read-only views of the mapped files.
+            indexes: where the places of records are kept for the next time.
+
+        Raises:
+            StateMismatchError: the state is of another version, plan or order.
+            UsageError: no such process, or no such ``verify``.
+        """
+        config = ReadConfig() if config is None else config
+        if config.needs_seed:
+            seed = read_seed(state)
+            config = config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
         self.plan = plan
         self.features = features
-        self._store = store
+        self.config = config
+        self.process = _check_process(process)
+        self._copy = copy
+        self._order = plan.order(config)
+        self._reader = PieceReader(RecordSource(plan, store, verify=verify, indexes=indexes), features, copy=copy)
+        self._source = describe_source(plan, self._order, dataset=dataset)
+        self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
+        self._cursor = Cursor(self._begin)
 
     def __len__(self) -> int:
-        """Number of examples."""
-        return self.plan.num_examples
+        """Number of examples that are read of one epoch."""
+        return self._start(0).num_left
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Examples as dicts of numpy arrays, shaped and typed as ``features`` says.
@@ -33,32 +114,185 @@ class Reader:
         Raises:
             CorruptRecordError: framing or checksum of a record is wrong.
             CorruptExampleError: a record does not hold the features; the message names file and record.
-            ShardMismatchError: a file holds fewer records than the catalog says.
+            ShardMismatchError: a file does not hold as many records as the catalog says.
+            StorageError: a file cannot be read.
         """
-        for instruction in self.plan:
-            for index, record in enumerate(self._read(instruction), start=instruction.skip):
-                try:
-                    yield self.features.decode_example(record)
-                except CorruptExampleError as error:
-                    raise CorruptExampleError(
-                        f"{instruction.filename}: record {index}: {error.message}",
-                        hint=error.hint,
-                        details={**error.details, "path": instruction.filename, "record": index},
-                    ) from error
+        return self._iterate(self._examples)
 
-    def records(self) -> Iterator[bytes]:
-        """The stored records, serialized tf.train.Examples, checked and not decoded."""
-        for instruction in self.plan:
-            yield from self._read(instruction)
+    def records(self) -> Iterator[bytes | memoryview]:
+        """The stored records in this order, serialized tf.train.Examples, checked and not decoded. Errors as iterating.
+
+        ``bytes``; memoryviews of the mapped files where the reader was made with ``copy=False``.
+        """
+        return self._iterate(self._stored)
+
+    def ids(self) -> Iterator[str]:
+        """The TFDS id of each example in this order: ``mnist-train.tfrecord-00003-of-00010__17``. No file is opened."""
+        return self._iterate(self._tfds_ids)
+
+    def batches(self, size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
+        """``size`` examples at a time as a dict of arrays, the first dimension of which counts examples.
+
+        A batch never reaches over the end of an epoch: the last one of each is smaller, or is left out.
+
+        A feature whose values have one shape is one array; else an object array of arrays, and of ``bytes`` for text.
+        Errors as iterating; batches before the one that holds a bad record are handed out.
+        """
+        size = _check_size(size)
+
+        def batches(order: Order, left: Intervals) -> Iterator[_Items]:
+            for piece in self._reader.pieces(order, left, unit=size):
+                yield self._batches_of(piece, size, drop_remainder=drop_remainder)
+
+        return self._iterate(batches)
+
+    def state(self) -> dict[str, Any]:
+        """The place of the iteration that was begun last: plain values, small, to be saved with a checkpoint.
+
+        A reader of the same version, split and config that is made with ``state=`` this goes on with the very next
+        example, batch or record; where the iteration had ended its first one is empty, and the next epoch follows.
+        """
+        return self._cursor.state.to_json(self._source)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[np.integer[Any]]) -> dict[str, Any]: ...
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        """Example ``index`` of the first epoch; with a slice, a list or an array of numbers, a batch of them.
+
+        Numbers count in the order of the config, as iterating does; negative ones from the end.
+
+        Raises:
+            IndexError: there is no such example.
+            TypeError: no whole number, slice, or list of whole numbers.
+            As iterating.
+        """
+        positions, is_one = self._positions(index)
+        piece = self._reader.fetch(self._order, positions)
+        if not is_one:
+            return self._columns(piece)
+        found = self._examples_of(piece)
+        if found.fault is not None:
+            raise found.fault
+        example: dict[str, Any] = found.items[0]
+        return example
 
     def __repr__(self) -> str:
         return f"<Reader {self.plan.expression}: {len(self)} examples>"
 
-    def _read(self, instruction: FileInstruction) -> Iterator[bytes]:
-        return read_records(
-            self._store,
-            instruction.filename,
-            skip=instruction.skip,
-            take=instruction.take,
-            num_records=instruction.examples_in_shard,
-        )
+    def _iterate(self, item_lists: _ItemLists) -> Iterator[Any]:
+        """Begin an iteration: the next epoch, or where the state says."""
+        begin = self._begin
+        self._cursor = Cursor(begin)
+        self._begin = self._start(begin.epoch + 1 if begin.until is None else begin.until)
+        return self._run(self._cursor, item_lists)
+
+    def _run(self, cursor: Cursor, item_lists: _ItemLists) -> Iterator[Any]:
+        state: ReadState | None = cursor.state
+        while state is not None:
+            cursor.set(state)
+            if state.num_left:
+                for found in item_lists(self._order_of(state.epoch), state.intervals):
+                    yield from cursor.hand_out(found.items, positions_each=found.positions_each)
+                    if found.fault is not None:
+                        raise found.fault
+                    state = state.advance(found.num_positions)
+                    cursor.set(state)
+            state = state.next_epoch(self._order.num_examples)
+
+    def _start(self, epoch: int) -> ReadState:
+        return ReadState.start(self._source, epoch=epoch, repeat=self.config.repeat, process=self.process)
+
+    def _order_of(self, epoch: int) -> Order:
+        if self._order.epoch != epoch and (self.config.shuffle is not None or self.config.shuffle_files):
+            return self.plan.order(self.config, epoch=epoch)
+        return self._order
+
+    def _examples(self, order: Order, left: Intervals) -> Iterator[_Items]:
+        return map(self._examples_of, self._reader.pieces(order, left))
+
+    def _examples_of(self, piece: Piece) -> _Items:
+        decoded = self._reader.decode(piece)
+        examples = list(decoded.sound.examples())
+        if self.config.add_tfds_id:
+            ids = self._reader.ids(piece.instructions, piece.records)
+            for example, name in zip(examples, ids, strict=False):  # ids may go on after a bad record
+                example[TFDS_ID] = name.encode()
+        return _Items(examples, 1, piece.block.num_records, decoded.fault)
+
+    def _stored(self, order: Order, left: Intervals) -> Iterator[_Items]:
+        for piece in self._reader.pieces(order, left):
+            records = piece.block.records() if self._copy else piece.block.views()
+            yield _Items(records, 1, len(records))
+
+    def _tfds_ids(self, order: Order, left: Intervals) -> Iterator[_Items]:
+        for instructions, records in self._reader.located(order, left):
+            yield _Items(self._reader.ids(instructions, records), 1, records.size)
+
+    def _columns(self, piece: Piece) -> dict[str, Any]:
+        columns = self._reader.decode(piece).columns()
+        if self.config.add_tfds_id:
+            columns[TFDS_ID] = self._id_column(piece)
+        return columns
+
+    def _batches_of(self, piece: Piece, size: int, *, drop_remainder: bool) -> _Items:
+        decoded = self._reader.decode(piece)
+        columns = decoded.sound.columns()
+        if self.config.add_tfds_id:
+            columns[TFDS_ID] = self._id_column(piece)[: len(decoded)]
+        stop = len(decoded)
+        if decoded.fault is not None or drop_remainder:
+            stop -= stop % size
+        batches = [slice_columns(columns, slice(start, min(start + size, stop))) for start in range(0, stop, size)]
+        return _Items(batches, size, piece.block.num_records, decoded.fault)
+
+    def _id_column(self, piece: Piece) -> npt.NDArray[Any]:
+        column = np.empty(piece.records.size, object)
+        column[:] = [name.encode() for name in self._reader.ids(piece.instructions, piece.records)]
+        return column
+
+    def _positions(self, index: Any) -> tuple[Places, bool]:
+        """The positions in the order that ``index`` asks for, and whether it is a single number."""
+        share = self._start(0).intervals
+        size = size_of(share)
+        if isinstance(index, slice):
+            places = np.arange(size)[index] if index.step not in (None, 1) else np.arange(*index.indices(size)[:2])
+            return places_in(share, places), False
+        found = np.asarray(index, None if np.size(index) else np.int64)
+        if found.ndim > 1 or found.dtype.kind not in "iu":
+            raise TypeError(f"examples are asked for by a whole number, a slice or a list of them, not {index!r:.60}")
+        places = found.reshape(-1).astype(np.int64)
+        places = np.where(places < 0, places + size, places)
+        if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
+            wrong = found.reshape(-1)[(places < 0) | (places >= size)][0]
+            raise IndexError(f"there are {size} examples, and none at {wrong}")
+        return places_in(share, places), not found.ndim
+
+
+def slice_columns(columns: Mapping[str, Any], part: slice) -> dict[str, Any]:
+    """``part`` of each array in a nested dict of them."""
+    return {
+        name: slice_columns(column, part) if isinstance(column, Mapping) else column[part]
+        for name, column in columns.items()
+    }
+
+
+def _check_size(size: Any) -> int:
+    try:
+        number = 0 if isinstance(size, bool) else whole_number(size)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise UsageError(f"the size of a batch is a whole number from 1, not {size!r:.60}")
+    return number
+
+
+def _check_process(process: tuple[int, int]) -> tuple[int, int]:
+    try:
+        index, count = map(whole_number, process)
+    except (TypeError, ValueError):
+        raise UsageError(f"process is (index, count), two whole numbers, not {process!r:.60}") from None
+    if not 0 <= index < count:
+        raise UsageError(f"there is no process {index} of {count}", hint="Processes are counted from 0.")
+    return index, count

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from typing import Final, NamedTuple
 
-from registry.errors import SliceError
+from registry.errors import SliceError, UsageError
+from registry.model import ShardSpan
 from registry.splits.layout import RecordRange, ShardedSplit
 
 
@@ -54,77 +54,92 @@ _BLOCK: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """A range that holds records, and the shards ``first``..``last`` that it touches, but for the ``empty`` ones."""
+    """A range that holds records, and the files that it touches, which are the filled shards of ``span``."""
 
     records: RecordRange
     split: ShardedSplit
-    first: int
-    last: int
-    empty: Sequence[int] = field(compare=False)
+    span: ShardSpan = field(compare=False)
 
     @classmethod
     def of(cls, records: RecordRange, split: ShardedSplit) -> FileRun:
         """The files of ``split`` that hold ``records``, of which there are some."""
-        lengths = split.shard_lengths
-        first, last = lengths.shard_of(records.start), lengths.shard_of(records.stop - 1)
-        return cls(records, split, first, last, lengths.empty_shards(first, last))
-
-    def __reduce__(self) -> tuple[Callable[..., FileRun], tuple[RecordRange, ShardedSplit]]:
-        return FileRun.of, (self.records, self.split)  # the empty shards may be a view, which is not pickled
+        return cls(records, split, ShardSpan.of(split.shard_lengths, records.start, records.stop))
 
     @property
     def count(self) -> int:
         """Number of files that the range touches."""
-        return self.last - self.first + 1 - len(self.empty)
+        return self.span.count
 
     def instruction(self, place: int) -> FileInstruction:
         """The instruction for the file that has ``place`` others before it."""
-        shard = self._shard_at(place)
-        lengths = self.split.shard_lengths
-        return self._cut(shard, lengths.start(shard), lengths[shard])
+        return self._cut(self.span.shard_at(place))
 
     def records_of(self, start: int, stop: int) -> RecordRange:
         """The records of the range that lie in its files ``start``..``stop`` (stop excluded; at least one file)."""
         lengths = self.split.shard_lengths
-        first, after = self._shard_at(start), self._shard_at(stop - 1) + 1
+        first, after = self.span.shard_at(start), self.span.shard_at(stop - 1) + 1
         return RecordRange(
             split=self.split.name,
             start=max(self.records.start, lengths.start(first)),
             stop=min(self.records.stop, lengths.start(after)),
         )
 
-    def _shard_at(self, place: int) -> int:
-        shard = self.first + place
-        if self.empty:
-            # The empty shards before the file are those that have no more than ``place`` filled ones before them.
-            ranks = range(len(self.empty))
-            shard += bisect_right(ranks, place, key=lambda rank: self.empty[rank] - self.first - rank)
-        return shard
-
     def __iter__(self) -> Iterator[FileInstruction]:
         """All instructions. Files between the first and the last are read whole, so they are made without a look."""
-        lengths = self.split.shard_lengths
+        lengths, span = self.split.shard_lengths, self.span
         name = self.records.split
         filename = self.split.files.namer(name, len(lengths))
-        yield self._cut(self.first, lengths.start(self.first), lengths[self.first])
-        for start in range(self.first + 1, self.last, _BLOCK):
-            shards: Iterable[int] = range(start, min(start + _BLOCK, self.last))
-            takes: Iterable[int] = lengths[start : min(start + _BLOCK, self.last)]
-            if self.empty:
+        yield self._cut(span.first)
+        for start in range(span.first + 1, span.last, _BLOCK):
+            shards: Iterable[int] = range(start, min(start + _BLOCK, span.last))
+            takes: Iterable[int] = lengths[start : min(start + _BLOCK, span.last)]
+            if span.empty:
                 filled = [(shard, take) for shard, take in zip(shards, takes, strict=True) if take]
                 shards, takes = [shard for shard, _ in filled], [take for _, take in filled]
             yield from map(_UNCHECKED, zip(map(filename, shards), repeat(0), takes, takes, repeat(name), shards))
-        if self.last > self.first:
-            yield self._cut(self.last, lengths.start(self.last), lengths[self.last])
+        if span.last > span.first:
+            yield self._cut(span.last)
 
-    def _cut(self, shard: int, first: int, length: int) -> FileInstruction:
-        """What the range takes of one shard that it touches, whose first record is ``first``."""
-        skip = max(self.records.start - first, 0)
+    def _cut(self, shard: int) -> FileInstruction:
+        """What the range takes of one shard that it touches."""
+        lengths = self.split.shard_lengths
+        skip, take = self.span.cut(shard)
         return FileInstruction(
-            filename=self.split.files.filename(self.split.name, shard, len(self.split.shard_lengths)),
+            filename=self.split.files.filename(self.split.name, shard, len(lengths)),
             skip=skip,
-            take=min(self.records.stop - first, length) - skip,
-            examples_in_shard=length,
+            take=take,
+            examples_in_shard=lengths[shard],
             split=self.split.name,
             shard=shard,
         )
+
+
+def sorted_places(
+    files: list[FileInstruction], sort_files: Callable[[list[FileInstruction]], Sequence[FileInstruction]]
+) -> list[int]:
+    """The places in ``files`` of what ``sort_files`` makes of them, which are the same files in another order.
+
+    Raises:
+        UsageError: it leaves a file out, names one more often than it was given, or returns something else.
+    """
+    places: dict[FileInstruction, int] = {}
+    again: dict[int, int] = {}  # the next place of a file that a union reads more than once
+    for place in reversed(range(len(files))):
+        if files[place] in places:
+            again[place] = places[files[place]]
+        places[files[place]] = place
+    found: list[int] = []
+    try:
+        for file in sort_files(list(files)):
+            place = places.pop(file)
+            found.append(place)
+            if place in again:
+                places[file] = again[place]
+    except (KeyError, TypeError):
+        found.clear()
+    if len(found) != len(files):
+        raise UsageError(
+            f"interleave_sort_fn was given {len(files)} file instructions and returned something else",
+            hint="It returns the same ones in another order; to read fewer, slice the expression.",
+        )
+    return found

@@ -8,14 +8,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from registry.model import SlicingRule
-from registry.splits.files import FileInstruction, FileRun
+from registry.splits.files import FileInstruction, FileRun, sorted_places
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Located, RecordRange, ShardedSplit
 from registry.splits.ranges import repeated
 from registry.splits.wording import counted
+
+if TYPE_CHECKING:
+    from registry.order import Order, ReadConfig
 
 
 class Plan(Sequence[FileInstruction]):
@@ -70,6 +73,20 @@ class Plan(Sequence[FileInstruction]):
         if self._overlaps is None:
             self._overlaps = repeated(self.ranges)
         return self._overlaps
+
+    def order(self, read_config: ReadConfig | None = None, epoch: int = 0) -> Order:
+        """The order in which ``read_config`` reads the plan in its epoch ``epoch``: a value, and nothing is read.
+
+        Raises:
+            UsageError: a shuffle without a seed, which every read draws anew; or an ``interleave_sort_fn`` that
+                returns something else than the instructions it was given.
+        """
+        from registry.order import Order, ReadConfig
+
+        config = ReadConfig() if read_config is None else read_config
+        sort_files = config.interleave_sort_fn
+        sorted_files = None if sort_files is None else sorted_places(list(self), sort_files)
+        return Order([run.span for run in self._runs], config, epoch=epoch, sorted_files=sorted_files)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

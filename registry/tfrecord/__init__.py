@@ -2,12 +2,34 @@
 
     u64 length | u32 masked CRC of those 8 bytes | payload | u32 masked CRC of the payload       (little-endian)
 
-No compression by default; a gzip file is known by its first bytes. What a payload means, ``registry.wire`` says.
+Record after record (``read_records``), or any of them, many at once (``open_shard``). No compression by default; a gzip
+file is known by its first bytes. What a payload means, ``registry.wire`` says.
 """
 
+from registry.tfrecord.block import Places, RecordBlock, join_blocks
+from registry.tfrecord.checking import Verify, check_verify
 from registry.tfrecord.crc import masked_crc32c
 from registry.tfrecord.framing import frame_record
+from registry.tfrecord.gzip_members import write_gzip_records
+from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import FileFacts, read_records, walk_file
+from registry.tfrecord.shard import Shard, open_shard
 from registry.tfrecord.writer import RecordWriter
 
-__all__ = ["FileFacts", "RecordWriter", "frame_record", "masked_crc32c", "read_records", "walk_file"]
+__all__ = [
+    "FileFacts",
+    "IndexFolder",
+    "Places",
+    "RecordBlock",
+    "RecordWriter",
+    "Shard",
+    "Verify",
+    "check_verify",
+    "frame_record",
+    "join_blocks",
+    "masked_crc32c",
+    "open_shard",
+    "read_records",
+    "walk_file",
+    "write_gzip_records",
+]

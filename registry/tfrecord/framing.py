@@ -12,23 +12,20 @@ from dataclasses import dataclass
 from mmap import mmap
 from typing import Final
 
-from registry.errors import CorruptRecordError, ShardMismatchError
 from registry.tfrecord.crc import MASK_DELTA, crc32c, masked_crc32c
+from registry.tfrecord.faults import (
+    FRAMING_BYTES,
+    HEADER_BYTES,
+    MAX_RECORD_BYTES,
+    DamagedStreamError,
+    FilePlace,
+    no_such_record,
+    not_so_many,
+)
 
 _HEADER: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
-HEADER_BYTES: Final = _HEADER.size
-FRAMING_BYTES: Final = HEADER_BYTES + _CRC.size
-"""What framing adds to a record."""
-
-MAX_RECORD_BYTES: Final = 2**31 - 1
-"""The longest payload that is read or written: a protobuf message cannot be longer."""
-
 _NEVER: Final = -1
-
-
-class DamagedStreamError(ValueError):
-    """The bytes of a compressed file stop making sense; becomes a CorruptRecordError that names the place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +46,9 @@ class ByteStream:
     limit: int
     compressed: bool
 
-    def corrupt(self, problem: str, *, record: int, offset: int) -> CorruptRecordError:
-        """The error for a fault of one record."""
-        note = " (the offset counts decompressed bytes)" if self.compressed else ""
-        return CorruptRecordError(problem + note, path=self.path, record=record, offset=offset)
+    def place(self, record: int, offset: int) -> FilePlace:
+        """Where ``record`` begins, for errors."""
+        return FilePlace(self.path, self.compressed, record, offset)
 
 
 def frame_record(record: bytes) -> bytes:
@@ -87,7 +83,7 @@ def iterate_records(stream: ByteStream, *, skip: int, take: int | None, num_reco
     """
     at_least = skip + (take or 0)
     if num_records is not None and at_least > num_records:
-        raise _mismatch(stream.path, f"record {at_least - 1} was asked for", found=num_records)
+        raise no_such_record(stream.path, at_least - 1, found=num_records)
     return_at = at_least if take is not None and at_least != num_records else _NEVER
     refuse_at = _NEVER if num_records is None else num_records
     # What follows runs once a record, so it calls as little as it can: the masking of masked_crc32c stands here twice.
@@ -100,10 +96,9 @@ def iterate_records(stream: ByteStream, *, skip: int, take: int | None, num_reco
             length, length_crc = unpack_header(buffer, position)
             crc = checksum(buffer[position : position + 8])
             if ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF != length_crc:
-                problem = "its length and the checksum of the length disagree: one of them is damaged"
-                raise stream.corrupt(problem, record=index, offset=base + position)
+                raise stream.place(index, base + position).bad_header()
             if index == refuse_at:
-                raise _mismatch(stream.path, f"{num_records} records were promised", found=index, more=True)
+                raise not_so_many(stream.path, refuse_at, found=index, more=True)
             needed = length + FRAMING_BYTES
             stop = position + needed
             if stop <= end:
@@ -111,30 +106,29 @@ def iterate_records(stream: ByteStream, *, skip: int, take: int | None, num_reco
                     record = buffer[position + HEADER_BYTES : stop - 4]
                     crc = checksum(record)
                     if ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF != unpack_crc(buffer, stop - 4)[0]:
-                        problem = f"its {length} bytes and their checksum disagree: one of them is damaged"
-                        raise stream.corrupt(problem, record=index, offset=base + position)
+                        raise stream.place(index, base + position).bad_payload(length)
                     yield record
                 index += 1
                 position = stop
                 continue
             if length > MAX_RECORD_BYTES or base + stop > stream.limit:
-                raise _cut_off(stream, needed, stream.limit, record=index, offset=base + position)
+                raise stream.place(index, base + position).cut_off(needed, end=stream.limit)
         base += position
-        buffer = _gather(stream, buffer[position:], needed, record=index, offset=base)
+        buffer = _gather(stream, buffer[position:], needed, stream.place(index, base))
         position, end = 0, len(buffer)
         if end == 0:
             break
         if end < needed:
-            raise _cut_off(stream, needed, base + end, record=index, offset=base)
+            raise stream.place(index, base).cut_off(needed, end=base + end)
     else:
         return
     if num_records is not None and index != num_records:
-        raise _mismatch(stream.path, f"{num_records} records were promised", found=index)
+        raise not_so_many(stream.path, num_records, found=index)
     if index < at_least:
-        raise _mismatch(stream.path, f"record {at_least - 1} was asked for", found=index)
+        raise no_such_record(stream.path, at_least - 1, found=index)
 
 
-def _gather(stream: ByteStream, rest: bytes, needed: int, *, record: int, offset: int) -> bytes:
+def _gather(stream: ByteStream, rest: bytes, needed: int, place: FilePlace) -> bytes:
     """``rest`` and what follows it, at least ``needed`` bytes unless the stream ends before."""
     pieces, have = [rest], len(rest)
     try:
@@ -142,25 +136,5 @@ def _gather(stream: ByteStream, rest: bytes, needed: int, *, record: int, offset
             pieces.append(piece)
             have += len(piece)
     except DamagedStreamError as error:
-        raise stream.corrupt(f"{error}, here or after", record=record, offset=offset) from error
+        raise place.corrupt(f"{error}, here or after") from error
     return b"".join(pieces)
-
-
-def _cut_off(stream: ByteStream, needed: int, end: int, *, record: int, offset: int) -> CorruptRecordError:
-    """The error for a record of ``needed`` bytes with its framing, in a stream that ends at ``end``."""
-    have = end - offset
-    if have >= needed:
-        problem = f"its length of {needed - FRAMING_BYTES} bytes is more than a record can have"
-    elif needed == HEADER_BYTES:
-        problem = f"the file ends after {have} of the {HEADER_BYTES} bytes of its header"
-    else:
-        problem = f"the file ends after {have} of its {needed} bytes"
-    return stream.corrupt(problem, record=record, offset=offset)
-
-
-def _mismatch(path: str, promise: str, *, found: int, more: bool = False) -> ShardMismatchError:
-    return ShardMismatchError(
-        f"{path}: {promise}, but it holds {'more than ' if more else ''}{found} records",
-        hint="This file is not the one that was published. Fetch it again; `registry verify` names every bad shard.",
-        details={"path": path, "num_records": found, "more": more},
-    )

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from registry.errors import UsageError
 from registry.storage import Store
-from registry.tfrecord.framing import HEADER_BYTES, iterate_records
+from registry.tfrecord.faults import HEADER_BYTES
+from registry.tfrecord.framing import iterate_records
 from registry.tfrecord.streams import open_stream, stream_pieces
 
 

@@ -6,7 +6,8 @@ import hashlib
 from typing import BinaryIO
 
 from registry.errors import BuildError
-from registry.tfrecord.framing import MAX_RECORD_BYTES, frame_record
+from registry.tfrecord.faults import MAX_RECORD_BYTES
+from registry.tfrecord.framing import frame_record
 
 
 class RecordWriter:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,15 +35,13 @@ def lasting_url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture
-def start_publisher() -> Iterator[Start]:
-    """Start ``catalog_publisher.py`` with arguments; what still runs at the end of the test is killed."""
+def start_script() -> Iterator[Start]:
+    """Start a script of this folder with arguments; what still runs at the end of the test is killed."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
-        script = Path(__file__).with_name("catalog_publisher.py")
-        process = subprocess.Popen(
-            [sys.executable, str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+    def start(script: str, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process
 
@@ -53,6 +52,12 @@ def start_publisher() -> Iterator[Start]:
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 pipe.close()
+
+
+@pytest.fixture
+def start_publisher(start_script: Start) -> Start:
+    """Start ``catalog_publisher.py`` with arguments."""
+    return partial(start_script, "catalog_publisher.py")
 
 
 @pytest.fixture

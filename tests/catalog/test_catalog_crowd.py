@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
-import pytest
 from catalog_crowd import DATASETS, parts
 from catalog_samples import execute, publish
 
@@ -21,38 +18,14 @@ from registry.model import Reference
 CROWD, SECONDS = 16, 5
 CONFLICTS = {"version_exists", "alias_moved", "version_withdrawn", "version_not_found", "alias_not_found", "conflict"}
 
-Start = Callable[[int], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
-@pytest.fixture
-def start_actor(catalog_url: str) -> Iterator[Start]:
-    started: list[subprocess.Popen[str]] = []
-
-    def start(number: int) -> subprocess.Popen[str]:
-        script = Path(__file__).with_name("catalog_crowd.py")
-        process = subprocess.Popen(
-            [sys.executable, str(script), catalog_url, str(number), str(SECONDS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-
-
-def start_crowd(catalog: SqlCatalog, start_actor: Start, number: int) -> list[subprocess.Popen[str]]:
+def start_crowd(catalog: SqlCatalog, url: str, start_script: Start, number: int) -> list[subprocess.Popen[str]]:
     """Start so many processes; all are ready when the first is told to go."""
     for dataset in DATASETS:
         publish(catalog, f"{dataset}:1.0.100")
-    crowd = [start_actor(place) for place in range(number)]
+    crowd = [start_script("catalog_crowd.py", url, str(place), str(SECONDS)) for place in range(number)]
     for process in crowd:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -75,9 +48,9 @@ def require_sound(catalog: SqlCatalog, url: str) -> None:
 
 
 def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
-    catalog: SqlCatalog, catalog_url: str, start_actor: Start, record_property: Callable[[str, Any], None]
+    catalog: SqlCatalog, catalog_url: str, start_script: Start, record_property: Callable[[str, Any], None]
 ) -> None:
-    crowd = start_crowd(catalog, start_actor, CROWD)
+    crowd = start_crowd(catalog, catalog_url, start_script, CROWD)
     told = [json.loads(process.communicate()[0]) for process in crowd]
 
     assert [process.returncode for process in crowd] == [0] * CROWD
@@ -101,9 +74,9 @@ def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
 
 
 def test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_done(
-    catalog: SqlCatalog, catalog_url: str, start_actor: Start
+    catalog: SqlCatalog, catalog_url: str, start_script: Start
 ) -> None:
-    crowd = start_crowd(catalog, start_actor, 8)
+    crowd = start_crowd(catalog, catalog_url, start_script, 8)
     for number, process in enumerate(crowd[:5]):
         wait_for_events(catalog_url, 10 * (number + 1), process)
         process.kill()

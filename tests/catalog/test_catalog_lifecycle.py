@@ -406,6 +406,18 @@ def test_a_version_that_switches_a_retired_flag_off_is_not_brought_back(catalog:
     assert catalog.lifecycle.undo(action, ref("mnist:2.0.0"), actor="ann").is_change
 
 
+def test_a_version_that_stays_yanked_is_no_longer_dropped_whatever_flags_it_switches_off(catalog: SqlCatalog) -> None:
+    catalog.add_experiment("new_order", "Sorts by name.", default=True, actor="ann")
+    publish(catalog, "mnist:1.0.0", experiments={"new_order": False})
+    catalog.lifecycle.yank(ref("mnist:1.0.0"), "old", actor="ann")
+    catalog.lifecycle.drop(ref("mnist:1.0.0"), "old", actor="ann")
+    catalog.retire_experiment("new_order", actor="ann")
+
+    change = catalog.lifecycle.undo("drop", ref("mnist:1.0.0"), actor="ann")
+
+    assert [one.state for one in change.after.candidates] == [VersionState.YANKED]
+
+
 def test_of_many_who_yank_at_once_one_does_it(mnist: SqlCatalog, catalog_url: str) -> None:
     done: list[bool] = []
     start = threading.Barrier(4)

@@ -14,50 +14,39 @@ from registry.catalog import SqlCatalog, schema
 from registry.catalog.search import refresh
 from registry.catalog.session import open_engine, write
 from registry.errors import UsageError
-from registry.model import DatasetMetadata
-
-
-def set_state(url: str, number: str, state: str) -> None:
-    """Change a version's state as a lifecycle command does: what is searched is refreshed in the same transaction."""
-
-    def action(connection: sa.Connection) -> None:
-        major, minor, patch = number.split(".")
-        connection.execute(
-            sa.text(
-                "UPDATE dataset_version SET state = :state WHERE major = :major AND minor = :minor AND patch = :patch"
-            ),
-            {"state": state, "major": int(major), "minor": int(minor), "patch": int(patch)},
-        )
-        refresh(connection, 1)
-
-    engine = open_engine(url)
-    write(engine, action)
-    engine.dispose()
+from registry.model import DatasetMetadata, Reference
 
 
 def test_the_version_that_stands_for_a_config_is_searched(catalog: SqlCatalog, catalog_url: str) -> None:
+    def refer(number: str) -> Reference:
+        return Reference.parse(f"mnist:{number}")
+
     def shown() -> list[tuple[str, str]]:
         return [(str(hit.version), hit.status.value) for text in words for hit in catalog.search(text)]
 
+    lifecycle = catalog.lifecycle
     words = ["first", "second", "third", "fourth"]
     about(catalog, "mnist:1.0.0", "first", promote=False)
     assert shown() == [("1.0.0", "experimental")]
     about(catalog, "mnist:3.0.0", "third", promote=False)
     about(catalog, "mnist:2.0.0", "second", promote=False)
     assert shown() == [("3.0.0", "experimental")]
-    set_state(catalog_url, "3.0.0", "yanked")
+    lifecycle.yank(refer("3.0.0"), "wrong", actor="ann")
     assert shown() == [("2.0.0", "experimental")]
-    set_state(catalog_url, "2.0.0", "deprecated")
+    lifecycle.deprecate(refer("2.0.0"), "old", actor="ann")
     assert shown() == [("2.0.0", "deprecated")]
-    set_state(catalog_url, "2.0.0", "dropped")
-    set_state(catalog_url, "1.0.0", "yanked")
+    lifecycle.drop(refer("2.0.0"), "wrong", actor="ann")
+    lifecycle.yank(refer("1.0.0"), "wrong", actor="ann")
     assert shown() == [("3.0.0", "yanked")]
-    set_state(catalog_url, "3.0.0", "dropped")
+    lifecycle.drop(refer("3.0.0"), "wrong", actor="ann")
     assert shown() == [("3.0.0", "dropped")]
     about(catalog, "mnist:0.9.0", "fourth", promote=True)
     assert shown() == [("0.9.0", "canonical")]
-    set_state(catalog_url, "3.0.0", "supported")
+    lifecycle.undo("drop", refer("3.0.0"), actor="ann")
+    lifecycle.undo("yank", refer("3.0.0"), actor="ann")
     assert shown() == [("0.9.0", "canonical")]
+    lifecycle.promote(refer("3.0.0"), actor="ann")
+    assert shown() == [("3.0.0", "canonical")]
     assert schema.check(catalog_url) == []
 
 
@@ -81,7 +70,9 @@ def test_refreshing_a_config_without_versions_leaves_nothing(catalog: SqlCatalog
         "INSERT INTO builder_config (id, builder_id, name, is_default, created_at) "
         "VALUES (1, 1, '', true, '2020-01-01')",
     )
-    set_state(catalog_url, "1.0.0", "yanked")
+    engine = open_engine(catalog_url)
+    write(engine, lambda connection: refresh(connection, 1))
+    engine.dispose()
 
     assert catalog.search("x") == ()
     assert schema.check(catalog_url) == []

@@ -91,7 +91,18 @@ def test_programs_get_the_same(digits: Cli) -> None:
             "invalid version '1.x'",
             "Write a version as MAJOR.MINOR.PATCH, numbers without leading zeros, e.g. 3.0.1.",
         ),
-        (["rm", "digits:1.0.0"], 2, "digits:1.0.0 names no alias", "Write it behind '@', e.g. digits@paper."),
+        (
+            ["rm", "paper"],
+            2,
+            "paper names no alias",
+            "Write it behind its dataset and '@', e.g. mnist@paper; what there is: registry alias list.",
+        ),
+        (
+            ["history", "digits:1.0.0"],
+            2,
+            "digits:1.0.0 names no alias",
+            "Write it behind its dataset and '@', e.g. mnist@paper; what there is: registry alias list.",
+        ),
         (
             ["history", "digits@paper"],
             3,

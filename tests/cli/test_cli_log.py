@@ -56,6 +56,11 @@ def test_the_log_is_filtered(moved: Cli) -> None:
     assert moved("log", "--until", "2020-01-01").err == "No events are recorded of that.\n"
 
 
+def test_an_empty_log_says_how_to_begin(cli: Cli) -> None:
+    assert cli("log").err == "The log is empty. Start with: registry quickstart\n"
+    assert cli("log", "--action", "yank").err == "No events are recorded of that.\n"
+
+
 def test_programs_get_every_detail(moved: Cli) -> None:
     event = moved("log", "--action", "alias-set", "--format", "json").json()["data"][0]
     assert event["details"] == {"alias": "paper", "before": None, "after": "1.0.0", "message": "As\nsubmitted."}

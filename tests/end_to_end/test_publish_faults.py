@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import registry
-from registry.errors import ConflictError, ShardMismatchError, VersionExistsError
+from registry.errors import ConflictError, ShardMismatchError, VersionExistsError, VersionWithdrawnError
 from registry.features import FeaturesDict
 
 KILL = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
@@ -367,3 +367,40 @@ def test_older_code_does_not_take_the_canonical_version_back(catalog_url: str, t
         catalog.build(Older)
         assert str(catalog.dataset("numbers").reference) == "numbers:2.0.0"
         assert [str(one.version) for one in catalog.versions("numbers")] == ["2.0.0", "1.0.0"]
+
+
+def test_what_is_published_below_a_yanked_canonical_version_does_not_take_its_place(
+    catalog_url: str, tmp_path: Path
+) -> None:
+    class Numbers(registry.DatasetBuilder):
+        VERSION = "2.0.0"
+
+        def features(self) -> FeaturesDict:
+            return FeaturesDict({"number": "int64"})
+
+        def splits(self) -> dict[str, list[tuple[int, dict[str, int]]]]:
+            return {"train": [(1, {"number": self.version.major})]}
+
+    class Older(Numbers):
+        name = "numbers"
+        VERSION = "1.0.0"
+
+    class Patched(Older):
+        name = "numbers"
+        VERSION = "1.0.1"
+
+    class Mended(Older):
+        name = "numbers"
+        VERSION = "2.0.1"
+
+    with registry.connect(tmp_path / "elsewhere.db", data_dir=tmp_path / "prepared") as elsewhere:
+        elsewhere.build(Patched)
+    with registry.connect(catalog_url, data_dir=tmp_path / "datasets") as catalog:
+        catalog.build(Numbers)
+        catalog.lifecycle.yank("numbers:2.0.0", reason="wrong")
+        catalog.build(Older)
+        catalog.publish(tmp_path / "prepared" / "numbers" / "1.0.1")
+        with pytest.raises(VersionWithdrawnError, match=r"the canonical version 2\.0\.0 of numbers is yanked: wrong"):
+            catalog.dataset("numbers")
+        catalog.build(Mended)
+        assert str(catalog.dataset("numbers").reference) == "numbers:2.0.1"

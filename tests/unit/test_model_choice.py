@@ -41,6 +41,7 @@ VERDICTS = {
         "lower than 3.1.1",
         "not in ^3.0",
     ],
+    "mnist:<=3.0.0": ["not in <=3.0.0"] * 3 + ["chosen", "dropped: its licence ended"],
     "mnist:3.0.0": ["not 3.0.0", "not 3.0.0", "not 3.0.0", "chosen", "not 3.0.0"],
     "mnist:1.*": ["not in 1.*.*"] * 4 + ["dropped: its licence ended"],
     "mnist:1.0.0": ["not 1.0.0"] * 4 + ["dropped: its licence ended"],

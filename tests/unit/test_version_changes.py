@@ -233,6 +233,13 @@ def test_added_records_are_a_major_and_equal_blocks_before_them_are_left_out() -
     assert back.differing == {"train": ((range(3000), range(0)),)}
 
 
+def test_records_without_a_common_feature_are_told_by_their_number() -> None:
+    old = described(splits={"train": [{"number": number} for number in range(10)]})
+    others = [{"other": number} for number in range(20)]
+    changes = compare(old, splits={"train": others}, features=FeaturesDict({"other": "int64"}))
+    assert changes.differing == {"train": ((range(10, 10), range(10, 20)),)}
+
+
 def test_blocks_that_differ_in_a_row_are_one_range() -> None:
     rows = [{"number": number} for number in range(6 * 1024)]
     changed = [{"number": -row["number"] if row["number"] // 1024 in (1, 2, 5) else row["number"]} for row in rows]

@@ -1,0 +1,141 @@
+"""In which order is to be read, and what is given with each example? The options of a read, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import index as whole_number
+from typing import Any, Final, Literal
+
+from registry.errors import UsageError
+
+_OPTIONAL: Final = {"shuffle_seed", "repeat", "seed", "global_seed"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfig:
+    """How a plan is read; the names and defaults are those of ``tfds.ReadConfig`` where that has them.
+
+    Attributes:
+        interleave_cycle_length: how many files are read in turns; 1 reads one file after the other.
+        interleave_block_length: how many records of a file are read before it is the next one's turn.
+        shuffle_files: whether the files are shuffled before they are interleaved, as ``tf.data`` shuffles them.
+        shuffle_seed: of that shuffle, any whole number.
+        shuffle_reshuffle_each_iteration: whether each epoch shuffles the files anew; None is True, as in ``tf.data``.
+        interleave_sort_fn: takes the list of the plan's FileInstructions and returns them in another order, which then
+            is shuffled or interleaved.
+        add_tfds_id: whether each example says which record of which file it is, as its feature ``tfds_id``.
+        repeat: number of epochs, or None for ever; an epoch is whole before the next one begins.
+        shuffle: ``"global"`` for a permutation of all records instead of files and turns.
+        seed: of the global shuffle, 0..2**64 (excluded).
+        global_seed: of the file shuffle, what was given to ``tf.random.set_seed``, where that was called.
+        op_seed_index: with ``global_seed`` and no ``shuffle_seed``: how many operations drew a seed before.
+
+    >>> ReadConfig(shuffle_files=True, shuffle_seed=42).needs_seed
+    False
+
+    Raises:
+        UsageError: a value or a combination that means nothing.
+    """
+
+    interleave_cycle_length: int = 16
+    interleave_block_length: int = 16
+    shuffle_files: bool = False
+    shuffle_seed: int | None = None
+    shuffle_reshuffle_each_iteration: bool | None = None
+    interleave_sort_fn: Callable[[list[Any]], Sequence[Any]] | None = None
+    add_tfds_id: bool = False
+    repeat: int | None = 1
+    shuffle: Literal["global"] | None = None
+    seed: int | None = None
+    global_seed: int | None = None
+    op_seed_index: int = 0
+
+    def __post_init__(self) -> None:
+        if self.interleave_cycle_length is None:
+            raise UsageError(
+                "interleave_cycle_length is None: how many files tf.data then reads in turns depends on the machine",
+                hint="Give a number, e.g. 16 (the default), or 1 for one file after the other.",
+            )
+        self._check_whole("interleave_cycle_length", least=1)
+        self._check_whole("interleave_block_length", least=1)
+        self._check_whole("shuffle_seed")
+        self._check_whole("repeat", least=1, hint="None repeats for ever.")
+        self._check_whole("seed", least=0, below=2**64)
+        self._check_whole("global_seed")
+        self._check_whole("op_seed_index", least=0)
+        for name in ("shuffle_files", "add_tfds_id"):
+            _check_kind(name, getattr(self, name), bool)
+        _check_kind("shuffle_reshuffle_each_iteration", self.shuffle_reshuffle_each_iteration, (bool, type(None)))
+        if self.interleave_sort_fn is not None and not callable(self.interleave_sort_fn):
+            raise UsageError(f"interleave_sort_fn is a function, not {self.interleave_sort_fn!r:.60}")
+        self._check_shuffles()
+
+    def _check_shuffles(self) -> None:
+        """Refuse what would have no effect where somebody may count on it."""
+        if self.shuffle not in (None, "global"):
+            raise UsageError(
+                f"there is no shuffle {self.shuffle!r:.60}",
+                hint='Write shuffle="global" for all records, or shuffle_files=True for the files.',
+            )
+        if self.shuffle == "global":
+            for name in ("shuffle_files", "shuffle_seed", "global_seed", "interleave_sort_fn"):
+                if getattr(self, name) is not None and getattr(self, name) is not False:
+                    raise UsageError(
+                        f'{name} says how files are ordered, and shuffle="global" permutes all records',
+                        hint='Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.',
+                    )
+        elif self.seed is not None:
+            raise UsageError(
+                'seed belongs to shuffle="global", which is not asked for',
+                hint='Add shuffle="global", or write shuffle_seed for the shuffle of files.',
+            )
+        if self.shuffle is None and not self.shuffle_files:
+            for name in ("shuffle_seed", "global_seed"):
+                if getattr(self, name) is not None:
+                    raise UsageError(
+                        f"{name} without shuffle_files shuffles nothing",
+                        hint="Add shuffle_files=True, or leave it out.",
+                    )
+        if self.op_seed_index and self.global_seed is None:
+            raise UsageError(
+                "op_seed_index counts seeds drawn from global_seed, which is not given",
+                hint="Add global_seed, or leave it out.",
+            )
+
+    def _check_whole(
+        self, name: str, *, least: int | None = None, below: int | None = None, hint: str | None = None
+    ) -> None:
+        """Hold the option ``name`` to be a whole number or, where that is its default, None; kept as an int."""
+        given = getattr(self, name)
+        if given is None and name in _OPTIONAL:
+            return
+        try:
+            value = whole_number(given)
+        except TypeError:
+            value = None
+        if value is None or isinstance(given, bool):
+            raise UsageError(f"{name} is a whole number, not {given!r:.60}", hint=hint)
+        if least is not None and value < least:
+            raise UsageError(f"{name} is at least {least}, not {value}", hint=hint)
+        if below is not None and value >= below:
+            raise UsageError(f"{name} is less than 2**{below.bit_length() - 1}, not {value}", hint=hint)
+        object.__setattr__(self, name, value)  # a number of numpy is no int
+
+    @property
+    def needs_seed(self) -> bool:
+        """Whether a shuffle is asked for that has no seed, so that each read is to have an order of its own."""
+        if self.shuffle == "global":
+            return self.seed is None
+        return self.shuffle_files and self.shuffle_seed is None and self.global_seed is None
+
+    def with_seed(self, seed: int) -> ReadConfig:
+        """The same with ``seed`` for its shuffle where that has none; itself where no seed is missing."""
+        if not self.needs_seed:
+            return self
+        return replace(self, seed=seed) if self.shuffle == "global" else replace(self, shuffle_seed=seed)
+
+
+def _check_kind(name: str, value: object, kind: type | tuple[type, ...]) -> None:
+    if not isinstance(value, kind):
+        raise UsageError(f"{name} is True or False, not {value!r:.60}")

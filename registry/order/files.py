@@ -1,0 +1,116 @@
+"""Where does each record of a plan lie, counted in plan order? Positions to files and back, loading what is asked for.
+
+A plan may have a million files whose lengths lie in a catalog. So a few positions, or neighbouring ones, cost a look at
+their own files only; what jumps about pays once for a table of all files, 8 bytes each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from registry.model import ShardSpan
+
+Integers: TypeAlias = NDArray[np.int64]
+
+_FEW: Final = 32
+_WINDOW: Final = 4096
+
+
+class Files:
+    """The files of a plan: file ``0..count`` in plan order, each with the records that are read of it.
+
+    A *position* counts the records of the plan from 0, as if the files were read one after the other. Everywhere,
+    ``records`` are indices in the file itself, skipped records included.
+    """
+
+    __slots__ = ("_file_ends", "_first_files", "_record_ends", "_skips", "_spans", "_starts", "count", "num_examples")
+
+    def __init__(self, spans: Iterable[ShardSpan]) -> None:
+        self._spans = tuple(spans)
+        self._file_ends = list(accumulate((span.count for span in self._spans), initial=0))
+        self._record_ends = list(accumulate((span.stop - span.start for span in self._spans), initial=0))
+        self.count = self._file_ends[-1]
+        self.num_examples = self._record_ends[-1]
+        # Only the first file of a span has records that are skipped.
+        self._first_files = np.array(self._file_ends[:-1], dtype=np.int64)
+        self._skips: Integers | None = None
+        self._starts: Integers | None = None
+
+    def find(self, position: int) -> tuple[int, int]:
+        """The file that holds ``position`` and the position of its first record; O(log files), and one look."""
+        index = bisect_right(self._record_ends, position) - 1
+        span = self._spans[index]
+        record = span.start + position - self._record_ends[index]
+        shard = span.lengths.shard_of(record)
+        first = max(span.lengths.start(shard), span.start) - span.start
+        return self._file_ends[index] + span.place_of(shard), self._record_ends[index] + first
+
+    def takes(self, start: int, stop: int) -> Integers:
+        """How many records of the files ``start``..``stop`` (stop excluded) are read, int64."""
+        if self._starts is not None:
+            return np.diff(self._starts[start : stop + 1])
+        parts = []
+        index = bisect_right(self._file_ends, start) - 1
+        while start < stop:
+            before, end = self._file_ends[index : index + 2]
+            parts.append(np.asarray(self._spans[index].takes(start - before, min(stop, end) - before), dtype=np.int64))
+            start, index = end, index + 1
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+
+    def takes_of(self, files: Integers) -> Integers:
+        """How many records of each of ``files`` are read, int64 of the same shape."""
+        if self._starts is None and len(files) <= _FEW:
+            return np.array([self.takes(file, file + 1)[0] for file in files.tolist()], dtype=np.int64)
+        starts = self._all_starts()
+        return starts[files + 1] - starts[files]
+
+    def skips_of(self, files: Integers) -> Integers:
+        """The first record that is read of each of ``files``, int64 of the same shape."""
+        if self._skips is None:
+            self._skips = np.array(
+                [span.start - span.lengths.start(span.first) for span in self._spans], dtype=np.int64
+            )
+        spans = np.searchsorted(self._first_files, files, side="right") - 1
+        return np.where(self._first_files[spans] == files, self._skips[spans], 0)
+
+    def locate(self, positions: Integers) -> tuple[Integers, Integers]:
+        """The files and the records that stand at ``positions``, two int64 of the same shape."""
+        if self._starts is None and len(positions) <= _FEW:
+            found = [self.find(position) for position in positions.tolist()]
+            files = np.array([file for file, _ in found], dtype=np.int64)
+            return files, positions - np.array([start for _, start in found], dtype=np.int64) + self.skips_of(files)
+        first, starts = self._window(positions)
+        places = np.searchsorted(starts, positions, side="right") - 1
+        files = first + places
+        return files, positions - starts[places] + self.skips_of(files)
+
+    def _window(self, positions: Integers) -> tuple[int, Integers]:
+        """A file, and the positions of the first records of that file and those after it, as far as is needed."""
+        if self._starts is None:
+            first, start = self.find(int(positions.min()))
+            last, _ = self.find(int(positions.max()))
+            if last - first < max(_WINDOW, 4 * len(positions)):
+                return first, start + starts_of(self.takes(first, last))
+        return 0, self._all_starts()
+
+    def _all_starts(self) -> Integers:
+        if self._starts is None:
+            self._starts = starts_of(self.takes(0, self.count))
+        return self._starts
+
+
+def starts_of(counts: Integers) -> Integers:
+    """Where each of consecutive pieces begins, and the end of the last one: int64 of shape (n + 1,).
+
+    >>> starts_of(np.array([3, 2])).tolist()
+    [0, 3, 5]
+    """
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts

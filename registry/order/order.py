@@ -1,0 +1,162 @@
+"""Which record stands at each position of an epoch? The value of ``Plan.order``, for sequences, turns and shuffles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import index as whole_number
+from typing import Any, Final
+
+import numpy as np
+
+from registry.errors import UsageError
+from registry.model import ShardSpan
+from registry.order.config import ReadConfig
+from registry.order.file_order import shuffle_permutation
+from registry.order.files import Files, Integers
+from registry.order.interleave import Interleave
+from registry.order.permutation import GlobalShuffle
+from registry.order.pieces import Pattern, Run, join, spell_out
+from registry.order.sequence import FileByFile
+
+__all__ = ["Order", "Run"]
+
+_LIMIT: Final = 2**62
+
+
+class Order:
+    """The order of one epoch: at every position 0..``num_examples`` stands a record of a file of the plan.
+
+    Made by ``Plan.order``; nothing is read. Iterating gives the runs, which are as long as they can be. Both questions
+    can be asked anywhere: what is before a position is never gone through.
+
+    Attributes:
+        config: what was asked for.
+        epoch: which epoch it is, from 0.
+        num_examples: number of positions.
+        file_order: the indices of the plan's instructions as they were sorted and shuffled, int64, or None where they
+            are as in the plan.
+    """
+
+    __slots__ = ("_pattern", "config", "epoch", "file_order", "num_examples")
+
+    def __init__(
+        self,
+        spans: Sequence[ShardSpan],
+        config: ReadConfig,
+        *,
+        epoch: int = 0,
+        sorted_files: Sequence[int] | None = None,
+    ) -> None:
+        """The order of the files that ``spans`` touch, or of those files as ``sorted_files`` lists them."""
+        if config.needs_seed:
+            name = "seed" if config.shuffle == "global" else "shuffle_seed"
+            raise UsageError(
+                f"the shuffle has no seed: give {name}; without one every read has an order of its own",
+                hint=f"ReadConfig({name}=42, ...), or config.with_seed(number).",
+            )
+        epoch = _check_epoch(epoch)
+        files = Files(spans)
+        self.config = config
+        self.epoch = epoch
+        self.num_examples = files.num_examples
+        self.file_order = _order_files(files.count, config, epoch, sorted_files)
+        self._pattern = _choose_pattern(files, config, epoch, self.file_order)
+
+    def __iter__(self) -> Iterator[Run]:
+        """The runs from the first position to the last."""
+        return self.runs()
+
+    def runs(self, start: int = 0, stop: int | None = None) -> Iterator[Run]:
+        """The runs of the positions ``start``..``stop`` (stop excluded, None for the last), cut at both ends.
+
+        Raises:
+            UsageError: not 0 <= start <= stop <= num_examples.
+        """
+        start, stop = self._bounds(start, self.num_examples if stop is None else stop)
+        return join(self._pattern.pieces(start, stop)) if start < stop else iter(())
+
+    def locate(self, positions: Integers | Sequence[int] | tuple[int, int]) -> tuple[Integers, Integers]:
+        """Which record stands at each of ``positions``: indices of the plan's instructions, and indices in their files.
+
+        Args:
+            positions: an array or a list of whole numbers, shape (n,), in any order; or a tuple ``(start, stop)``,
+                which is faster.
+
+        Returns:
+            Two int64 arrays of shape (n,). An index in a file counts from its first record, skipped ones included.
+
+        Raises:
+            UsageError: a position that is none of 0..num_examples, or no whole number.
+        """
+        if isinstance(positions, tuple):
+            start, stop = self._bounds(*positions)
+            return spell_out(self._pattern.pieces(start, stop) if start < stop else ())
+        wanted = np.asarray(positions)
+        if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and wanted.size):
+            raise UsageError("positions are a list of whole numbers, or a tuple of start and stop")
+        if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.num_examples:
+            wrong = wanted.min() if wanted.min() < 0 else wanted.max()
+            raise UsageError(f"the order has {self.num_examples} positions from 0, and none is {wrong}")
+        if not wanted.size:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        return self._pattern.locate(wanted.astype(np.int64, copy=False))
+
+    def __repr__(self) -> str:
+        return f"<Order of epoch {self.epoch}: {self.num_examples} examples>"
+
+    def _bounds(self, *bounds: Any) -> tuple[int, int]:
+        try:
+            start, stop = map(whole_number, bounds)
+        except (TypeError, ValueError):
+            raise UsageError(f"start and stop are two whole numbers, not {bounds!r:.60}") from None
+        if not 0 <= start <= stop <= self.num_examples:
+            raise UsageError(
+                f"the order has {self.num_examples} positions from 0, and {start}..{stop} is no range of them"
+            )
+        return start, stop
+
+
+def _check_epoch(epoch: Any) -> int:
+    try:
+        number = whole_number(epoch)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**62:
+        raise UsageError(f"an epoch is a whole number from 0, not {epoch!r:.60}")
+    return number
+
+
+def _order_files(count: int, config: ReadConfig, epoch: int, sorted_files: Sequence[int] | None) -> Integers | None:
+    files = None if sorted_files is None else np.array(sorted_files, dtype=np.int64)
+    if not config.shuffle_files:
+        return files
+    shuffled = shuffle_permutation(
+        count,
+        seed=config.shuffle_seed,
+        reshuffle_each_iteration=config.shuffle_reshuffle_each_iteration is not False,
+        epoch=epoch,
+        global_seed=config.global_seed,
+        op_seed_index=config.op_seed_index,
+    )
+    return shuffled if files is None else files[shuffled]
+
+
+def _choose_pattern(files: Files, config: ReadConfig, epoch: int, file_order: Integers | None) -> Pattern:
+    if files.num_examples >= _LIMIT:
+        raise UsageError(f"an order has fewer than 2**62 positions, and not {files.num_examples}")
+    if config.shuffle == "global" and config.seed is not None:
+        return GlobalShuffle(files, seed=config.seed, epoch=epoch)
+    slots = min(config.interleave_cycle_length, files.count)
+    block = config.interleave_block_length
+    if slots <= 1 or block > files.num_examples:
+        # A block that holds any file leaves nothing to take turns with.
+        return FileByFile(files, file_order)
+    if (
+        files.num_examples + files.count * block >= _LIMIT
+        or slots * (files.num_examples // block + files.count) >= _LIMIT
+    ):
+        raise UsageError(
+            f"{files.num_examples} records of {files.count} files in blocks of {block} are too many to count",
+            hint="Choose a smaller interleave_block_length or interleave_cycle_length.",
+        )
+    return Interleave(files, file_order, slots=slots, block_length=block)

@@ -1,0 +1,78 @@
+"""Where do the records of a plan come from? Its shard files, opened when they are needed, a few of them at a time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from registry.splits import FileInstruction, Plan
+from registry.storage import Store
+from registry.tfrecord import IndexFolder, Places, RecordBlock, Shard, Verify, check_verify, join_blocks, open_shard
+
+_MOST_OPEN: Final = 128
+"""Each holds a file descriptor."""
+
+
+class RecordSource:
+    """The records of a plan by file instruction and index in the file. Used by one thread at a time."""
+
+    def __init__(self, plan: Plan, store: Store, *, verify: Verify, indexes: IndexFolder | None) -> None:
+        self._plan = plan
+        self._store = store
+        self._verify = check_verify(verify)
+        self._indexes = indexes
+        self._open: OrderedDict[str, Shard] = OrderedDict()
+        self._instructions: dict[int, FileInstruction] = {}
+
+    def fetch(self, instructions: Places, records: Places) -> RecordBlock:
+        """Record ``records[i]`` of the file of ``instructions[i]``, for each i, checked.
+
+        Raises:
+            CorruptRecordError: framing or checksum of a record is wrong.
+            ShardMismatchError: a file holds fewer records than the catalog says, or is read to its end and holds more.
+            StorageError: a file cannot be read.
+        """
+        if not instructions.size or (instructions == instructions[0]).all():
+            return self._fetch_from(int(instructions[0]), records) if instructions.size else join_blocks([])
+        by_file = np.argsort(instructions, kind="stable")
+        files = instructions[by_file]
+        bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
+        blocks = [self._fetch_from(int(files[start]), records[by_file[start:stop]]) for start, stop in pairwise(bounds)]
+        places = np.empty_like(by_file)
+        places[by_file] = np.arange(by_file.size)
+        return join_blocks(blocks).take(places)
+
+    def instruction(self, index: int) -> FileInstruction:
+        """The file instruction at ``index`` of the plan."""
+        found = self._instructions.get(index)
+        if found is None:
+            if len(self._instructions) >= 8 * _MOST_OPEN:
+                self._instructions.clear()
+            found = self._instructions[index] = self._plan[index]
+        return found
+
+    def _fetch_from(self, index: int, records: Places) -> RecordBlock:
+        shard = self._shard(self.instruction(index))
+        first, count = int(records[0]), records.size
+        if int(records[-1]) == first + count - 1 and (count < 3 or bool((records[1:] - records[:-1] == 1).all())):
+            return shard.read(first, count)
+        return shard.gather(records)
+
+    def _shard(self, instruction: FileInstruction) -> Shard:
+        shard = self._open.get(instruction.filename)
+        if shard is not None:
+            self._open.move_to_end(instruction.filename)
+            return shard
+        while len(self._open) >= _MOST_OPEN:
+            self._open.popitem(last=False)
+        shard = self._open[instruction.filename] = open_shard(
+            self._store,
+            instruction.filename,
+            num_records=instruction.examples_in_shard,
+            verify=self._verify,
+            indexes=self._indexes,
+        )
+        return shard

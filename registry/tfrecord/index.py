@@ -1,0 +1,150 @@
+"""Where does each record of a file lie? The starts of its frames, found by walking, and kept for the next time.
+
+An index is kept in a folder of the user's own, one file for each shard, never beside the data. It counts only for the
+file that it was made of (size, times and inode are in it), and only where it was made by this user: it is sealed
+with a key that lies in that folder. And all that it does is save a walk: every frame that is read is still checked.
+
+    seal | identity | number of starts | tag of each 4,096 starts | starts, int64
+
+The seal is over what follows it but the starts, which are checked by their tags when they are used, so that opening
+the index of a large shard costs nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import struct
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from registry.tfrecord.block import Octets, Places
+
+_MAGIC: Final = b"shardix1"
+_TAG_BYTES: Final = 16
+_STARTS_IN_TAG: Final = 4096
+_IDENTITY: Final = struct.Struct("<5q")
+_COUNT: Final = struct.Struct("<q")
+_KEY_BYTES: Final = 32
+
+
+class KeptIndex:
+    """The index that was kept of a file: ``num_starts`` of them, read and checked as they are asked for."""
+
+    def __init__(self, data: Octets, key: bytes, num_starts: int) -> None:
+        self.num_starts = num_starts
+        self._key = key
+        num_tags = -(-num_starts // _STARTS_IN_TAG)
+        head = _TAG_BYTES + len(_MAGIC) + _IDENTITY.size + _COUNT.size
+        self._tags = bytes(data[head : head + num_tags * _TAG_BYTES])
+        self.starts: Places = data[head + num_tags * _TAG_BYTES :].view("<i8")
+        self._checked = np.zeros(num_tags, bool)
+
+    def check(self, first: int, last: int) -> bool:
+        """Whether starts ``first`` to ``last`` (included) are as they were kept."""
+        return self.check_groups(np.arange(first // _STARTS_IN_TAG, last // _STARTS_IN_TAG + 1))
+
+    def check_records(self, records: Places) -> bool:
+        """Whether the starts of ``records``, and of those after them, are as they were kept."""
+        return self.check_groups(np.unique(np.concatenate([records, records + 1]) // _STARTS_IN_TAG))
+
+    def check_groups(self, groups: Places) -> bool:
+        """Whether these groups of starts are as they were kept."""
+        for group in groups[~self._checked[groups]].tolist():
+            if _tag(self._key, self.starts, group) != self._tags[group * _TAG_BYTES : (group + 1) * _TAG_BYTES]:
+                return False
+            self._checked[group] = True
+        return True
+
+
+class IndexFolder:
+    """The folder in which indexes are kept. Where it cannot be written or read, nothing is kept: nobody needs them."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+
+    def load(self, path: str, facts: os.stat_result) -> KeptIndex | None:
+        """What was kept of the file at ``path`` with these ``facts``; None where there is nothing that counts."""
+        try:
+            key = self._key(make=False)
+            with self._file(path).open("rb") as file:
+                data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        except (OSError, ValueError):  # an empty file cannot be mapped
+            return None
+        head = _TAG_BYTES + len(_MAGIC) + _IDENTITY.size + _COUNT.size
+        if data.size < head or bytes(data[_TAG_BYTES : _TAG_BYTES + len(_MAGIC)]) != _MAGIC:
+            return None
+        (num_starts,) = _COUNT.unpack_from(data.data, head - _COUNT.size)
+        num_tags = -(-num_starts // _STARTS_IN_TAG)
+        sealed = head + num_tags * _TAG_BYTES
+        if num_starts < 1 or data.size != sealed + 8 * num_starts:
+            return None
+        seal = blake2b(bytes(data[_TAG_BYTES:sealed]), key=key, digest_size=_TAG_BYTES).digest()
+        identity = bytes(data[_TAG_BYTES + len(_MAGIC) : head - _COUNT.size])
+        if not secrets.compare_digest(seal, bytes(data[:_TAG_BYTES])) or identity != _identity(facts):
+            return None
+        return KeptIndex(data, key, num_starts)
+
+    def keep(self, path: str, facts: os.stat_result, starts: Places) -> None:
+        """Keep ``starts`` for the file at ``path``, which had these ``facts`` when it was opened."""
+        with suppress(OSError):
+            key = self._key(make=True)
+            starts = np.ascontiguousarray(starts, "<i8")
+            tags = b"".join(_tag(key, starts, group) for group in range(-(-starts.size // _STARTS_IN_TAG)))
+            sealed = _MAGIC + _identity(facts) + _COUNT.pack(starts.size) + tags
+            seal = blake2b(sealed, key=key, digest_size=_TAG_BYTES).digest()
+            target = self._file(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
+            try:
+                # No fsync: after a power cut a torn index has the wrong seal, and is made again.
+                with temporary.open("xb") as file:
+                    file.write(seal + sealed)
+                    file.write(starts.data)
+                temporary.replace(target)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    def forget(self, path: str) -> None:
+        """Drop what was kept of the file at ``path``."""
+        with suppress(OSError):
+            self._file(path).unlink(missing_ok=True)
+
+    def _file(self, path: str) -> Path:
+        name = blake2b(os.fsencode(path), digest_size=20).hexdigest()
+        return self._folder / name[:2] / f"{name}.index"
+
+    def _key(self, *, make: bool) -> bytes:
+        file = self._folder / "key"
+        if make and not file.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
+            temporary = file.with_name(f"key.{secrets.token_hex(8)}")
+            try:
+                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "wb") as out:
+                    out.write(secrets.token_bytes(_KEY_BYTES))
+                with suppress(FileExistsError):
+                    os.link(temporary, file)
+            finally:
+                temporary.unlink(missing_ok=True)
+        key = file.read_bytes()
+        if len(key) != _KEY_BYTES:
+            raise OSError(f"{file} is no key")
+        return key
+
+
+def _identity(facts: os.stat_result) -> bytes:
+    """What tells one state of a file from every other: a file that is written to has another change time."""
+    inode = facts.st_ino & (2**63 - 1)
+    device = facts.st_dev & (2**63 - 1)
+    return _IDENTITY.pack(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, inode, device)
+
+
+def _tag(key: bytes, starts: Places, group: int) -> bytes:
+    part = starts[group * _STARTS_IN_TAG : (group + 1) * _STARTS_IN_TAG]
+    return blake2b(part.data, key=key, digest_size=_TAG_BYTES, person=group.to_bytes(8, "little")).digest()

@@ -1,0 +1,146 @@
+"""Laws of blocks: however a record is decoded, in a block it gives what it gives alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from block_checks import check, joined
+from feature_strategies import schemas, values
+from hypothesis import given
+from hypothesis import strategies as st
+from test_wire_laws import EXAMPLES
+
+from registry.errors import CorruptExampleError
+from registry.features import FeaturesDict, Ragged
+from registry.wire import encode_example
+
+
+@st.composite
+def schemas_and_records(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes]]:
+    """A schema and records of it; a few different ones, each of them maybe many times."""
+    features = draw(schemas())
+    different = [features.encode_example(values(draw, features)) for _ in range(draw(st.integers(0, 4)))]
+    order = draw(st.lists(st.sampled_from(range(len(different))), max_size=40)) if different else []
+    return features, [different[place] for place in order]
+
+
+def exact(value: Any) -> Any:
+    """What two decoded values must have in common to be the same: types, dtypes, shapes and every bit."""
+    if isinstance(value, dict):
+        return {name: exact(inner) for name, inner in value.items()}
+    if isinstance(value, Ragged):
+        return Ragged, exact(value.flat_values), [exact(level) for level in value.row_lengths]
+    if isinstance(value, np.ndarray):
+        content = [exact(item) for item in value.flat] if value.dtype == object else value.tobytes()
+        return np.ndarray, value.dtype, value.shape, value.flags.writeable, content
+    if isinstance(value, np.generic):
+        return type(value), value.tobytes()
+    return type(value), value
+
+
+def one_by_one(features: FeaturesDict, records: list[bytes]) -> tuple[list[Any], CorruptExampleError | None]:
+    examples = []
+    for record in records:
+        try:
+            examples.append(features.decode_example(record))
+        except CorruptExampleError as error:
+            return examples, error
+    return examples, None
+
+
+def check_block(features: FeaturesDict, records: list[bytes]) -> None:
+    """A block of ``records`` gives the same examples, the same columns and the same error as one record at a time."""
+    expected, error = one_by_one(features, records)
+    block = features.decode_block(*joined(records))
+    found = []
+    if error is None:
+        found.extend(block.examples())
+        assert block.fault is None
+    else:
+        with pytest.raises(CorruptExampleError) as caught:
+            found.extend(block.examples())
+        assert (caught.value.message, caught.value.hint) == (error.message, error.hint)
+        assert caught.value.details == {**error.details, "record": len(expected)}
+        with pytest.raises(CorruptExampleError):
+            block.columns()
+    assert len(block) == len(expected)
+    assert [exact(example) for example in found] == [exact(example) for example in expected]
+    check_columns(block.sound.columns(), expected)
+
+
+def check_columns(columns: dict[str, Any], examples: list[dict[str, Any]]) -> None:
+    for name, column in columns.items():
+        inner = [example[name] for example in examples]
+        if isinstance(column, dict):
+            check_columns(column, inner)
+        else:
+            assert len(column) == len(examples)
+            assert [exact(as_bytes(value)) for value in column] == [exact(value) for value in inner]
+
+
+def as_bytes(value: Any) -> Any:
+    """The same with memoryviews as bytes and arrays that may be written to."""
+    if isinstance(value, dict):
+        return {name: as_bytes(inner) for name, inner in value.items()}
+    if isinstance(value, memoryview):
+        assert value.readonly
+        return bytes(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+@given(schemas_and_records())
+def test_a_block_without_copies_has_the_same_values(given_: tuple[FeaturesDict, list[bytes]]) -> None:
+    features, records = given_
+    expected, _ = one_by_one(features, records)
+    block = features.decode_block(*joined(records), copy=False)
+    assert [exact(as_bytes(example)) for example in block.examples()] == [exact(example) for example in expected]
+    check_columns(block.columns(), expected)
+
+
+@given(schemas_and_records())
+def test_a_block_is_its_records_one_by_one(given_: tuple[FeaturesDict, list[bytes]]) -> None:
+    check_block(*given_)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, records: list[bytes]) -> list[bytes]:
+    """The records, some of them many times, with a few bytes changed in some, or cut, or doubled."""
+    order = draw(st.lists(st.sampled_from(range(len(records))), max_size=50)) if records else []
+    found = [records[place] for place in order] * draw(st.integers(1, 12))
+    byte = st.one_of(st.integers(0, 255), st.sampled_from([0x0A, 0x12, 0x1A, 0x08, 0x0D, 0x80, 0x00, 0x01]))
+    for _ in range(draw(st.integers(0, 3))):
+        if found:
+            place = draw(st.integers(0, len(found) - 1))
+            record = bytearray(found[place])
+            at = draw(st.integers(0, len(record)))
+            match draw(st.sampled_from(["change", "cut", "insert", "double"])):
+                case "change" if at < len(record):
+                    record[at] = draw(byte)
+                case "cut":
+                    del record[at:]
+                case "insert":
+                    record.insert(at, draw(byte))
+                case "double":
+                    record += bytes(record)
+            found[place] = bytes(record)
+    return found
+
+
+@given(st.lists(EXAMPLES, max_size=4), st.data())
+def test_flat_values_of_damaged_records_are_those_of_each_alone(examples: list[Any], data: st.DataObject) -> None:
+    check(data.draw(damaged([encode_example(values) for values in examples])))
+
+
+@given(st.lists(st.binary(max_size=20), max_size=4), st.data())
+def test_flat_values_of_any_bytes_are_those_of_each_alone(records: list[bytes], data: st.DataObject) -> None:
+    check(data.draw(damaged([b"", b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00", *records])))
+
+
+@given(schemas_and_records(), st.data())
+def test_a_block_of_damaged_records_is_its_records_one_by_one(
+    given_: tuple[FeaturesDict, list[bytes]], data: st.DataObject
+) -> None:
+    features, records = given_
+    check_block(features, data.draw(damaged(records)))

@@ -1,0 +1,170 @@
+"""A read that is cut anywhere and goes on from its state gives what the uncut one gives: any layout, order, epoch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading_samples import FEATURES, reader_of, stored
+
+from registry.errors import StateMismatchError
+from registry.order import ReadConfig
+
+LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
+EXPRESSIONS = st.sampled_from(["train", "train[25%:]", "train[:50%]+train[30%:]", "train[7%:93%]"])
+CONFIGS = st.one_of(
+    st.builds(
+        ReadConfig,
+        interleave_cycle_length=st.integers(1, 5),
+        interleave_block_length=st.integers(1, 20),
+        repeat=st.integers(1, 3),
+    ),
+    st.builds(
+        ReadConfig,
+        interleave_cycle_length=st.integers(1, 3),
+        shuffle_files=st.just(True),
+        shuffle_seed=st.integers(0, 2**40),
+        shuffle_reshuffle_each_iteration=st.sampled_from([None, True, False]),
+        repeat=st.integers(1, 3),
+    ),
+    st.builds(ReadConfig, shuffle=st.just("global"), seed=st.integers(0, 2**64 - 1), repeat=st.integers(1, 3)),
+)
+
+
+def take(items: Iterator[Any], count: int) -> list[Any]:
+    return list(islice(items, count))
+
+
+def ids(examples: Sequence[dict[str, Any]]) -> list[int]:
+    return [int(example["id"]) for example in examples]
+
+
+def saved(reader: Any) -> Any:
+    return json.loads(json.dumps(reader.state()))
+
+
+@given(lengths=LENGTHS, expression=EXPRESSIONS, config=CONFIGS, data=st.data())
+def test_a_cut_read_goes_on_with_the_very_next_example(
+    lengths: list[int], expression: str, config: ReadConfig, data: st.DataObject
+) -> None:
+    dataset = stored(lengths)
+    uncut = ids(list(reader_of(expression, dataset, config)))
+    first = data.draw(st.integers(0, len(uncut)))
+    second = data.draw(st.integers(first, len(uncut)))
+    reader = reader_of(expression, dataset, config)
+    head = ids(take(iter(reader), first))
+    again = reader_of(expression, dataset, config, state=saved(reader))
+    assert again.state() == reader.state()
+    middle = ids(take(iter(again), second - first))
+    last = reader_of(expression, dataset, config, state=saved(again))
+    assert head + middle + ids(list(last)) == uncut
+    next_iteration = reader_of(expression, dataset, config)
+    assert len(list(next_iteration)) == len(uncut)
+    assert ids(list(last)) == ids(list(next_iteration))
+
+
+@given(lengths=LENGTHS, config=CONFIGS, size=st.integers(1, 17), drop=st.booleans(), data=st.data())
+def test_a_cut_read_goes_on_with_the_very_next_batch(
+    lengths: list[int], config: ReadConfig, size: int, drop: bool, data: st.DataObject
+) -> None:
+    dataset = stored(lengths)
+
+    def batches(reader: Any) -> Iterator[list[int]]:
+        return (batch["id"].tolist() for batch in reader.batches(size, drop_remainder=drop))
+
+    uncut = list(batches(reader_of("train", dataset, config)))
+    cut_at = data.draw(st.integers(0, len(uncut)))
+    reader = reader_of("train", dataset, config)
+    head = take(batches(reader), cut_at)
+    rest = list(batches(reader_of("train", dataset, config, state=saved(reader))))
+    assert head + rest == uncut
+    if not drop:
+        assert list(chain.from_iterable(uncut)) == ids(list(reader_of("train", dataset, config)))
+
+
+@given(lengths=LENGTHS, config=CONFIGS, before=st.integers(1, 5), after=st.integers(1, 5), data=st.data())
+def test_any_number_of_processes_goes_on_where_others_stopped(
+    lengths: list[int], config: ReadConfig, before: int, after: int, data: st.DataObject
+) -> None:
+    dataset = stored(lengths)
+    whole = sorted(ids(list(reader_of("train", dataset, config))))
+    readers = [reader_of("train", dataset, config, process=(index, before)) for index in range(before)]
+    seen = []
+    for reader in readers:
+        count = data.draw(st.integers(0, len(reader) * (config.repeat or 1)))
+        seen += ids(take(iter(reader), count))
+    states = [saved(reader) for reader in readers]
+    for index in range(after):
+        seen += ids(list(reader_of("train", dataset, config, process=(index, after), state=states)))
+    assert sorted(seen) == whole
+
+
+@given(lengths=LENGTHS, config=CONFIGS, count=st.integers(1, 7))
+def test_processes_share_every_epoch_without_gap_or_overlap(lengths: list[int], config: ReadConfig, count: int) -> None:
+    dataset = stored(lengths)
+    readers = [reader_of("train", dataset, config, process=(index, count)) for index in range(count)]
+    sizes = [len(reader) for reader in readers]
+    assert max(sizes) - min(sizes) <= 1
+    together = [number for reader in readers for number in ids(list(reader))]
+    assert sorted(together) == sorted(ids(list(reader_of("train", dataset, config))))
+
+
+@given(lengths=LENGTHS, config=CONFIGS, data=st.data())
+def test_an_example_by_its_number_is_the_one_that_iterating_gives(
+    lengths: list[int], config: ReadConfig, data: st.DataObject
+) -> None:
+    dataset = stored(lengths)
+    reader = reader_of("train", dataset, config)
+    epoch = ids(take(iter(reader), len(reader)))
+    numbers = data.draw(st.lists(st.integers(-len(epoch), len(epoch) - 1), max_size=9)) if epoch else []
+    assert [int(reader[number]["id"]) for number in numbers] == [epoch[number] for number in numbers]
+    assert reader[numbers]["id"].tolist() == [epoch[number] for number in numbers]
+    part = slice(
+        data.draw(st.integers(-50, 50)), data.draw(st.integers(-50, 50)), data.draw(st.sampled_from([None, 1, 2, -1]))
+    )
+    assert reader[part]["id"].tolist() == epoch[part]
+
+
+def test_a_state_of_another_read_is_refused() -> None:
+    dataset = stored([20, 20])
+    config = ReadConfig(shuffle="global", seed=1)
+    state = reader_of("train", dataset, config, dataset="ids:1.0.0").state()
+
+    def refused(expression: str, other: ReadConfig, **options: Any) -> str:
+        with pytest.raises(StateMismatchError) as caught:
+            reader_of(expression, dataset, other, **({"dataset": "ids:1.0.0", "state": state} | options))
+        return str(caught.value)
+
+    assert refused("train", config, dataset="ids:1.1.0") == "this state is of ids:1.0.0, and this reads ids:1.1.0"
+    assert refused("train[1:]", config) == "this state is of the records train, and this reads train[1:]"
+    expected = (
+        "this state is of another order, and the read config differs (cycle and block length, shuffle, seed, sort)"
+    )
+    assert refused("train", ReadConfig(shuffle="global", seed=2)) == expected
+    assert refused("train", ReadConfig()) == expected
+    expected = "this state is of process 0 of 1, and this is process 1 of 2"
+    assert refused("train", config, process=(1, 2)) == expected
+    for damaged in (7, "state", [], {}, state | {"more": 1}, state | {"format": "registry.read-state/2"}):
+        assert refused("train", config, state=damaged) == "this is no state of a reader"
+    for field, value in (("left", [[0, [[5, 3]]]]), ("left", [[0, [[0, 41]]]]), ("process", [1, 1]), ("until", -1)):
+        assert refused("train", config, state=state | {field: value}) == "this state of a reader is damaged"
+    assert (
+        refused("train", config, state=[state, state])
+        == "these are not the states of all processes of one read, one each"
+    )
+
+
+def test_a_drawn_seed_is_in_the_state() -> None:
+    dataset = stored([50])
+    config = ReadConfig(shuffle="global")
+    reader = reader_of("train", dataset, config)
+    head = ids(take(iter(reader), 10))
+    again = reader_of("train", dataset, config, state=saved(reader))
+    assert again.config.seed == reader.config.seed
+    assert sorted(head + ids(list(again))) == list(range(50))
+    assert reader.features == FEATURES
