@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import chain, repeat
 from operator import setitem
 from typing import Any, Final
 
@@ -77,7 +77,11 @@ class ExampleBlock:
         return fill_tree(self._tree, [column.array(self._num_examples) for column in self.leaves])
 
     def examples(self) -> Iterator[dict[str, Any]]:
-        """The examples, equal to what ``decode_example`` gives for each record.
+        """The examples, equal to what ``decode_example`` gives for each record. Errors as ``example_lists``."""
+        return chain.from_iterable(self.example_lists())
+
+    def example_lists(self) -> Iterator[list[dict[str, Any]]]:
+        """The examples, some hundreds at a time: so few that they are in the processor's cache when they are used.
 
         Raises:
             CorruptExampleError: a record could not be decoded, after all examples before it.
@@ -86,7 +90,7 @@ class ExampleBlock:
         size = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // max(1, row_bytes)))
         for start in range(0, self._num_examples, size):
             stop = min(start + size, self._num_examples)
-            yield from make_dicts(self._tree, [column.rows(start, stop) for column in self.leaves], stop - start)
+            yield make_dicts(self._tree, [column.rows(start, stop) for column in self.leaves], stop - start)
         if self.fault is not None:
             raise self.fault
 

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
 from operator import index as whole_number
+from types import FunctionType
 from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
@@ -14,6 +18,7 @@ from registry.errors import RegistryError, UsageError
 from registry.features import FeaturesDict
 from registry.order import Order, ReadConfig
 from registry.reading.cursor import Cursor
+from registry.reading.exports import Exports
 from registry.reading.identity import describe_source
 from registry.reading.pieces import Piece, PieceReader
 from registry.reading.shares import Intervals, places_in, size_of
@@ -30,24 +35,23 @@ TFDS_ID = "tfds_id"
 
 
 class _Items(NamedTuple):
-    """Some items to hand out, how many positions each takes and all of them, and what is wrong with what follows."""
+    """Some items to hand out, and how many positions of the order each takes, and all of them."""
 
     items: list[Any]
     positions_each: int
     num_positions: int
-    fault: RegistryError | None = None
 
 
 _ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[_Items]]
 
 
-class Reader:
+class Reader(Exports):
     """The examples of a plan, in the order of a ``ReadConfig``. Nothing is opened before the first is asked for.
 
     Iterating reads an epoch (``config.repeat`` of them), and iterating again the next, as a dataset of tf.data does:
     where files are reshuffled each has an order of its own. ``reader[i]`` is example ``i`` of the first epoch.
 
-    A reader is used by one thread at a time.
+    A reader is used by one thread at a time. It can be pickled: what is open stays behind, and its place comes along.
 
     Attributes:
         plan: which records of which files.
@@ -90,6 +94,7 @@ class Reader:
             UsageError: no such process, or no such ``verify``.
         """
         config = ReadConfig() if config is None else config
+        self._asked = config
         if config.needs_seed:
             seed = read_seed(state)
             config = config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
@@ -98,6 +103,13 @@ class Reader:
         self.config = config
         self.process = _check_process(process)
         self._copy = copy
+        self._options: dict[str, Any] = {
+            "store": store,
+            "dataset": dataset,
+            "verify": verify,
+            "copy": copy,
+            "indexes": indexes,
+        }
         self._order = plan.order(config)
         self._reader = PieceReader(RecordSource(plan, store, verify=verify, indexes=indexes), features, copy=copy)
         self._source = describe_source(plan, self._order, dataset=dataset)
@@ -140,11 +152,11 @@ class Reader:
         """
         size = _check_size(size)
 
-        def batches(order: Order, left: Intervals) -> Iterator[_Items]:
-            for piece in self._reader.pieces(order, left, unit=size):
-                yield self._batches_of(piece, size, drop_remainder=drop_remainder)
+        return self._iterate(partial(self._batches, size=size, drop_remainder=drop_remainder))
 
-        return self._iterate(batches)
+    def blocks(self) -> Iterator[dict[str, Any]]:
+        """As ``batches``, of as many examples as are read at once: thousands of small ones, a few of large ones."""
+        return self._iterate(self._blocks)
 
     def state(self) -> dict[str, Any]:
         """The place of the iteration that was begun last: plain values, small, to be saved with a checkpoint.
@@ -172,11 +184,46 @@ class Reader:
         piece = self._reader.fetch(self._order, positions)
         if not is_one:
             return self._columns(piece)
-        found = self._examples_of(piece)
-        if found.fault is not None:
-            raise found.fault
-        example: dict[str, Any] = found.items[0]
+        (example,) = self._examples_of(piece)
         return example
+
+    def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
+        """The examples ``indices`` of the first epoch, fetched together; numbers and errors as ``reader[indices]``."""
+        positions, _ = self._positions(indices)
+        return list(self._examples_of(self._reader.fetch(self._order, positions)))
+
+    def seek(self, epoch: int, part: Intervals | None = None) -> None:
+        """Let the next iteration read ``epoch`` and no other: the positions ``part``, or this process's share of it."""
+        state = ReadState.start(self._source, epoch=epoch, repeat=1, process=self.process)
+        self._begin = state if part is None else replace(state, left=((epoch, part),))
+        self._cursor = Cursor(self._begin)
+
+    def reopened(
+        self, *, process: tuple[int, int] | None = None, state: State | Sequence[State] | None = None
+    ) -> Reader:
+        """Another reader of the same examples in the same order, at its beginning or at ``state``; it shares no file.
+
+        Raises:
+            StateMismatchError, UsageError: as ``Reader``.
+        """
+        return Reader(
+            self.plan,
+            features=self.features,
+            config=self.config if state is None else self._asked,
+            state=state,
+            process=self.process if process is None else process,
+            **self._options,
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        sort_files = self.config.interleave_sort_fn
+        if isinstance(sort_files, FunctionType) and "<" in sort_files.__qualname__:
+            raise UsageError(
+                f"a reader with interleave_sort_fn {sort_files.__qualname__} cannot be sent to another process",
+                hint="Define that function with def, at the top level of a module.",
+            )
+        arguments = (self.plan, self.features, self._asked, self.config, self.process, self._options)
+        return _restore_reader, (*arguments, self._begin, self._cursor.state)
 
     def __repr__(self) -> str:
         return f"<Reader {self.plan.expression}: {len(self)} examples>"
@@ -195,8 +242,6 @@ class Reader:
             if state.num_left:
                 for found in item_lists(self._order_of(state.epoch), state.intervals):
                     yield from cursor.hand_out(found.items, positions_each=found.positions_each)
-                    if found.fault is not None:
-                        raise found.fault
                     state = state.advance(found.num_positions)
                     cursor.set(state)
             state = state.next_epoch(self._order.num_examples)
@@ -210,16 +255,22 @@ class Reader:
         return self._order
 
     def _examples(self, order: Order, left: Intervals) -> Iterator[_Items]:
-        return map(self._examples_of, self._reader.pieces(order, left))
+        for piece in self._reader.pieces(order, left):
+            for examples in self._example_lists(piece):
+                yield _Items(examples, 1, len(examples))
 
-    def _examples_of(self, piece: Piece) -> _Items:
-        decoded = self._reader.decode(piece)
-        examples = list(decoded.sound.examples())
-        if self.config.add_tfds_id:
-            ids = self._reader.ids(piece.instructions, piece.records)
-            for example, name in zip(examples, ids, strict=False):  # ids may go on after a bad record
-                example[TFDS_ID] = name.encode()
-        return _Items(examples, 1, piece.block.num_records, decoded.fault)
+    def _examples_of(self, piece: Piece) -> Iterator[dict[str, Any]]:
+        return chain.from_iterable(self._example_lists(piece))
+
+    def _example_lists(self, piece: Piece) -> Iterator[list[dict[str, Any]]]:
+        ids = self._reader.ids(piece.instructions, piece.records) if self.config.add_tfds_id else None
+        done = 0
+        for examples in self._reader.decode(piece).example_lists():
+            if ids is not None:
+                for example, name in zip(examples, ids[done : done + len(examples)], strict=True):
+                    example[TFDS_ID] = name.encode()
+            done += len(examples)
+            yield examples
 
     def _stored(self, order: Order, left: Intervals) -> Iterator[_Items]:
         for piece in self._reader.pieces(order, left):
@@ -230,22 +281,36 @@ class Reader:
         for instructions, records in self._reader.located(order, left):
             yield _Items(self._reader.ids(instructions, records), 1, records.size)
 
+    def _blocks(self, order: Order, left: Intervals) -> Iterator[_Items]:
+        for piece in self._reader.pieces(order, left):
+            columns, num_sound, fault = self._sound_columns(piece)
+            if num_sound:
+                yield _Items([columns], num_sound, num_sound)
+            if fault is not None:
+                raise fault
+
+    def _batches(self, order: Order, left: Intervals, *, size: int, drop_remainder: bool) -> Iterator[_Items]:
+        for piece in self._reader.pieces(order, left, unit=size):
+            columns, num_sound, fault = self._sound_columns(piece)
+            stop = num_sound - (num_sound % size if drop_remainder or fault is not None else 0)
+            batches = [slice_columns(columns, slice(start, min(start + size, stop))) for start in range(0, stop, size)]
+            yield _Items(batches, size, stop if fault is not None else num_sound)
+            if fault is not None:
+                raise fault
+
     def _columns(self, piece: Piece) -> dict[str, Any]:
-        columns = self._reader.decode(piece).columns()
-        if self.config.add_tfds_id:
-            columns[TFDS_ID] = self._id_column(piece)
+        columns, _, fault = self._sound_columns(piece)
+        if fault is not None:
+            raise fault
         return columns
 
-    def _batches_of(self, piece: Piece, size: int, *, drop_remainder: bool) -> _Items:
+    def _sound_columns(self, piece: Piece) -> tuple[dict[str, Any], int, RegistryError | None]:
+        """The columns of the examples before the first bad one, how many these are, and what is wrong with that one."""
         decoded = self._reader.decode(piece)
         columns = decoded.sound.columns()
         if self.config.add_tfds_id:
             columns[TFDS_ID] = self._id_column(piece)[: len(decoded)]
-        stop = len(decoded)
-        if decoded.fault is not None or drop_remainder:
-            stop -= stop % size
-        batches = [slice_columns(columns, slice(start, min(start + size, stop))) for start in range(0, stop, size)]
-        return _Items(batches, size, piece.block.num_records, decoded.fault)
+        return columns, len(decoded), decoded.fault
 
     def _id_column(self, piece: Piece) -> npt.NDArray[Any]:
         column = np.empty(piece.records.size, object)
@@ -268,6 +333,22 @@ class Reader:
             wrong = found.reshape(-1)[(places < 0) | (places >= size)][0]
             raise IndexError(f"there are {size} examples, and none at {wrong}")
         return places_in(share, places), not found.ndim
+
+
+def _restore_reader(
+    plan: Plan,
+    features: FeaturesDict,
+    asked: ReadConfig,
+    config: ReadConfig,
+    process: tuple[int, int],
+    options: dict[str, Any],
+    begin: ReadState,
+    place: ReadState,
+) -> Reader:
+    """The reader that was pickled, with nothing open."""
+    reader = Reader(plan, features=features, config=config, process=process, **options)
+    reader._asked, reader._begin, reader._cursor = asked, begin, Cursor(place)
+    return reader
 
 
 def slice_columns(columns: Mapping[str, Any], part: slice) -> dict[str, Any]:

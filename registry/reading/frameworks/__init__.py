@@ -1,0 +1,6 @@
+"""What do other tools make of the examples of a reader? One module for each; none is imported before it is asked for.
+
+arrays: all examples as NumPy arrays, which the others build on
+arrow, pandas: tables
+torch, grain, tensorflow: what their own loaders take, with ``epochs`` to tell which epoch a process of theirs reads
+"""

@@ -1,0 +1,102 @@
+"""How do the columns of many blocks become one? Into arrays of the whole size, which are made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.features import FeaturesDict, Leaf, Text
+from registry.features.containers import columns_of
+
+if TYPE_CHECKING:
+    from registry.reading.reader import Reader
+
+
+class LeafColumn(NamedTuple):
+    """One leaf of an example: its ``names`` from the outermost dict inwards, and ``lengths`` of Sequences around it.
+
+    Lengths are outermost first, None for any length.
+    """
+
+    names: tuple[str, ...]
+    leaf: Leaf
+    lengths: tuple[int | None, ...]
+
+    @property
+    def path(self) -> str:
+        """The names joined by ``/``."""
+        return "/".join(self.names)
+
+    def of(self, columns: Mapping[str, Any]) -> npt.NDArray[Any]:
+        """The array of this leaf in nested ``columns``."""
+        found: Any = columns
+        for name in self.names:
+            found = found[name]
+        array: npt.NDArray[Any] = found
+        return array
+
+
+def read_features(reader: Reader) -> FeaturesDict:
+    """The schema of what is read: that of the dataset, and the id where it is asked for."""
+    if not reader.config.add_tfds_id:
+        return reader.features
+    return FeaturesDict({**reader.features, "tfds_id": Text()})
+
+
+def leaves_of(features: FeaturesDict) -> list[LeafColumn]:
+    """Every leaf of an example."""
+    return [LeafColumn(column.names, column.leaf, column.lengths) for column in columns_of(features)]
+
+
+def no_examples(features: FeaturesDict) -> dict[str, Any]:
+    """The columns of no example."""
+    nothing = np.empty(0, np.int64)
+    return features.decode_block(np.empty(0, np.uint8), nothing, nothing).columns()
+
+
+def first_epoch(reader: Reader, *, batch_size: int | None = None) -> Iterator[dict[str, Any]]:
+    """The first epoch in batches, or in blocks as they are read, through a reader of its own: ``reader`` stays put."""
+    once = reader.reopened()
+    once.seek(0)
+    return once.blocks() if batch_size is None else once.batches(batch_size)
+
+
+def read_arrays(reader: Reader) -> dict[str, Any]:
+    """The columns of the whole first epoch; see ``Reader.to_numpy``."""
+    features = read_features(reader)
+    columns, num_done = no_examples(features), 0
+    for block in first_epoch(reader):
+        columns, num_done = _add(columns, block, num_done, len(reader))
+    return columns
+
+
+def _add(columns: Any, block: Any, num_done: int, size: int) -> tuple[Any, int]:
+    """``columns``, of which the first ``num_done`` count, with those of ``block`` behind them."""
+    if not isinstance(block, Mapping):
+        return _put(columns, block, num_done, size), num_done + len(block)
+    num_added, found = 0, {}
+    for name, added in block.items():
+        found[name], stop = _add(columns[name], added, num_done, size)
+        num_added = max(num_added, stop)
+    return found, num_added
+
+
+def _put(column: npt.NDArray[Any], added: npt.NDArray[Any], num_done: int, size: int) -> npt.NDArray[Any]:
+    if not num_done:
+        column = np.empty((size, *added.shape[1:]), added.dtype)
+    elif column.shape[1:] != added.shape[1:] or column.dtype != added.dtype:
+        if column.ndim > 1 or column.dtype != object:  # values of one shape until now
+            rows = np.empty(size, object)
+            rows[:num_done] = as_rows(column[:num_done])
+            column = rows
+        added = as_rows(added)
+    column[num_done : num_done + len(added)] = added
+    return column
+
+
+def as_rows(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An object array of the values in ``column``."""
+    return np.fromiter(column, object, len(column))

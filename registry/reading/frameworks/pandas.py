@@ -1,0 +1,34 @@
+"""What is a DataFrame of a read? A column for each leaf, made of the array of its values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from registry.features import Text
+from registry.reading.frameworks.arrays import LeafColumn, leaves_of, read_arrays, read_features
+from registry.reading.frameworks.texts import check_text_form, decode_texts
+
+if TYPE_CHECKING:
+    from registry.reading.exports import TextForm
+    from registry.reading.reader import Reader
+
+
+def read_frame(reader: Reader, *, text: TextForm) -> pd.DataFrame:
+    """The first epoch as a DataFrame; see ``Reader.to_pandas``."""
+    as_str = check_text_form(text)
+    columns = read_arrays(reader)
+    leaves = leaves_of(read_features(reader))
+    series = {leaf.path: _series(leaf, leaf.of(columns), as_str=as_str) for leaf in leaves}
+    return pd.DataFrame(series, index=pd.RangeIndex(len(reader)))
+
+
+def _series(leaf: LeafColumn, column: npt.NDArray[Any], *, as_str: bool) -> pd.Series[Any]:
+    is_str = as_str and isinstance(leaf.leaf, Text)
+    if not leaf.lengths and not leaf.leaf.shape:
+        return pd.Series(decode_texts(column, leaf.path), dtype="str") if is_str else pd.Series(column)
+    values = decode_texts(column, leaf.path) if is_str else column
+    return pd.Series(np.fromiter(values, object, len(column)), dtype=object)

@@ -1,0 +1,110 @@
+"""A stored split with a feature of every kind, and what its examples are as plain Python values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from registry.features import BBox, ClassLabel, FeaturesDict, Image, Ragged, Tensor, Text
+from registry.features import Sequence as SequenceOf
+from registry.model import ShardedFileTemplate, ShardLengths, Split
+from registry.order import ReadConfig
+from registry.reading import Reader
+from registry.splits import resolve
+from registry.storage import open_store
+from registry.tfrecord import RecordWriter
+
+FEATURES = FeaturesDict(
+    {
+        "id": "int64",
+        "label": ClassLabel(names=["cat", "dog"]),
+        "half": "float16",
+        "flag": "bool",
+        **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+        "name": Text(),
+        "key": "string",
+        "image": Image(shape=(2, 3, 1)),
+        "picture": Image(shape=(None, None, 3)),
+        "mat": Tensor(shape=(2, None), dtype="float32"),
+        "none": Tensor(shape=(0, 2), dtype="int32"),
+        "words": SequenceOf(Text()),
+        "three": SequenceOf("int32", length=3),
+        "any": SequenceOf("int16"),
+        "pictures": SequenceOf(Image(shape=(None, 2, 1))),
+        "boxes": SequenceOf({"box": BBox(), "tag": Text(), "inside": {"n": "uint8"}}),
+        "deep": SequenceOf(SequenceOf(SequenceOf("int64"))),
+        "lines": SequenceOf(SequenceOf(Text())),
+        "place": {"x": "float64", "far": {"y": Tensor(shape=(2,), dtype="uint16")}},
+    }
+)
+
+
+def example(n: int) -> dict[str, Any]:
+    """Example ``n``: its parts differ in size with ``n``."""
+    return {
+        "id": n,
+        "label": n % 2,
+        "half": n / 2,
+        "flag": n % 3 == 0,
+        **{f"u{bits}": 2**bits - 1 - n for bits in (8, 16, 32, 64)},
+        "name": f"grün {n}",
+        "key": b"\xff\x00" + bytes([n % 256]),
+        "image": np.full((2, 3, 1), n % 256, np.uint8),
+        "picture": np.full((1 + n % 2, 1 + n % 3, 3), n % 256, np.uint8),
+        "mat": np.full((2, n % 3), n, np.float32),
+        "none": np.empty((0, 2), np.int32),
+        "words": [f"w{place}" for place in range(n % 3)],
+        "three": [n, n + 1, n + 2],
+        "any": list(range(n % 4)),
+        "pictures": [np.full((1 + place, 2, 1), n % 256, np.uint8) for place in range(n % 3)],
+        "boxes": [{"box": (0, 0, 0.5, 1), "tag": f"t{place}", "inside": {"n": place}} for place in range(n % 3)],
+        "deep": [[[n], []], []][: n % 3],
+        "lines": [["a", "ö"], [], [str(n)]][: n % 4],
+        "place": {"x": n / 4, "far": {"y": [n, 65535]}},
+    }
+
+
+def wide_reader(
+    lengths: Sequence[int],
+    config: ReadConfig | None = None,
+    *,
+    where: Path | None = None,
+    features: FeaturesDict = FEATURES,
+    **options: Any,
+) -> Reader:
+    """The reader of examples 0, 1, 2, ... in shards of ``lengths``; a part of the features, where that is asked for."""
+    store = open_store(f"memory://{uuid4().hex}" if where is None else str(where))
+    split = Split(name="train", shard_lengths=ShardLengths(lengths), files=ShardedFileTemplate(dataset="wide"))
+    number = 0
+    for index, length in enumerate(lengths):
+        if where is not None and store.exists(split.filename(index)):
+            continue
+        with store.create(split.filename(index)) as file:
+            writer = RecordWriter(file)
+            for n in range(number, number + length):
+                whole = example(n)
+                writer.write(features.encode_example({name: whole[name] for name in features}))
+        number += length
+    return Reader(resolve("train", {"train": split}), store=store, features=features, config=config, **options)
+
+
+def plain(value: Any, *, texts: bool = False) -> Any:
+    """``value`` as lists, dicts and numbers; with ``texts``, bytes that are UTF-8 as text."""
+    if isinstance(value, dict):
+        return {name: plain(inner, texts=texts and name != "key") for name, inner in value.items()}
+    if isinstance(value, Ragged):
+        return [plain(inner, texts=texts) for inner in value]
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(inner, texts=texts) for inner in value]
+    if isinstance(value, (bytes, memoryview)):
+        return str(value, "utf-8") if texts else bytes(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def read_twice(reader: Reader) -> list[list[int]]:
+    """The ids of two iterations; here, so that another process finds it."""
+    return [[int(example["id"]) for example in reader] for _ in range(2)]

@@ -1,0 +1,226 @@
+"""NumPy, pandas and Arrow get the examples that iterating gives, in its order, in types that the features decide."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from framework_samples import FEATURES, plain, read_twice, wide_reader
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from registry.errors import FeatureError, MissingExtraError, UsageError
+from registry.features import FeaturesDict, Image, Text
+from registry.features import Sequence as SequenceOf
+from registry.order import ReadConfig
+from registry.reading import Reader
+from registry.reading.frameworks.arrays import _put
+
+LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=4)
+CONFIGS = st.sampled_from(
+    [
+        None,
+        ReadConfig(interleave_cycle_length=2, interleave_block_length=3, add_tfds_id=True),
+        ReadConfig(shuffle_files=True, shuffle_seed=3, repeat=2),
+        ReadConfig(shuffle="global", seed=5, repeat=None),
+    ]
+)
+SHARES = st.sampled_from([(0, 1), (0, 3), (2, 3)])
+
+
+def first_epoch(reader: Reader) -> list[dict[str, Any]]:
+    return list(islice(reader, len(reader)))
+
+
+def rows_of(columns: Any, place: int) -> Any:
+    if isinstance(columns, dict):
+        return {name: rows_of(column, place) for name, column in columns.items()}
+    return columns[place]
+
+
+def flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, inner in value.items():
+        found.update(flat(inner, f"{path}{name}/") if isinstance(inner, dict) else {path + name: inner})
+    return found
+
+
+@settings(deadline=None, max_examples=25)
+@given(lengths=LENGTHS, config=CONFIGS, process=SHARES)
+def test_numpy_holds_what_iterating_gives(lengths: list[int], config: ReadConfig, process: tuple[int, int]) -> None:
+    reader = wide_reader(lengths, config, process=process)
+    columns = reader.to_numpy()
+    assert {len(column) for column in flat(columns).values()} == {len(reader)}
+    found = [rows_of(columns, place) for place in range(len(reader))]
+    assert [plain(row) for row in found] == [plain(example) for example in first_epoch(reader)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(lengths=LENGTHS, config=CONFIGS, process=SHARES, text=st.sampled_from(["str", "bytes"]))
+def test_a_data_frame_holds_what_iterating_gives(
+    lengths: list[int], config: ReadConfig, process: tuple[int, int], text: Any
+) -> None:
+    reader = wide_reader(lengths, config, process=process)
+    frame = reader.to_pandas(text=text)
+    expected = [flat(plain(example, texts=text == "str")) for example in first_epoch(reader)]
+    assert [plain(row) for row in frame.to_dict("records")] == expected
+    assert frame.index.equals(pd.RangeIndex(len(reader)))
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    lengths=LENGTHS,
+    config=CONFIGS,
+    process=SHARES,
+    text=st.sampled_from(["str", "bytes"]),
+    size=st.none() | st.integers(1, 50),
+)
+def test_an_arrow_table_holds_what_iterating_gives(
+    lengths: list[int], config: ReadConfig, process: tuple[int, int], text: Any, size: int | None
+) -> None:
+    reader = wide_reader(lengths, config, process=process)
+    table = reader.to_arrow(text=text, batch_size=size)
+    table.validate(full=True)
+    assert table.to_pylist() == [plain(example, texts=text == "str") for example in first_epoch(reader)]
+    if size is not None:
+        assert [batch.num_rows for batch in table.to_batches()] == [
+            min(size, len(reader) - start) for start in range(0, len(reader), size)
+        ]
+
+
+def test_the_arrow_schema_follows_from_the_features_alone() -> None:
+    schemas = [wide_reader(lengths).to_arrow_batches().schema for lengths in ([0], [1], [7, 5])]
+    assert schemas[0] == schemas[1] == schemas[2]
+    types = {field.name: str(field.type).replace("element: ", "item: ") for field in schemas[0]}
+    assert types["id"] == types["label"] == "int64"
+    assert [types[name] for name in ("half", "flag", "u64", "name", "key")] == [
+        "halffloat", "bool", "uint64", "string", "binary",
+    ]  # fmt: skip
+    assert schemas[0].field("image").type == pa.list_(pa.list_(pa.list_(pa.uint8(), 1), 3), 2)
+    assert schemas[0].field("picture").type == pa.list_(pa.list_(pa.list_(pa.uint8(), 3)))
+    assert schemas[0].field("mat").type == pa.list_(pa.list_(pa.float32()), 2)
+    assert schemas[0].field("three").type == pa.list_(pa.int32(), 3)
+    assert schemas[0].field("deep").type == pa.list_(pa.list_(pa.list_(pa.int64())))
+    assert schemas[0].field("boxes").type == pa.struct(
+        {
+            "box": pa.list_(pa.list_(pa.float32(), 4)),
+            "tag": pa.list_(pa.string()),
+            "inside": pa.struct({"n": pa.list_(pa.uint8())}),
+        }
+    )
+    bytes_schema = wide_reader([3]).to_arrow_batches(text="bytes").schema
+    assert (bytes_schema.field("name").type, bytes_schema.field("key").type) == (pa.binary(), pa.binary())
+
+
+def test_the_columns_of_a_data_frame_keep_their_dtypes() -> None:
+    for lengths in ([0], [6]):
+        frame = wide_reader(lengths).to_pandas()
+        numbers = ["id", "half", "flag", "u8", "u16", "u32", "u64", "place/x"]
+        assert [str(frame[name].dtype) for name in numbers] == [
+            "int64", "float16", "bool", "uint8", "uint16", "uint32", "uint64", "float64",
+        ]  # fmt: skip
+        assert frame["name"].dtype == pd.Series(["x"], dtype="str").dtype
+        assert {frame[name].dtype for name in ("key", "image", "words", "deep", "place/far/y")} == {np.dtype(object)}
+
+
+def test_exporting_leaves_the_place_of_the_reader_alone() -> None:
+    reader = wide_reader([9, 4], ReadConfig(shuffle_files=True, shuffle_seed=1))
+    iteration = iter(reader)
+    head = [next(iteration)["id"] for _ in range(5)]
+    state = reader.state()
+    reader.to_numpy(), reader.to_pandas(), reader.to_arrow()
+    assert reader.state() == state
+    assert sorted([*head, *(example["id"] for example in iteration)]) == list(range(13))
+
+
+@pytest.mark.parametrize("way", ["to_pandas", "to_arrow"])
+def test_text_that_is_no_utf8_is_named_and_refused(way: str, tmp_path: Path) -> None:
+    written = wide_reader([4], where=tmp_path, features=FeaturesDict({"key": FEATURES["key"]}))
+    reader = Reader(written.plan, store=written._options["store"], features=FeaturesDict({"key": Text()}))
+    with pytest.raises(FeatureError) as refused:
+        getattr(reader, way)()
+    assert str(refused.value) == "feature 'key': b'\\xff\\x00\\x00' is no UTF-8: invalid start byte at byte 0"
+    assert refused.value.hint == 'Ask for text="bytes", which takes it as it is stored.'
+    assert len(getattr(reader, way)(text="bytes")) == 4
+    with pytest.raises(UsageError, match=r'^text is "str" or "bytes", not .utf8.$'):
+        getattr(reader, way)(text="utf8")
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "call"),
+    [
+        ("pandas", "pandas", "to_pandas()"),
+        ("pyarrow", "arrow", "to_arrow()"),
+    ],
+)
+def test_a_missing_package_is_asked_for_by_its_extra(
+    package: str, extra: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("registry.reading.frameworks.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    reader = wide_reader([3])
+    with pytest.raises(MissingExtraError) as refused:
+        getattr(reader, call.removesuffix("()"))()
+    assert str(refused.value) == f"a read into {package} needs the package {package!r}, which is not installed"
+    assert refused.value.hint == f"Install it with: pip install 'dataset-registry[{extra}]'"
+
+
+def test_importing_and_reading_load_none_of_them() -> None:
+    packages = ("pandas", "pyarrow", "torch", "grain", "tensorflow")
+    script = f"import registry.reading, registry, sys\nprint([name for name in {packages} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("config", [ReadConfig(shuffle_files=True), ReadConfig(shuffle="global")])
+def test_a_reader_goes_to_another_process_with_its_seed_and_its_place(config: ReadConfig, tmp_path: Path) -> None:
+    reader = wide_reader([20, 7, 1], config, where=tmp_path, features=FeaturesDict({"id": "int64"}), process=(1, 2))
+    list(islice(reader, 5))
+    copy = pickle.loads(pickle.dumps(reader))  # noqa: S301 (made here)
+    assert (copy.state(), copy.config, copy.process) == (reader.state(), reader.config, reader.process)
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere:
+        found = elsewhere.submit(read_twice, reader).result(timeout=60)
+    assert found == read_twice(reader)
+
+
+def test_a_reader_with_a_function_of_no_name_says_why_it_stays_here() -> None:
+    reader = wide_reader([2, 2], ReadConfig(interleave_sort_fn=lambda files: files[::-1]))
+    with pytest.raises(UsageError) as refused:
+        pickle.dumps(reader)
+    name = "test_a_reader_with_a_function_of_no_name_says_why_it_stays_here.<locals>.<lambda>"
+    assert str(refused.value) == f"a reader with interleave_sort_fn {name} cannot be sent to another process"
+    assert refused.value.hint == "Define that function with def, at the top level of a module."
+
+
+@given(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=8), cut=st.integers(1, 8))
+@settings(deadline=None, max_examples=30)
+def test_shapes_that_change_from_block_to_block_are_kept(sizes: list[int], cut: int) -> None:
+    rows = [np.full((size, 2), place) for place, size in enumerate(sizes)]
+    column, done = np.empty(0), 0
+    for start in range(0, len(rows), cut):
+        part = rows[start : start + cut]
+        same = len({row.shape for row in part}) == 1
+        added = np.stack(part) if same else np.fromiter(part, object, len(part))
+        column = _put(column, added, done, len(rows))
+        done += len(part)
+    assert plain(column) == plain(rows)
+
+
+def test_many_blocks_make_one_array() -> None:
+    features = FeaturesDict({"id": "int64", "any": SequenceOf("int16"), "image": Image(shape=(2, 3, 1))})
+    reader = wide_reader([500, 0, 300], features=features)
+    assert len(list(reader.reopened().blocks())) > 2
+    columns = reader.to_numpy()
+    assert columns["id"].tolist() == [int(example["id"]) for example in reader]
+    assert columns["image"].shape == (800, 2, 3, 1)
