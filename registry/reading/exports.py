@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
-from registry.errors import MissingExtraError
+from registry.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from registry.reading.frameworks.grain import ReaderSource
+    from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
     from registry.reading.reader import Reader
 
 TextForm: TypeAlias = Literal["str", "bytes"]
@@ -76,6 +78,69 @@ class Exports:
         with _needs("pyarrow", extra="arrow"):
             from registry.reading.frameworks.arrow import read_batches
         return read_batches(self._reading, text=text, batch_size=batch_size)
+
+    @overload
+    def to_torch(self) -> ReaderDataset: ...
+    @overload
+    def to_torch(
+        self,
+        *,
+        iterable: Literal[True],
+        batch_size: int | None = None,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+    ) -> ReaderIterable: ...
+    def to_torch(
+        self,
+        *,
+        iterable: bool = False,
+        batch_size: int | None = None,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+    ) -> ReaderDataset | ReaderIterable:
+        """A dataset for ``torch.utils.data.DataLoader``, with any number of workers, forked or spawned.
+
+        Numbers and arrays become tensors, text and bytes stay ``bytes``, and where shapes differ there are lists.
+
+        Without ``iterable`` it is a map-style dataset of the first epoch, for samplers: ``dataset[i]`` is an example,
+        ``dataset[[i, j]]`` a batch, and a loader fetches each of its batches at once.
+
+        With it, it is an ``IterableDataset`` in the order of the reader: every example of an epoch is given once by all
+        ranks and workers together. Each iteration reads the next epoch, the same in all workers (``set_epoch`` chooses
+        one). ``state_dict`` and ``load_state_dict`` are those that torchdata's StatefulDataLoader calls.
+
+        Args:
+            iterable: which of the two.
+            batch_size: give batches of so many examples, for a ``DataLoader(..., batch_size=None)``: they come in the
+                order of the reader whatever the number of workers. Without it each worker gives the examples of a run
+                of its own, and the loader takes them in turns.
+            drop_remainder: leave out a smaller last batch of each epoch.
+            process: index and number of the ranks; None is the reader's ``process``, or else that of torch.distributed
+                where it is initialised when an iteration begins.
+
+        Raises:
+            UsageError: an option of iterables without ``iterable``, or a batch size below 1.
+            MissingExtraError: torch is not installed (extra ``torch``).
+        """
+        with _needs("torch", extra="torch"):
+            from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
+        if iterable:
+            return ReaderIterable(self._reading, batch_size=batch_size, drop_remainder=drop_remainder, process=process)
+        if batch_size is not None or drop_remainder or process is not None:
+            raise UsageError(
+                "batch_size, drop_remainder and process are options of iterable=True",
+                hint="Of a dataset by number the DataLoader makes batches, and its sampler divides them among ranks.",
+            )
+        return ReaderDataset(self._reading)
+
+    def to_grain(self) -> ReaderSource:
+        """The examples of the first epoch as a random access source of Grain, which is not needed to make one.
+
+        For ``grain.MapDataset.source(...)`` and ``grain.DataLoader(data_source=...)``, with threads and processes.
+        """
+        from registry.reading.frameworks.grain import ReaderSource
+
+        return ReaderSource(self._reading)
 
     @property
     def _reading(self) -> Reader:

@@ -209,7 +209,7 @@ class Reader(Exports):
         Raises:
             StateMismatchError, UsageError: as ``Reader``.
         """
-        return Reader(
+        reader = Reader(
             self.plan,
             features=self.features,
             config=self.config if state is None else self._asked,
@@ -217,6 +217,8 @@ class Reader(Exports):
             process=self.process if process is None else process,
             **self._options,
         )
+        reader._asked = self._asked
+        return reader
 
     def __reduce__(self) -> tuple[Any, ...]:
         sort_files = self.config.interleave_sort_fn

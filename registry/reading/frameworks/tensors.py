@@ -1,0 +1,53 @@
+"""What is an example in torch? Numbers become tensors, on the same memory where that may be written to; bytes stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from registry.features import Ragged
+
+
+def to_tensors(value: Any) -> Any:
+    """``value`` of an example or of a batch, with tensors for numbers and arrays of them.
+
+    What has no tensor is a list: of ``bytes``, of tensors whose shapes differ, of such lists for a Ragged.
+    """
+    if isinstance(value, Mapping):
+        return {name: to_tensors(inner) for name, inner in value.items()}
+    if isinstance(value, np.generic):
+        return torch.from_numpy(np.array(value))
+    if isinstance(value, Ragged) or (isinstance(value, np.ndarray) and value.dtype == object):
+        return [to_tensors(inner) for inner in value]
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value if value.flags.writeable else value.copy())
+    return bytes(value)
+
+
+def examples_of(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The examples of a batch, as tensors: views of the batch's."""
+    lists = _lists(columns)
+    for place in range(_size(lists)):
+        yield _pick(lists, place)
+
+
+def _lists(columns: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, Mapping):
+            found[name] = _lists(column)
+        else:
+            values = to_tensors(column)
+            found[name] = values if isinstance(values, list) else values.unbind()
+    return found
+
+
+def _pick(lists: Mapping[str, Any], place: int) -> dict[str, Any]:
+    return {name: _pick(one, place) if isinstance(one, dict) else one[place] for name, one in lists.items()}
+
+
+def _size(lists: Mapping[str, Any]) -> int:
+    return max((_size(one) if isinstance(one, dict) else len(one) for one in lists.values()), default=0)
