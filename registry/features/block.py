@@ -23,9 +23,13 @@ from registry.features.codec import Codec, ColumnReader, fill_tree
 from registry.features.feature import TEXT
 from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn
 from registry.wire.entries import Kind
-from registry.wire.gather import constant
+from registry.wire.gather import check_pieces, constant
 
-_CHUNK_EXAMPLES: Final = 256
+_FEW: Final = 12
+_FEW_UNLIKE: Final = 64
+"""Up to so many records, or more of different lengths, are decoded one by one, which then costs less, as measured."""
+
+_CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
 """Examples are made so many at a time: what fits the processor's cache, and is all that whoever keeps one keeps."""
 
@@ -112,6 +116,8 @@ class BlockCodec:
         copy: bool,
     ) -> ExampleBlock:
         """The examples in the records ``data[offset : offset + length]``; see ``FeaturesDict.decode_block``."""
+        if copy and (offsets.size <= _FEW or (offsets.size <= _FEW_UNLIKE and constant(lengths) is None)):
+            return self._decode_each(data, offsets, lengths)
         flat = self._decoder.decode(data, offsets, lengths)
         columns: Sequence[BlockColumn] = ()
         num_sound = flat.num_records
@@ -129,6 +135,23 @@ class BlockCodec:
         if num_sound < flat.num_records:  # what the bad record holds may not show in the columns of those before it
             columns = self.decode(data, offsets[:num_sound], lengths[:num_sound], copy=copy).leaves
         return ExampleBlock(self._codec.tree, columns, num_sound, _at_record(fault, num_sound))
+
+    def _decode_each(
+        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> ExampleBlock:
+        """The same one by one."""
+        check_pieces(data, offsets, lengths)
+        rows: list[list[Any]] = []
+        fault = None
+        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+            try:
+                rows.append(self._codec.decode_values(data[offset : offset + length].tobytes()))
+            except RegistryError as error:
+                fault = _at_record(error, len(rows))
+                break
+        readers = enumerate(self._codec.columns)
+        columns = [ArrayColumn(stack_rows([row[at] for row in rows], reader)) for at, reader in readers]
+        return ExampleBlock(self._codec.tree, columns, len(rows), fault)
 
 
 def _restore(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:

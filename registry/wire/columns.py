@@ -138,7 +138,7 @@ def _numbers(spans: Spans, counts: int | _Places, values: npt.NDArray[Any]) -> N
 
 def _next_items(data: _Bytes, places: _Places) -> tuple[_Places, _Places]:
     """Where the item at each place starts and its size; a start of -1 where there is none."""
-    windows = take_windows(data, places, 8)
+    windows = as_rows(take_windows(data, places, 8), np.uint8)
     starts = np.full(places.size, -1)
     sizes = np.zeros(places.size, np.int64)
     going = windows[:, 0] == _FIELD_1

@@ -91,11 +91,14 @@ class Form:
     def read_lengths(self, windows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Of heads whose ``words`` agree: the entry's own length, and whether all lengths end where the entry does."""
         own = _read_length(windows, *self.lengths[0][:2])
-        agree = own >= (len(self.fixed) - self.num_entry_bytes)
-        if self.layout == "empty":
-            agree &= own == (len(self.fixed) - self.num_entry_bytes)
+        least = len(self.fixed) - self.num_entry_bytes
+        agree = own == least if self.layout == "empty" else own >= least
+        own_byte = np.ascontiguousarray(windows[:, 1])
         for place, width, before in self.lengths[1:]:
-            agree &= _read_length(windows, place, width) == own - before
+            if width == self.lengths[0][1] == 1 and before < 0x80:  # what would be negative is no single byte
+                agree &= windows[:, place] == own_byte - np.uint8(before)
+            else:
+                agree &= _read_length(windows, place, width) == own - before
         return own, agree
 
 

@@ -80,22 +80,19 @@ def take_words(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], shift
     return _every(data, np.dtype("<u8"))[places + shift]
 
 
-def take_windows(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
-    """The ``size`` bytes from each of ``places`` on, as rows; zeros where ``data`` has come to its end."""
-    last = data.size - size
+def take_windows(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.void]:
+    """The ``size`` bytes from each of ``places`` on, as items of ``void``; zeros where ``data`` has come to its end."""
     kind = np.dtype((np.void, size))
-    if places.size and int(places.max()) <= last:
-        found = _every(data, kind)[places]
-    else:
-        start = max(0, last + 1)
-        tail = np.zeros(data.size - start + size, np.uint8)
-        tail[: data.size - start] = data[start:]
-        found = np.empty(places.size, kind)
-        late = places >= start
-        found[late] = _every(tail, kind)[places[late] - start]
-        if start:
-            found[~late] = _every(data, kind)[places[~late]]
-    return found.view(np.uint8).reshape(places.size, size)
+    last = data.size - size
+    if not places.size or int(places.max()) <= last:
+        return _every(data, kind)[places]
+    late = np.flatnonzero(places > last)
+    found = np.zeros(places.size, kind) if last < 0 else _every(data, kind)[np.minimum(places, last)]
+    tail = np.zeros(2 * size, np.uint8)
+    first = max(0, last)
+    tail[: data.size - first] = data[first:]
+    found[late] = _every(tail, kind)[places[late] - first]
+    return found
 
 
 def take_ragged(

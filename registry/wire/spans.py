@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.wire.entries import Entry, Form, Kind, Layout
+from registry.wire.gather import constant
 
 _Places = npt.NDArray[np.int64]
 _Chunk = tuple[_Places, _Places, _Places]  # rows, starts, sizes
@@ -40,7 +41,7 @@ class SpanCollector:
     _single: dict[str, dict[Form, list[tuple[int, int, int]]]] = field(default_factory=dict)
 
     def add(self, form: Form, rows: _Places, starts: _Places, sizes: _Places) -> None:
-        """Adds an entry for each of ``rows``, which are ascending."""
+        """Adds an entry for each of ``rows``, which differ from each other."""
         self._chunks.setdefault(form.key, []).append((form, (rows, starts, sizes)))
 
     def add_record(self, row: int, entries: Iterable[Entry], base: int) -> None:
@@ -83,12 +84,10 @@ class SpanCollector:
         if rows.size != self.num_records:
             order = np.argsort(rows, kind="stable")
             return Spans(layout, rows[order], starts[order], sizes[order])
-        if len(chunks) == 1:
+        if len(chunks) == 1 and (rows[1:] > rows[:-1]).all():
             return Spans(layout, None, starts, sizes)
-        in_order = np.empty((2, rows.size), np.int64)
-        in_order[0, rows] = starts
-        in_order[1, rows] = sizes
-        return Spans(layout, None, in_order[0], in_order[1])
+        same = constant(sizes)
+        return Spans(layout, None, _in_order(rows, starts), _in_order(rows, sizes) if same is None else sizes)
 
     def _stands_twice(self, chunks: list[_Places]) -> bool:
         """Whether a record has the key of ``chunks`` twice; those that do become odd."""
@@ -103,3 +102,9 @@ class SpanCollector:
             return False
         self.odd.append(different[counts > 1])
         return True
+
+
+def _in_order(rows: _Places, numbers: _Places) -> _Places:
+    ordered = np.empty_like(numbers)
+    ordered[rows] = numbers
+    return ordered

@@ -17,8 +17,9 @@ from registry.wire.entries import Entry, OtherFormError, scan_record
 from registry.wire.gather import as_rows, constant, constant_step, take
 from registry.wire.spans import SpanCollector
 
+_FEW: Final = 12
 _FEWEST: Final = 64
-"""A template for fewer records costs more than it saves, as measured."""
+"""To compare up to a few records with a template costs more than to read each; to make one pays from many on."""
 
 _MOST_LENGTHS: Final = 64
 _MOST_ORDERS: Final = 8
@@ -69,6 +70,7 @@ class TemplateBook:
 
     def __init__(self) -> None:
         self._templates: dict[int, list[Template]] = {}
+        self._unlike: set[int] = set()  # sizes of which too few records were like the last one
 
     def find(self, data: _Bytes, starts: _Places, sizes: _Places, found: SpanCollector) -> _Places:
         """Adds the entries of records that fit a template to ``found``; gives the rows of the others."""
@@ -76,12 +78,13 @@ class TemplateBook:
         size = constant(sizes)
         if size is not None:
             return self._find_alike(data, rows, starts, size, found)
-        if np.unique(sizes[:_FEWEST]).size > _FEWEST // 4:  # of many lengths
+        some = sizes[:_FEWEST]
+        if np.unique(some).size * 4 > some.size:  # of many lengths
             return rows
         left = []
         lengths, counts = np.unique(sizes, return_counts=True)
         few = np.ones(starts.size, np.bool_)
-        for place in np.flatnonzero(counts >= _FEWEST).tolist()[:_MOST_LENGTHS]:
+        for place in np.flatnonzero(counts > _FEW).tolist()[:_MOST_LENGTHS]:
             alike = sizes == lengths[place]
             few &= ~alike
             left.append(self._find_alike(data, rows[alike], starts[alike], int(lengths[place]), found))
@@ -89,24 +92,26 @@ class TemplateBook:
 
     def _find_alike(self, data: _Bytes, rows: _Places, starts: _Places, size: int, found: SpanCollector) -> _Places:
         """The same for records of one ``size``."""
-        if rows.size < _FEWEST or size < 8:
+        if rows.size <= _FEW or size < 8:
             return rows
         most = rows.size
-        templates = self._templates.get(size, [])
-        for template in list(templates):
-            rows, starts = _take_fitting(template, data, rows, starts, size, found)
-            if rows.size * 8 < most or rows.size < _FEWEST:
+        templates = self._templates.get(size)
+        if templates is None:
+            if len(self._templates) >= _MOST_LENGTHS or rows.size < _FEWEST:
                 return rows
-        while len(templates) < _MOST_ORDERS and rows.size >= _FEWEST:
+            templates = self._templates[size] = []
+        for template in templates:
+            if rows.size:
+                rows, starts = _take_fitting(template, data, rows, starts, size, found)
+        while rows.size >= _FEWEST and size not in self._unlike and len(templates) < _MOST_ORDERS:
             made = Template.of(data[starts[0] : starts[0] + size].tobytes())
             before = rows.size
             if made is not None:
                 rows, starts = _take_fitting(made, data, rows, starts, size, found)
             if made is None or (before - rows.size) * _MOST_ORDERS * 2 < most:
-                break  # too few are like it
-            templates.append(made)
-        if templates and (size in self._templates or len(self._templates) < _MOST_LENGTHS):
-            self._templates[size] = templates
+                self._unlike.add(size)
+            else:
+                templates.append(made)
         return rows
 
 

@@ -89,7 +89,7 @@ def _read_single(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> Integers | None:
     """The integers, if each piece, of 1 to 10 bytes, is one varint."""
-    words = take_windows(data, starts, 16).view("<u8")
+    words = take_windows(data, starts, 16).view("<u8").reshape(starts.size, 2)
     value = words[:, 0] & _OWN[sizes]
     if not np.array_equal(value & _TOPS[sizes], _SET[sizes]):
         return None

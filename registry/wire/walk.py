@@ -19,35 +19,39 @@ from registry.wire.spans import SpanCollector
 _FEW: Final = 12
 """Up to so many records are read one by one, which then costs less than a step, as measured."""
 
+_MANY: Final = 512
+"""From so many records of one form on, they go on as a group of their own, as measured."""
+
 _MOST_FORMS: Final = 128
 _MOST_HEAD_BYTES: Final = 256
 _MOST_LESSONS: Final = 32
-_MOST_STEPS: Final = 256
+_MOST_PLACES: Final = 1024
 _FIELD_1: Final = 0x0A
 
 _Places = npt.NDArray[np.int64]
+_Group = tuple[Form | None, _Places, _Places, _Places]
+"""The form that some records had last, if it is the same; their rows; where their next entries stand, and they end."""
 
 
 class FormBook:
-    """The forms that were met, in the order in which they are to be tried at each step."""
+    """The forms that were met, and which of them to try first at a step, after a form."""
 
     def __init__(self) -> None:
         self._forms: list[Form] = []
-        self._steps: list[list[Form]] = []
+        self._met: dict[tuple[int, Form | None], list[Form]] = {}
 
-    def candidates(self, step: int) -> Iterator[Form]:
-        """All forms, those first that were met at this step."""
-        here = list(self._steps[step]) if step < len(self._steps) else []
+    def candidates(self, step: int, before: Form | None) -> Iterator[Form]:
+        """All forms, those first that were met here."""
+        here = list(self._met.get((step, before), ()))
         yield from here
         yield from [form for form in self._forms if form not in here]
 
-    def met(self, step: int, form: Form) -> None:
-        """Notes that ``form`` fitted at ``step``."""
-        if step < _MOST_STEPS:
-            while len(self._steps) <= step:
-                self._steps.append([])
-            if form not in self._steps[step]:
-                self._steps[step].append(form)
+    def met(self, step: int, before: Form | None, form: Form) -> None:
+        """Notes that ``form`` was met at ``step``, after the form ``before``."""
+        if len(self._met) < _MOST_PLACES:
+            here = self._met.setdefault((step, before), [])
+            if form not in here:
+                here.append(form)
 
     def learn(self, form: Form) -> bool:
         """Whether ``form`` is new and there is room for it."""
@@ -58,12 +62,7 @@ class FormBook:
 
 
 def walk_records(
-    data: npt.NDArray[np.uint8],
-    rows: _Places,
-    starts: _Places,
-    stops: _Places,
-    book: FormBook,
-    found: SpanCollector,
+    data: npt.NDArray[np.uint8], rows: _Places, starts: _Places, stops: _Places, book: FormBook, found: SpanCollector
 ) -> None:
     """Adds the entries of ``rows``, whose records are ``data[start:stop]``, to ``found``."""
     places = _enter_features(data, starts, stops)
@@ -71,91 +70,81 @@ def walk_records(
     if odd.any():
         found.odd.append(rows[odd])
         rows, places, stops = rows[~odd], places[~odd], stops[~odd]
+    groups: list[_Group] = [(None, rows, places, stops)]
     step = 0
-    while rows.size:
-        more = places < stops
-        if not more.all():
-            rows, places, stops = rows[more], places[more], stops[more]
-        if rows.size <= _FEW:
-            _scan_rest(data, rows, places, stops, found)
-            return
-        rows, places, stops = _Step(data, rows, places, stops, book, found).walk(step)
+    while groups:
+        after: list[_Group] = []
+        for before, *group in groups:
+            more = group[1] < group[2]
+            rows, places, stops = group if more.all() else (numbers[more] for numbers in group)
+            if rows.size <= _FEW:
+                _scan_rest(data, rows, places, stops, found)
+            else:
+                after += _Step(data, rows, places, stops, found).walk(book, step, before)
+        groups = _merge_small(after)
         step += 1
 
 
+def _merge_small(groups: list[_Group]) -> list[_Group]:
+    """The groups, the small ones in one."""
+    small = [group[1:] for group in groups if group[1].size < _MANY]
+    if len(small) < 2:
+        return groups
+    rows, places, stops = map(np.concatenate, zip(*small, strict=True))
+    return [*(group for group in groups if group[1].size >= _MANY), (None, rows, places, stops)]
+
+
 class _Step:
-    """One entry of each record: which of the forms it has, and where the next one starts."""
+    """The next entry of each record of a group: which of the forms it has, and where the one after it starts."""
 
     def __init__(
-        self,
-        data: npt.NDArray[np.uint8],
-        rows: _Places,
-        places: _Places,
-        stops: _Places,
-        book: FormBook,
-        found: SpanCollector,
+        self, data: npt.NDArray[np.uint8], rows: _Places, places: _Places, stops: _Places, found: SpanCollector
     ) -> None:
         self._data = data
         self._rows = rows
         self._places = places
         self._stops = stops
-        self._book = book
         self._found = found
-        self._next: _Places | None = None
-        self._open: npt.NDArray[np.bool_] | None = None
-        self._windows = np.empty((rows.size, 0), np.uint8)
+        self._windows: npt.NDArray[np.void] | None = None
+        self._groups: list[_Group] = []
 
-    def walk(self, step: int) -> tuple[_Places, _Places, _Places]:
-        """The records that go on: rows, the places of their next entries, and where they end."""
-        for form in self._book.candidates(step):
+    def walk(self, book: FormBook, step: int, before: Form | None) -> list[_Group]:
+        """The records that go on, in a group for each form."""
+        for form in book.candidates(step, before):
             if self._fit(form):
-                self._book.met(step, form)
-            if self._next is not None and self._open is None:
-                return self._rows, self._next, self._stops
+                book.met(step, before, form)
+                if self._rows.size <= _FEW:
+                    break
         for _ in range(_MOST_LESSONS):
-            left = self._left()
-            if left.size <= _FEW:
+            if self._rows.size <= _FEW:
                 break
-            place = int(self._places[left[0]])
             try:
-                form = scan_entry(self._data[place : self._stops[left[0]]].tobytes(), 0).form
+                form = scan_entry(self._data[self._places[0] : self._stops[0]].tobytes(), 0).form
             except OtherFormError:
                 break
-            if not self._book.learn(form):
+            if not book.learn(form):
                 break
             if self._fit(form):
-                self._book.met(step, form)
-        left = self._left()
-        _scan_rest(self._data, self._rows[left], self._places[left], self._stops[left], self._found)
-        if self._next is None or self._open is None:
-            done = np.full(self._rows.size, self._next is not None)
-        else:
-            done = ~self._open
-        places = self._places if self._next is None else self._next
-        return self._rows[done], places[done], self._stops[done]
-
-    def _left(self) -> _Places:
-        if self._open is not None:
-            return np.flatnonzero(self._open)
-        return np.arange(self._rows.size if self._next is None else 0)
+                book.met(step, before, form)
+        _scan_rest(self._data, self._rows, self._places, self._stops, self._found)
+        return self._groups
 
     def _fit(self, form: Form) -> bool:
-        """Takes the entries that have this form; whether there were any."""
+        """Takes the records whose next entry has this form out of those that are left; whether there were any."""
         size = len(form.words) * 8
-        if self._windows.shape[1] < size:
+        if self._windows is None or self._windows.itemsize < size:
             self._windows = take_windows(self._data, self._places, max(32, size))
-        words = self._windows.view("<u8")
+        windows, at = self._windows, None
         word, mask, same = form.words[0]
-        hit = (words[:, word] & mask) == same
-        if self._open is not None:
-            hit &= self._open
-        at = None if hit.all() else np.flatnonzero(hit)
-        if at is not None and not at.size:
-            return False
-        windows = self._windows if at is None else self._windows[at]
-        words = windows.view("<u8")
+        hit = (_words(windows)[:, word] & mask) == same
+        if not hit.all():
+            at = np.flatnonzero(hit)
+            if not at.size:
+                return False
+            windows = windows[at]
         places, stops = (self._places, self._stops) if at is None else (self._places[at], self._stops[at])
-        own, agree = form.read_lengths(windows)
+        words = _words(windows)
+        own, agree = form.read_lengths(words.view(np.uint8))
         for word, mask, same in form.words[1:]:
             agree &= (words[:, word] & mask) == same
         after = places + own
@@ -166,41 +155,48 @@ class _Step:
             if not kept.size:
                 return False
             at = kept if at is None else at[kept]
-            places, own, after = places[kept], own[kept], after[kept]
+            places, stops, own, after = places[kept], stops[kept], own[kept], after[kept]
+        rows = self._rows if at is None else self._rows[at]
         head = len(form.fixed)
-        self._found.add(
-            form, self._rows if at is None else self._rows[at], places + head, own - (head - form.num_entry_bytes)
-        )
-        if at is None:
-            self._next, self._open = after, None
-            return True
-        if self._next is None or self._open is None:
-            self._next = self._places.copy()
-            self._open = np.ones(self._rows.size, np.bool_)
-        self._next[at] = after
-        self._open[at] = False
-        if not self._open.any():
-            self._open = None
+        self._found.add(form, rows, places + head, own - (head - form.num_entry_bytes))
+        self._groups.append((form, rows, after, stops))
+        left = np.zeros(0, np.int64)
+        if at is not None:
+            others = np.ones(self._rows.size, np.bool_)
+            others[at] = False
+            left = np.flatnonzero(others)
+        self._rows, self._places, self._stops = self._rows[left], self._places[left], self._stops[left]
+        self._windows = self._windows[left]
         return True
 
 
 def _enter_features(data: npt.NDArray[np.uint8], starts: _Places, stops: _Places) -> _Places:
     """Where each record's first entry stands; the end for a record without any; -1 for another form."""
     sizes = stops - starts
-    places = np.where(sizes == 0, starts, -1)
-    windows = take_windows(data, starts, 8)
-    tagged = windows[:, 0] == _FIELD_1
-    length = np.zeros(starts.size, np.int64)
-    going = tagged
-    for width in range(1, 6):
-        octet = windows[:, width]
-        length |= (octet & np.uint8(0x7F)).astype(np.int64) << (7 * (width - 1))
-        ends = going & (octet < 0x80) & (length == sizes - 1 - width)
-        places = np.where(ends, starts + 1 + width, places)
-        going = going & (octet >= 0x80)
-        if not going.any():
-            break
+    words = _words(take_windows(data, starts, 8))[:, 0]
+    places = np.full(starts.size, -1)
+    places[sizes == 0] = starts[sizes == 0]
+    most = int(sizes.max())
+    least = 2
+    for width in range(1, 6):  # of the length, by the size of the record; another width is another form
+        largest = width + (1 << 7 * width)
+        if least <= most:
+            here = (sizes >= least) & (sizes <= largest)
+            length = (sizes - 1 - width).astype(np.uint64)
+            expected = np.full(starts.size, _FIELD_1, np.uint64)
+            for byte in range(width):
+                bits = length >> np.uint64(7 * byte) & np.uint64(0x7F)
+                if byte < width - 1:
+                    bits |= np.uint64(0x80)
+                expected |= bits << np.uint64(8 * byte + 8)
+            here &= words & np.uint64((1 << 8 * (width + 1)) - 1) == expected
+            places = np.where(here, starts + 1 + width, places)
+        least = largest + 1
     return places
+
+
+def _words(windows: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
+    return windows.view("<u8").reshape(windows.size, windows.itemsize // 8)
 
 
 def _scan_rest(
