@@ -11,6 +11,7 @@ from registry.errors import MissingExtraError, UsageError
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    import tensorflow as tf
 
     from registry.reading.frameworks.grain import ReaderSource
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
@@ -125,6 +126,7 @@ class Exports:
         with _needs("torch", extra="torch"):
             from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
         if iterable:
+            check_batches(batch_size, drop_remainder=drop_remainder)
             return ReaderIterable(self._reading, batch_size=batch_size, drop_remainder=drop_remainder, process=process)
         if batch_size is not None or drop_remainder or process is not None:
             raise UsageError(
@@ -142,9 +144,37 @@ class Exports:
 
         return ReaderSource(self._reading)
 
+    def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
+        """The examples as a ``tf.data.Dataset``, in the order of the reader, prefetched, of known cardinality.
+
+        Iterating it reads ``config.repeat`` epochs, and iterating it again the next ones. A feature of unknown
+        dimensions is a tensor with None in its shape, a Sequence of Sequences a RaggedTensor, text is ``tf.string``.
+        What the reader raises comes as TensorFlow's error, with the message in it.
+
+        Args:
+            batch_size: give batches, where every feature has one shape in all examples: faster than ``batch()``.
+            drop_remainder: leave out a smaller last batch of each epoch.
+
+        Raises:
+            UsageError: an option or a feature that TensorFlow has no tensor for.
+            MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
+        """
+        check_batches(batch_size, drop_remainder=drop_remainder)
+        with _needs("tensorflow", extra="tensorflow"):
+            from registry.reading.frameworks.tensorflow import read_dataset
+        return read_dataset(self._reading, batch_size=batch_size, drop_remainder=drop_remainder)
+
     @property
     def _reading(self) -> Reader:
         return cast("Reader", self)
+
+
+def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:
+    """Refuse options of batches that mean nothing."""
+    if batch_size is not None and (isinstance(batch_size, bool) or batch_size < 1):
+        raise UsageError(f"the size of a batch is a whole number from 1, not {batch_size!r:.60}")
+    if drop_remainder and batch_size is None:
+        raise UsageError("drop_remainder leaves out a batch, and there are none without batch_size")
 
 
 @contextmanager

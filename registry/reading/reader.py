@@ -201,6 +201,11 @@ class Reader(Exports):
         self._begin = state if part is None else replace(state, left=((epoch, part),))
         self._cursor = Cursor(self._begin)
 
+    @property
+    def drew_seed(self) -> bool:
+        """Whether the seed in ``config`` was drawn, because a shuffle was asked for without one."""
+        return self._asked.needs_seed
+
     def reopened(
         self, *, process: tuple[int, int] | None = None, state: State | Sequence[State] | None = None
     ) -> Reader:

@@ -14,6 +14,7 @@ from registry.features import Sequence as SequenceOf
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
+from registry.reading.frameworks.epochs import Begun, EpochCounter
 from registry.splits import resolve
 from registry.storage import open_store
 from registry.tfrecord import RecordWriter
@@ -50,7 +51,7 @@ def example(n: int) -> dict[str, Any]:
         "label": n % 2,
         "half": n / 2,
         "flag": n % 3 == 0,
-        **{f"u{bits}": 2**bits - 1 - n for bits in (8, 16, 32, 64)},
+        **{f"u{bits}": 2**bits - 1 - n % 256 for bits in (8, 16, 32, 64)},
         "name": f"grün {n}",
         "key": b"\xff\x00" + bytes([n % 256]),
         "image": np.full((2, 3, 1), n % 256, np.uint8),
@@ -108,3 +109,16 @@ def plain(value: Any, *, texts: bool = False) -> Any:
 def read_twice(reader: Reader) -> list[list[int]]:
     """The ids of two iterations; here, so that another process finds it."""
     return [[int(example["id"]) for example in reader] for _ in range(2)]
+
+
+_kept: list[EpochCounter] = []
+
+
+def keep_counter(counter: EpochCounter) -> None:
+    """Keep what a worker process was given when it started."""
+    _kept.append(counter)
+
+
+def take_epoch(drawn: int, before: int) -> int:
+    """An epoch of the counter that was kept, for one of two workers."""
+    return _kept[-1].take(Begun(drawn, before), workers=2)

@@ -161,6 +161,8 @@ def test_text_that_is_no_utf8_is_named_and_refused(way: str, tmp_path: Path) -> 
     [
         ("pandas", "pandas", "to_pandas()"),
         ("pyarrow", "arrow", "to_arrow()"),
+        ("torch", "torch", "to_torch()"),
+        ("tensorflow", "tensorflow", "to_tf_dataset()"),
     ],
 )
 def test_a_missing_package_is_asked_for_by_its_extra(

@@ -271,6 +271,14 @@ def test_ranks_are_those_of_torch_distributed(monkeypatch: pytest.MonkeyPatch) -
     assert ids_of(reader.reopened(process=(0, 3)).to_torch(iterable=True)) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("config", [ReadConfig(shuffle="global"), ReadConfig(shuffle_files=True)])
+def test_ranks_do_not_draw_a_seed_each(config: ReadConfig) -> None:
+    dataset = wide_reader([10], config, features=IDS).to_torch(iterable=True, process=(0, 2))
+    with pytest.raises(UsageError) as refused:
+        iter(dataset)
+    assert str(refused.value) == "a shuffle without a seed, read by 2 ranks: each would draw one of its own"
+
+
 def test_a_state_of_something_else_is_refused() -> None:
     dataset = wide_reader([10], features=IDS).to_torch(iterable=True, batch_size=2)
     next(iter(dataset))

@@ -63,13 +63,6 @@ class ReaderIterable(IterableDataset):
         drop_remainder: bool = False,
         process: tuple[int, int] | None = None,
     ) -> None:
-        if batch_size is not None and (isinstance(batch_size, bool) or batch_size < 1):
-            raise UsageError(f"the size of a batch is a whole number from 1, not {batch_size!r:.60}")
-        if drop_remainder and batch_size is None:
-            raise UsageError(
-                "drop_remainder leaves out a batch, and there are none without batch_size",
-                hint="Give batch_size here, or drop_last to the DataLoader.",
-            )
         shared = reader.process if process is None and reader.process[1] > 1 else process
         self._reader = reader.reopened(process=shared)
         self._process = shared
@@ -112,7 +105,13 @@ class ReaderIterable(IterableDataset):
         """Begin an iteration: the next epoch, or where the state says that was loaded. Errors as ``Reader``'s."""
         worker, workers, begun = self._worker()
         loaded, self._loaded = self._loaded, None
-        reader = self._reader.reopened(process=self.process, state=None if loaded is None else loaded["reader"])
+        process = self.process
+        if process[1] > 1 and self._reader.drew_seed:
+            raise UsageError(
+                f"a shuffle without a seed, read by {process[1]} ranks: each would draw one of its own",
+                hint="Give the ReadConfig its seed (shuffle_seed for files), the same in every rank.",
+            )
+        reader = self._reader.reopened(process=process, state=None if loaded is None else loaded["reader"])
         if loaded is not None:
             _check_worker(loaded, (worker, workers))
             self._reader = reader.reopened()  # with the seed that was drawn for it

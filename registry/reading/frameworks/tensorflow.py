@@ -1,0 +1,187 @@
+"""What is a read in tf.data? Blocks of a generator, taken apart into examples by TensorFlow itself.
+
+A leaf of one shape is one dense tensor of a block. Any other comes as all its values, one after the other, with the
+places where each example begins, and is cut and shaped example by example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from registry.errors import UsageError
+from registry.features.feature import TEXT
+from registry.reading.frameworks.arrays import LeafColumn, leaves_of, no_examples, read_features
+
+if TYPE_CHECKING:
+    from registry.reading.reader import Reader
+
+
+def read_dataset(reader: Reader, *, batch_size: int | None, drop_remainder: bool) -> tf.data.Dataset:
+    """The examples as a tf.data.Dataset; see ``Reader.to_tf_dataset``."""
+    features = read_features(reader)
+    leaves = [_form_of(leaf) for leaf in leaves_of(features)]
+    others = [form.leaf.path for form in leaves if not isinstance(form, _Dense)]
+    if batch_size is not None and others:
+        raise UsageError(
+            f"feature {others[0]!r} differs in shape from example to example, so that a batch of it is no tensor",
+            hint="Leave batch_size out, and call ragged_batch() or padded_batch() of the dataset.",
+            details={"feature": others[0]},
+        )
+    tree = no_examples(features)
+    epochs = count()
+
+    def blocks() -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        for columns in _iterate(reader.reopened(), next(epochs), batch_size, drop_remainder=drop_remainder):
+            yield tuple(array for form in leaves for array in form.arrays(form.leaf.of(columns)))
+
+    signature = tuple(spec for form in leaves for spec in form.specs)
+    found = tf.data.Dataset.from_generator(blocks, output_signature=signature)
+    if others:
+        found = found.flat_map(lambda *block: _examples(leaves, block).map(lambda *flat: _nest(tree, iter(flat))))
+    else:
+        found = found.map(lambda *flat: _nest(tree, iter(flat)))
+        found = found if batch_size is not None else found.unbatch()
+    number = _num_items(reader, batch_size, drop_remainder=drop_remainder)
+    return found.apply(tf.data.experimental.assert_cardinality(number)).prefetch(tf.data.AUTOTUNE)
+
+
+class _Dense:
+    """A leaf whose values have one shape in all examples."""
+
+    def __init__(self, leaf: LeafColumn) -> None:
+        self.leaf = leaf
+        self.specs = [tf.TensorSpec((None, *leaf.lengths, *leaf.leaf.shape), _dtype(leaf))]
+
+    def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """What the generator gives of a block."""
+        return [_with_bytes(column)]
+
+    def example(self, parts: list[Any], place: Any) -> Any:
+        """The tensor of example ``place``."""
+        return parts[0][place]
+
+
+class _Shaped:
+    """A leaf whose values differ in shape: all values, where those of each example begin, and their shapes."""
+
+    def __init__(self, leaf: LeafColumn) -> None:
+        self.leaf = leaf
+        self._shape = (*leaf.lengths, *leaf.leaf.shape)
+        self.specs = [tf.TensorSpec((None,), _dtype(leaf)), _NUMBERS, tf.TensorSpec((None, len(self._shape)), tf.int64)]
+
+    def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """What the generator gives of a block."""
+        for value in column:
+            if value.ndim != len(self._shape):
+                raise UsageError(
+                    f"feature {self.leaf.path!r}: an example holds a sequence of values that differ in shape, "
+                    "which is no tensor",
+                    details={"feature": self.leaf.path},
+                )
+        shapes = np.array([value.shape for value in column], np.int64)
+        values = np.concatenate([value.reshape(-1) for value in column])
+        return [_with_bytes(values), _starts(shapes.prod(axis=1)), shapes]
+
+    def example(self, parts: list[Any], place: Any) -> Any:
+        """The tensor of example ``place``."""
+        values, starts, shapes = parts
+        return tf.ensure_shape(tf.reshape(values[starts[place] : starts[place + 1]], shapes[place]), self._shape)
+
+
+class _Nested:
+    """A Sequence of Sequences: all values, and of each level the row lengths of all examples."""
+
+    def __init__(self, leaf: LeafColumn) -> None:
+        if None in leaf.leaf.shape:
+            raise UsageError(
+                f"feature {leaf.path!r} is ragged, and its values differ in shape, for which TensorFlow has no tensor",
+                details={"feature": leaf.path},
+            )
+        self.leaf = leaf
+        self.specs = [tf.TensorSpec((None, *leaf.leaf.shape), _dtype(leaf)), _NUMBERS]
+        self.specs += [_NUMBERS] * (2 * (len(leaf.lengths) - 1))
+
+    def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """What the generator gives of a block."""
+        rows = [value.flat_values for value in column]
+        found = [_with_bytes(np.concatenate(rows)), _starts([len(row) for row in rows])]
+        for levels in zip(*[value.row_lengths for value in column], strict=True):
+            found += [np.concatenate(levels), _starts([len(level) for level in levels])]
+        return found
+
+    def example(self, parts: list[Any], place: Any) -> Any:
+        """The RaggedTensor of example ``place``."""
+        values, *lengths = [
+            part[starts[place] : starts[place + 1]] for part, starts in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)
+
+
+_NUMBERS = tf.TensorSpec((None,), tf.int64)
+
+
+def _form_of(leaf: LeafColumn) -> _Dense | _Shaped | _Nested:
+    if len(leaf.lengths) > 1:
+        return _Nested(leaf)
+    return _Shaped(leaf) if None in (*leaf.lengths, *leaf.leaf.shape) else _Dense(leaf)
+
+
+def _examples(leaves: list[Any], block: tuple[Any, ...]) -> tf.data.Dataset:
+    """The examples of a block, each as the tensors of its leaves."""
+
+    def example(place: Any) -> tuple[Any, ...]:
+        parts = iter(block)
+        return tuple(form.example([next(parts) for _ in form.specs], place) for form in leaves)
+
+    dense = next((at for at, form in enumerate(leaves) if isinstance(form, _Dense)), None)
+    first = sum(len(form.specs) for form in leaves[:dense]) if dense is not None else 1
+    size = tf.shape(block[first], tf.int64)[0] - (0 if dense is not None else 1)
+    return tf.data.Dataset.range(size).map(example)
+
+
+def _iterate(reader: Reader, begun: int, batch_size: int | None, *, drop_remainder: bool) -> Iterator[dict[str, Any]]:
+    """The blocks or batches of iteration ``begun``, which reads the epochs after those of the one before it."""
+    repeat = reader.config.repeat
+    for epoch in count(begun) if repeat is None else range(begun * repeat, (begun + 1) * repeat):
+        if not len(reader):
+            return
+        reader.seek(epoch)
+        if batch_size is None:
+            yield from reader.blocks()
+        else:
+            yield from reader.batches(batch_size, drop_remainder=drop_remainder)
+
+
+def _num_items(reader: Reader, batch_size: int | None, *, drop_remainder: bool) -> int:
+    size = batch_size or 1
+    per_epoch = len(reader) // size if drop_remainder else -(-len(reader) // size)
+    if reader.config.repeat is None and per_epoch:
+        return int(tf.data.INFINITE_CARDINALITY)
+    return per_epoch * (reader.config.repeat or 1)
+
+
+def _nest(tree: Any, flat: Iterator[Any]) -> Any:
+    return {name: _nest(inner, flat) for name, inner in tree.items()} if isinstance(tree, dict) else next(flat)
+
+
+def _dtype(leaf: LeafColumn) -> Any:
+    return tf.string if leaf.leaf.dtype == TEXT else tf.as_dtype(leaf.leaf.dtype)
+
+
+def _with_bytes(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``array`` with ``bytes`` for the views of mapped files that a reader without ``copy`` gives."""
+    if array.dtype != TEXT or not array.size or isinstance(array.flat[0], bytes):
+        return array
+    return np.fromiter(map(bytes, array.flat), object, array.size).reshape(array.shape)
+
+
+def _starts(lengths: Any) -> npt.NDArray[np.int64]:
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

@@ -1,0 +1,96 @@
+"""tf.data gets the examples that iterating gives, in its order, with the specs that the features decide."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from framework_samples import FEATURES, plain, wide_reader
+
+from registry.errors import UsageError
+from registry.features import FeaturesDict, Image
+from registry.features import Sequence as SequenceOf
+from registry.order import ReadConfig
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+tf = pytest.importorskip("tensorflow")
+
+IDS = FeaturesDict({"id": "int64"})
+FIXED = FeaturesDict({name: FEATURES[name] for name in ("id", "u64", "name", "image", "three", "place")})
+TENSORS = FeaturesDict({name: FEATURES[name] for name in FEATURES if name != "pictures"})
+
+
+def untensor(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: untensor(inner) for name, inner in value.items()}
+    return value.to_list() if isinstance(value, tf.RaggedTensor) else value.numpy()
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [9, 4], [700, 30]])
+@pytest.mark.parametrize("features", [IDS, FIXED, TENSORS, FeaturesDict({"mat": FEATURES["mat"]})])
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_dataset_holds_what_iterating_gives(lengths: list[int], features: FeaturesDict, copy: bool) -> None:
+    config = ReadConfig(shuffle="global", seed=1, add_tfds_id=True)
+    reader = wide_reader(lengths, config, features=features, copy=copy)
+    dataset = reader.to_tf_dataset()
+    assert int(dataset.cardinality()) == len(reader)
+    for _ in range(2):
+        assert [plain(untensor(example)) for example in dataset] == [plain(example) for example in reader]
+
+
+def test_the_element_spec_follows_from_the_features() -> None:
+    spec = wide_reader([0], features=TENSORS).to_tf_dataset().element_spec
+    assert {name: spec[name] for name in ("id", "u16", "name", "image", "picture", "mat", "words", "three")} == {
+        "id": tf.TensorSpec((), tf.int64),
+        "u16": tf.TensorSpec((), tf.uint16),
+        "name": tf.TensorSpec((), tf.string),
+        "image": tf.TensorSpec((2, 3, 1), tf.uint8),
+        "picture": tf.TensorSpec((None, None, 3), tf.uint8),
+        "mat": tf.TensorSpec((2, None), tf.float32),
+        "words": tf.TensorSpec((None,), tf.string),
+        "three": tf.TensorSpec((3,), tf.int32),
+    }
+    assert spec["deep"] == tf.RaggedTensorSpec((None, None, None), tf.int64, ragged_rank=2, row_splits_dtype=tf.int64)
+    assert spec["boxes"]["box"] == tf.TensorSpec((None, 4), tf.float32)
+
+
+def test_batches_come_as_they_are_read() -> None:
+    reader = wide_reader([30, 9], ReadConfig(repeat=2), features=FIXED)
+    dataset = reader.to_tf_dataset(batch_size=16)
+    assert int(dataset.cardinality()) == 6
+    assert dataset.element_spec["image"] == tf.TensorSpec((None, 2, 3, 1), tf.uint8)
+    assert [plain(untensor(batch)) for batch in dataset] == [plain(batch) for batch in reader.batches(16)]
+    whole = reader.to_tf_dataset(batch_size=16, drop_remainder=True)
+    assert [len(batch["id"]) for batch in whole] == [16] * 4
+    assert int(whole.cardinality()) == 4
+
+
+def test_a_dataset_without_end_goes_on() -> None:
+    reader = wide_reader([5, 2], ReadConfig(repeat=None, shuffle="global", seed=4), features=IDS)
+    dataset = reader.to_tf_dataset()
+    assert int(dataset.cardinality()) == int(tf.data.INFINITE_CARDINALITY)
+    assert [int(example["id"]) for example in dataset.take(30)] == [int(one["id"]) for one in islice(reader, 30)]
+
+
+def test_what_has_no_tensor_is_refused() -> None:
+    with pytest.raises(UsageError) as refused:
+        wide_reader([3]).to_tf_dataset(batch_size=2)
+    assert str(refused.value) == (
+        "feature 'picture' differs in shape from example to example, so that a batch of it is no tensor"
+    )
+    assert refused.value.hint == "Leave batch_size out, and call ragged_batch() or padded_batch() of the dataset."
+    deep = FeaturesDict({"deep": SequenceOf(SequenceOf(Image(shape=(None, 2, 1))))})
+    reader = wide_reader([0], features=deep)
+    with pytest.raises(UsageError) as refused:
+        reader.to_tf_dataset()
+    assert str(refused.value) == (
+        "feature 'deep' is ragged, and its values differ in shape, for which TensorFlow has no tensor"
+    )
+    pictures = wide_reader([3], features=FeaturesDict({"pictures": FEATURES["pictures"]})).to_tf_dataset()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a sequence of values that differ in shape, which is no"):
+        list(pictures)
+    assert np.dtype("uint8") == FEATURES["image"].dtype
