@@ -254,7 +254,7 @@ class Dataset:
             config=read_config,
             state=state,
             process=process,
-            dataset=str(self.reference),
+            dataset=f"{self.reference} (sha256:{self._version.content_digest[:12]})",
             verify=verify,
             copy=copy,
             indexes=self._catalog.indexes(),

@@ -6,13 +6,10 @@ import hashlib
 import json
 from typing import Any, Final
 
-import numpy as np
-
 from registry.order import Order, ReadConfig
 from registry.reading.state import Source
 from registry.splits import Plan
 
-_SAMPLES: Final = 64
 _ORDER_FIELDS: Final = (
     "interleave_cycle_length",
     "interleave_block_length",
@@ -39,7 +36,7 @@ def describe_source(plan: Plan, order: Order, *, dataset: str) -> Source:
                 ],
             }
         ),
-        order=_digest({"config": _order_fields(order.config), "sample": _sample(order)}),
+        order=_digest({"config": _order_fields(order.config), "files": _sorted_files(order)}),
         seed=_seed(order.config),
         num_examples=order.num_examples,
     )
@@ -53,12 +50,11 @@ def _seed(config: ReadConfig) -> int | None:
     return config.seed if config.shuffle == "global" else config.shuffle_seed
 
 
-def _sample(order: Order) -> list[list[int]]:
-    """Some of the order: a function that sorts files has no other digest than what it does."""
-    if not order.num_examples:
-        return []
-    positions = np.unique(np.linspace(0, order.num_examples - 1, _SAMPLES).astype(np.int64))
-    return [found.tolist() for found in order.locate(positions)]
+def _sorted_files(order: Order) -> str | None:
+    """A function that sorts files has no other digest than what it does."""
+    if order.config.interleave_sort_fn is None or order.file_order is None:
+        return None
+    return hashlib.sha256(order.file_order.astype("<i8").tobytes()).hexdigest()
 
 
 def _digest(value: object) -> str:

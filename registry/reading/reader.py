@@ -84,7 +84,7 @@ class Reader(Exports):
             state: what ``state`` of an equal reader gave, to read on from there; or the list of the states of all
                 processes of a read, to go on with another number of them.
             process: index and count, where several processes share each epoch.
-            dataset: the exact version, which a state is held against.
+            dataset: the exact version and its content, which a state is held against.
             verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
             copy: False gives records, text, and tensors stored as bytes as read-only views of the mapped files.
             indexes: where the places of records are kept for the next time.
