@@ -233,9 +233,7 @@ def stack_rows(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
             return np.empty((0, *first.shape), first.dtype)
         if all(value.shape == first.shape and value.dtype == first.dtype for value in values):
             return np.stack(values)
-    column = np.empty(len(values), TEXT)
-    column[:] = values
-    return column
+    return np.fromiter(values, TEXT, len(values))
 
 
 def make_dicts(tree: Mapping[str, Any], columns: Sequence[list[Any]], count: int) -> list[dict[str, Any]]:

@@ -90,9 +90,7 @@ class TextColumn:
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """An object array."""
-        column = np.empty(stop, TEXT)
-        column[:] = self.rows(0, stop)
-        return column
+        return np.fromiter(self.rows(0, stop), TEXT, stop)  # an assignment would look into memoryviews
 
     def rows(self, start: int, stop: int) -> list[Any]:
         """``bytes``, or memoryviews."""

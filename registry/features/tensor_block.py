@@ -59,9 +59,7 @@ def _shaped(
     if len(shape) > 1:
         row_shape = tuple(-1 if size is None else size for size in shape)
         rows = [row.reshape(row_shape) for row in rows]
-    column = np.empty(len(rows), TEXT)
-    column[:] = rows
-    return ArrayColumn(column)
+    return ArrayColumn(np.fromiter(rows, TEXT, len(rows)))
 
 
 def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:

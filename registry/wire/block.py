@@ -85,14 +85,14 @@ class BlockDecoder:
             if anew[odd].any():
                 raise AssertionError("a record that was written in the common form is not found to be of it")
             anew[odd] = True
-            data, offsets, lengths, found = _in_common_form(data, offsets, lengths, odd)
+            data, offsets, lengths, found = _in_common_form(data, offsets, lengths, odd, self._keys)
             fault = found or fault
 
     def _decode_common(
         self, data: _Bytes, offsets: _Places, lengths: _Places
     ) -> tuple[dict[tuple[str, Kind], FlatColumn], _Places]:
         """The flat values, and the records that are not of the common form; if there are any, only these count."""
-        found = SpanCollector(offsets.size)
+        found = SpanCollector(offsets.size, self._keys)
         rows = self._templates.find(data, offsets, lengths, found)
         if rows.size:
             walk_records(data, rows, offsets[rows], offsets[rows] + lengths[rows], self._forms, found)
@@ -118,19 +118,20 @@ def _read(data: _Bytes, kind: Kind, spans: Spans) -> tuple[NumberColumn | BytesC
 
 
 def _in_common_form(
-    data: _Bytes, offsets: _Places, lengths: _Places, odd: _Places
+    data: _Bytes, offsets: _Places, lengths: _Places, odd: _Places, keys: Collection[str] | None
 ) -> tuple[_Bytes, _Places, _Places, CorruptExampleError | None]:
-    """The records in a buffer of their own, the ``odd`` ones written anew; those before the first that is none."""
+    """The records in a buffer of their own, up to the first that is none; ``odd`` ones written anew, ``keys`` only."""
     fault = None
     written: list[bytes] = []
     for place in odd.tolist():
         start = int(offsets[place])
         try:
-            written.append(encode_example(decode_example(data[start : start + int(lengths[place])].tobytes())))
+            flat = decode_example(data[start : start + int(lengths[place])].tobytes())
         except CorruptExampleError as error:
             fault = error
             odd, offsets, lengths = odd[odd < place], offsets[:place], lengths[:place]
             break
+        written.append(encode_example({key: flat[key] for key in flat if keys is None or key in keys}))
     others = np.ones(offsets.size, np.bool_)
     others[odd] = False
     lengths_ = lengths.copy()

@@ -61,6 +61,9 @@ class Form:
     fixed: bytes
     lengths: tuple[tuple[int, int, int], ...]
 
+    def __hash__(self) -> int:
+        return hash(self.fixed)
+
     @cached_property
     def num_entry_bytes(self) -> int:
         """Bytes before those that the entry's own length counts."""

@@ -5,7 +5,7 @@ One ``Span`` is the content of one entry; they are kept as arrays, in chunks, on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,9 +33,13 @@ class Spans:
 
 @dataclass(slots=True)
 class SpanCollector:
-    """Collects the entries of ``num_records`` records; ``odd`` are the records of another form."""
+    """Collects the entries of ``num_records`` records; ``odd`` are the records of another form.
+
+    ``keys`` are those that are asked for; None for all.
+    """
 
     num_records: int
+    keys: Container[str] | None = None
     odd: list[_Places] = field(default_factory=list)
     _chunks: dict[str, list[tuple[Form, _Chunk]]] = field(default_factory=dict)
     _single: dict[str, dict[Form, list[tuple[int, int, int]]]] = field(default_factory=dict)
@@ -45,7 +49,16 @@ class SpanCollector:
         self._chunks.setdefault(form.key, []).append((form, (rows, starts, sizes)))
 
     def add_record(self, row: int, entries: Iterable[Entry], base: int) -> None:
-        """Adds the entries of one record, whose places count from ``base``."""
+        """Adds the entries of one record, whose places count from ``base``.
+
+        A record with a key that nobody asked for, and that no others have, becomes odd: to look at the content of each
+        such key would take long.
+        """
+        if self.keys is not None:
+            entries = list(entries)
+            if any(form.key not in self.keys and form.key not in self._chunks for form, _, _ in entries):
+                self.odd.append(np.array([row]))
+                return
         for form, start, stop in entries:
             self._single.setdefault(form.key, {}).setdefault(form, []).append((row, base + start, stop - start))
 

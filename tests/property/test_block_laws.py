@@ -23,7 +23,7 @@ def schemas_and_records(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes]]:
     features = draw(schemas())
     different = [features.encode_example(values(draw, features)) for _ in range(draw(st.integers(0, 4)))]
     order = draw(st.lists(st.sampled_from(range(len(different))), max_size=40)) if different else []
-    return features, [different[place] for place in order]
+    return features, [different[place] for place in order] * draw(st.sampled_from([1, 2, 5, 10]))
 
 
 def exact(value: Any) -> Any:

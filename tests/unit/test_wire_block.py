@@ -7,7 +7,7 @@ import pytest
 from block_checks import bits, check, joined, values_of
 
 from registry.errors import UsageError
-from registry.wire import FlatValue, decode_block, decode_example, encode_example
+from registry.wire import BlockDecoder, FlatValue, decode_block, decode_example, encode_example
 from registry.wire.varint import write_varint
 
 
@@ -34,6 +34,38 @@ def test_records_of_one_form() -> None:
 def test_keys_in_any_order() -> None:
     random = np.random.default_rng(0)
     check([shuffled(example(number % 100), random) for number in range(500)])
+
+
+def test_more_orders_and_lengths_than_are_kept() -> None:
+    random = np.random.default_rng(0)
+    check([shuffled({key: np.array([7]) for key in "abcdef"}, random) for _ in range(2000)])
+    check([encode_example({**example(), "id": [bytes(number % 100)]}) for number in range(3000)])
+
+
+def test_more_forms_than_are_kept() -> None:
+    keys = [f"{number:x}" * (1 + number % 3) for number in range(300)]
+    check([encode_example({key: np.array([7]) for key in keys[number % 200 :][:20]}) for number in range(500)])
+
+
+def test_a_decoder_decodes_blocks_of_other_forms_than_it_has_learned() -> None:
+    decoder = BlockDecoder()
+    random = np.random.default_rng(0)
+    for size in (5, 200, 20):
+        for block in (
+            [encode_example(example(number % 100)) for number in range(size)],
+            [encode_example({**example(), "id": [bytes(number % 7)]}) for number in range(size)],
+            [shuffled(example(number % 100), random) for number in range(size)],
+            [SOUND] * size,
+        ):
+            expected = [bits(decode_example(record)) for record in block]
+            assert [bits(values) for values in values_of(decoder.decode(*joined(block)))] == expected
+
+
+def test_keys_that_nobody_asked_for_and_no_two_records_share() -> None:
+    records = [encode_example({f"{number}": np.array([5]), "a": np.array([number])}) for number in range(1000)]
+    block = decode_block(*joined(records), keys=["a"])
+    assert set(block.columns) == {("a", "int64")}
+    assert block.columns["a", "int64"].values.tolist() == list(range(1000))
 
 
 def test_numbers_and_texts_of_any_size() -> None:
