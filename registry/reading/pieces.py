@@ -18,7 +18,7 @@ from registry.reading.shares import Intervals, cut, size_of
 from registry.reading.source import RecordSource
 from registry.tfrecord import Places, RecordBlock
 
-_FIRST_RECORDS: Final = 64
+_FIRST_RECORDS: Final = 8
 _MOST_RECORDS: Final = 8192
 _COPIED_BYTES: Final = 4 * 2**20
 _MAPPED_BYTES: Final = 32 * 2**20
