@@ -7,6 +7,7 @@ all records at once, and the content is found without being looked at.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,7 @@ _FEWEST: Final = 64
 
 _MOST_LENGTHS: Final = 64
 _MOST_ORDERS: Final = 8
+_MOST_MET: Final = 4096
 _SMALL_RECORD: Final = 512
 """Records up to so many bytes are copied whole to compare them, where they are not equally far apart."""
 
@@ -71,6 +73,7 @@ class TemplateBook:
     def __init__(self) -> None:
         self._templates: dict[int, list[Template]] = {}
         self._unlike: set[int] = set()  # sizes of which too few records were like the last one
+        self._met: Counter[int] = Counter()  # records of sizes without a template: many blocks may hold a few of them
 
     def find(self, data: _Bytes, starts: _Places, sizes: _Places, found: SpanCollector) -> _Places:
         """Adds the entries of records that fit a template to ``found``; gives the rows of the others."""
@@ -97,13 +100,14 @@ class TemplateBook:
         most = rows.size
         templates = self._templates.get(size)
         if templates is None:
-            if len(self._templates) >= _MOST_LENGTHS or rows.size < _FEWEST:
+            self._met[size] += rows.size
+            if len(self._templates) >= _MOST_LENGTHS or len(self._met) > _MOST_MET or self._met[size] < _FEWEST:
                 return rows
             templates = self._templates[size] = []
         for template in templates:
             if rows.size:
                 rows, starts = _take_fitting(template, data, rows, starts, size, found)
-        while rows.size >= _FEWEST and size not in self._unlike and len(templates) < _MOST_ORDERS:
+        while rows.size > _FEW and size not in self._unlike and len(templates) < _MOST_ORDERS:
             made = Template.of(data[starts[0] : starts[0] + size].tobytes())
             before = rows.size
             if made is not None:
