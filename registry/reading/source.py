@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import cache
 from itertools import pairwise
 from typing import Final
 
@@ -12,8 +13,8 @@ from registry.splits import FileInstruction, Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, Places, RecordBlock, Shard, Verify, check_verify, join_blocks, open_shard
 
-_MOST_OPEN: Final = 128
-"""Each holds a file descriptor."""
+_FEWEST_OPEN: Final = 16
+_MOST_OPEN: Final = 4096
 
 
 class RecordSource:
@@ -40,7 +41,11 @@ class RecordSource:
         by_file = np.argsort(instructions, kind="stable")
         files = instructions[by_file]
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
-        blocks = [self._fetch_from(int(files[start]), records[by_file[start:stop]]) for start, stop in pairwise(bounds)]
+        blocks = []
+        for start, stop in pairwise(bounds):
+            block = self._fetch_from(int(files[start]), records[by_file[start:stop]])
+            # A view of a file keeps it open: of more files than may be, what is needed is copied.
+            blocks.append(block.copy() if len(bounds) > _most_open() else block)
         places = np.empty_like(by_file)
         places[by_file] = np.arange(by_file.size)
         return join_blocks(blocks).take(places)
@@ -49,7 +54,7 @@ class RecordSource:
         """The file instruction at ``index`` of the plan."""
         found = self._instructions.get(index)
         if found is None:
-            if len(self._instructions) >= 8 * _MOST_OPEN:
+            if len(self._instructions) >= 2 * _MOST_OPEN:
                 self._instructions.clear()
             found = self._instructions[index] = self._plan[index]
         return found
@@ -66,7 +71,7 @@ class RecordSource:
         if shard is not None:
             self._open.move_to_end(instruction.filename)
             return shard
-        while len(self._open) >= _MOST_OPEN:
+        while len(self._open) >= _most_open():
             self._open.popitem(last=False)
         shard = self._open[instruction.filename] = open_shard(
             self._store,
@@ -76,3 +81,14 @@ class RecordSource:
             indexes=self._indexes,
         )
         return shard
+
+
+@cache
+def _most_open() -> int:
+    """How many files a reader keeps open: each holds a descriptor, and others in this process want some, too."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _FEWEST_OPEN * 8
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_OPEN if limit == resource.RLIM_INFINITY else min(max(limit // 4, _FEWEST_OPEN), _MOST_OPEN)

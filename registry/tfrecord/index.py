@@ -67,6 +67,7 @@ class IndexFolder:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
+        self._known_key: bytes | None = None
 
     def load(self, path: str, facts: os.stat_result) -> KeptIndex | None:
         """What was kept of the file at ``path`` with these ``facts``; None where there is nothing that counts."""
@@ -120,6 +121,11 @@ class IndexFolder:
         return self._folder / name[:2] / f"{name}.index"
 
     def _key(self, *, make: bool) -> bytes:
+        if self._known_key is None:
+            self._known_key = self._read_key(make=make)
+        return self._known_key
+
+    def _read_key(self, *, make: bool) -> bytes:
         file = self._folder / "key"
         if make and not file.exists():
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -28,12 +28,21 @@ class FramePlaces:
     user made of this very file. Whoever finds that it does not fit calls ``distrust`` and asks again.
     """
 
-    def __init__(self, data: Octets, path: str, facts: os.stat_result, indexes: IndexFolder | None) -> None:
+    def __init__(
+        self,
+        data: Octets,
+        path: str,
+        facts: os.stat_result,
+        *,
+        num_records: int | None,
+        indexes: IndexFolder | None,
+    ) -> None:
         self._data = data
         self._path = path
         self._facts = facts
-        self._indexes = indexes
-        self._kept: KeptIndex | None = None if indexes is None else indexes.load(path, facts)
+        may_be_kept = num_records is None or num_records >= _MANY_RECORDS or data.size >= _MANY_BYTES
+        self._indexes = indexes if may_be_kept else None
+        self._kept: KeptIndex | None = None if self._indexes is None else self._indexes.load(path, facts)
         self._buffer: Places = np.zeros(1, np.int64)  # of which the first `_size` count
         self._size = 1
         self._num_kept = 0

@@ -14,6 +14,7 @@ import numpy as np
 
 from registry.errors import CorruptRecordError, ShardMismatchError
 from registry.storage import Store
+from registry.storage.faults import storage_errors
 from registry.tfrecord.block import Octets, Places, RecordBlock
 from registry.tfrecord.checking import FrameFault, Verify, check_verify, find_fault
 from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, FilePlace, no_such_record, not_so_many
@@ -83,9 +84,10 @@ def map_file(
     indexes: IndexFolder | None = None,
 ) -> MappedShard:
     """The shard in an open file, which may be closed then. ``compressed`` says that it was inflated from another."""
-    facts = os.fstat(file.fileno())
-    # An empty file cannot be mapped. No view of the mapping outlives it: numpy holds it as long as one is left.
-    data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"", np.uint8)
+    with storage_errors("read", path):
+        facts = os.fstat(file.fileno())
+        # An empty file cannot be mapped. No view of the mapping outlives it: numpy holds it as long as one is left.
+        data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"", np.uint8)
     return MappedShard(
         data, path, facts, num_records=num_records, verify=verify, compressed=compressed, indexes=indexes
     )
@@ -110,7 +112,7 @@ class MappedShard:
         self._num_records = num_records
         self._verify = verify
         self._compressed = compressed
-        self._places = FramePlaces(data, path, facts, indexes)
+        self._places = FramePlaces(data, path, facts, num_records=num_records, indexes=indexes)
 
     def read(self, first: int, count: int) -> RecordBlock:
         """Records ``first`` to ``first + count``, checked."""
