@@ -54,17 +54,16 @@ PACKAGES: Final = (
     "pyarrow",
     "tfrecord",
 )
-DEFAULT_PEERS: Final = [name for name in PEERS if name not in ("block view", "+autotune")]
+DEFAULT_PEERS: Final = [name for name in PEERS if name != "+autotune"]
 TIMEOUT: Final = 300
 
 
 def run_worker(task: dict[str, Any]) -> dict[str, Any]:
     """What a process of its own answers."""
     command = [sys.executable, __file__, "--worker", json.dumps(task)]
+    environment = os.environ | QUIET | {"REGISTRY_CACHE": f"{task['sample']['root']}/cache"}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env=os.environ | QUIET, timeout=TIMEOUT
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
         return {"error": f"no answer in {TIMEOUT} s"}
     if done.returncode:
@@ -175,7 +174,7 @@ def main() -> None:
         help="cpu: the busy time of all threads, for busy machines",
     )
     parser.add_argument("--shards", type=int, default=4, help="shards of C")
-    parser.add_argument("--member-records", type=int, help="write gzip files of many members, of so many records each")
+    parser.add_argument("--one-member", action="store_true", help="gzip files as other software writes them")
     parser.add_argument("--folder", help="keep the files here for the next run")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument("--no-probe", action="store_true", help="do not find out who checks what it reads")
@@ -202,7 +201,7 @@ def main() -> None:
         results: list[dict[str, Any]] = []
         for name in sets:
             number = max(2000, round(FULL_SIZES[name] * options.scale / 8) * 8)
-            sample = SampleSet(name, number, options.shards if name == "C" else 1, root, options.member_records)
+            sample = SampleSet(name, number, options.shards if name == "C" else 1, root, options.one_member)
             fitting = [peer for peer in peers if PEERS[peer].reads_gzip or not sample.is_gzip]
             found = measure_set(sample, prepare_formats(sample, fitting), options)
             print_set(name, found, checks)

@@ -9,9 +9,8 @@ from benchmarks.readers.peer import Peer
 
 OURS: Final[dict[str, type[Peer]]] = {
     "registry": ours.Registry,
+    "record": ours.RegistryRecord,
     "view": ours.RegistryView,
-    "block": ours.RegistryBlock,
-    "block view": ours.RegistryBlockView,
     "off": ours.RegistryOff,
 }
 PEERS: Final[dict[str, type[Peer]]] = {

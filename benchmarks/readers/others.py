@@ -146,7 +146,7 @@ class TfRecord(Peer):
 
     def seek(self) -> Example:
         if self.sample.is_gzip:
-            raise NotImplementedError
+            raise NotImplementedError("its index has no place for gzip files")
         if self._index is None:  # an even number of shards: the middle is where a file begins
             return next(self._read(self.paths[len(self.paths) // 2 :], None, self._kinds))
         return next(self._read(self.paths, self._index, self._kinds, (1, 2)))

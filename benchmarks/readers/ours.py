@@ -13,10 +13,11 @@ from benchmarks.readers.peer import BATCH, Example, Peer
 
 
 class Registry(Peer):
-    """This software, with the options of its columns: values copied or viewed, what is verified."""
+    """This software, as it is where nothing is chosen."""
 
     reads_gzip = True
-    options: ClassVar[dict[str, Any]] = {"copy": True, "verify": "record"}
+    threads = "one for gzip, beside the reader's own"
+    options: ClassVar[dict[str, Any]] = {}
 
     def open(self) -> None:
         """Look the version up."""
@@ -24,7 +25,7 @@ class Registry(Peer):
 
         folder = self.sample.folder / "tfrecord"
         self._config = registry.ReadConfig(interleave_cycle_length=1)
-        self._dataset: Any = registry.connect(folder / "catalog.db", data_dir=folder).dataset(self.sample.dataset)
+        self._dataset = registry.connect(folder / "catalog.db", data_dir=folder).dataset(self.sample.dataset)
         self._reader = self._read("train")
 
     def _read(self, split: str) -> Any:
@@ -40,7 +41,8 @@ class Registry(Peer):
         return iter(self._reader.batches(BATCH))
 
     def one(self, index: int) -> Example:
-        return dict(self._reader[index])
+        found: Example = self._reader[index]
+        return found
 
     def many(self, indices: list[int]) -> Any:
         return self._reader[indices]
@@ -49,19 +51,21 @@ class Registry(Peer):
         return next(iter(self._read("train[50%:]")))
 
 
+class RegistryRecord(Registry):
+    """With a checksum for each record, not for each block of them."""
+
+    options: ClassVar = {"verify": "record"}
+
+
 class RegistryView(Registry):
-    options: ClassVar = {"copy": False, "verify": "record"}
+    """With views of the mapped files instead of copies."""
 
-
-class RegistryBlock(Registry):
-    options: ClassVar = {"copy": True, "verify": "block"}
-
-
-class RegistryBlockView(Registry):
-    options: ClassVar = {"copy": False, "verify": "block"}
+    options: ClassVar = {"copy": False}
 
 
 class RegistryOff(Registry):
+    """With views and without checksums."""
+
     options: ClassVar = {"copy": False, "verify": "off"}
 
 

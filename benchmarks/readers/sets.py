@@ -13,7 +13,7 @@ import json
 import shutil
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,7 +30,7 @@ from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text
 from registry.model import DatasetVersion, Shard, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import open_store
-from registry.tfrecord import RecordWriter
+from registry.tfrecord import RecordWriter, write_gzip_records
 
 FULL_SIZES: Final = {"A": 1_000_000, "B": 200_000, "C": 20_000, "A.gz": 1_000_000, "B.gz": 200_000}
 VERSION: Final = Version(1, 0, 0)
@@ -42,19 +42,19 @@ class SampleSet:
     """One set at one size, and the folder where its files lie, a folder below it for each format.
 
     Attributes:
-        member_records: records of one member of a gzip file; None writes one member, as most writers do.
+        one_member: whether a gzip file is one member, as other software writes it, or many, as this one does.
     """
 
     name: str
     num_examples: int
     num_shards: int
     root: str
-    member_records: int | None = None
+    one_member: bool = False
 
     @property
     def folder(self) -> Path:
         """Where the files of all formats lie."""
-        members = "" if not self.is_gzip or self.member_records is None else f"-members-{self.member_records}"
+        members = "-one" if self.is_gzip and self.one_member else ""
         return Path(self.root) / f"{self.name}-{self.num_examples}-{self.num_shards}{members}"
 
     @property
@@ -199,22 +199,13 @@ def _write_tfrecord(sample: SampleSet, folder: Path) -> None:
     shards = []
     for index, (start, stop) in enumerate(sample.bounds):
         path = place / prepared.splits[0].filename(index)
-        step = sample.member_records or stop - start
+        part = (records[number % len(records)] for number in range(start, stop))
         with path.open("wb") as file:
-            for first in range(start, stop, step):
-                with gzip.GzipFile("", "wb", 6, file, mtime=0) if sample.is_gzip else nullcontext(file) as member:
-                    writer = RecordWriter(cast("BinaryIO", member))
-                    for number in range(first, min(first + step, stop)):
-                        writer.write(records[number % len(records)])
+            _write_shard(sample, file, part)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        num_bytes = path.stat().st_size
         shards.append(
-            Shard(
-                index=index,
-                first_example=start,
-                num_examples=stop - start,
-                num_bytes=path.stat().st_size,
-                sha256=digest,
-            )
+            Shard(index=index, first_example=start, num_examples=stop - start, num_bytes=num_bytes, sha256=digest)
         )
     version = DatasetVersion(
         name=sample.dataset,
@@ -226,6 +217,16 @@ def _write_tfrecord(sample: SampleSet, folder: Path) -> None:
     )
     with open_catalog(folder / "catalog.db") as catalog:
         catalog.publish(version, {"train": tuple(shards)}, promote=True, actor="benchmark")
+
+
+def _write_shard(sample: SampleSet, file: BinaryIO, records: Iterator[bytes]) -> None:
+    if sample.is_gzip and not sample.one_member:
+        write_gzip_records(file, records)
+        return
+    with gzip.GzipFile("", "wb", 6, file, mtime=0) if sample.is_gzip else nullcontext(file) as target:
+        writer = RecordWriter(cast("BinaryIO", target))
+        for record in records:
+            writer.write(record)
 
 
 def _write_array_record(sample: SampleSet, folder: Path) -> None:

@@ -18,8 +18,11 @@ _FRAMING_BYTES: Final = 16  # of one TFRecord: length, its checksum, the payload
 _PREFERRED: Final = 1024  # spreads over many readers, and every smaller power of two divides it
 
 
-def plan_num_shards(*, num_examples: int, num_payload_bytes: int) -> int:
+def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = False) -> int:
     """How many shards ``num_examples`` records get whose serialized lengths sum to ``num_payload_bytes``.
+
+    ``beam`` gives the number of TFDS's writer for Apache Beam, which keeps files below 0.9 GiB: its shards differ in
+    length, because each record goes where its hash says (``beam_bucket``).
 
     >>> plan_num_shards(num_examples=1797, num_payload_bytes=400_000)
     1
@@ -30,7 +33,8 @@ def plan_num_shards(*, num_examples: int, num_payload_bytes: int) -> int:
         BuildError: more than 1 TiB in fewer records than shards are needed for it (TFDS searches for ever).
     """
     num_bytes = num_payload_bytes + _FRAMING_BYTES * num_examples
-    fewest, most = num_bytes // MAX_SHARD_BYTES, num_bytes // MIN_SHARD_BYTES
+    fewest = num_bytes * 10 // (9 * MAX_SHARD_BYTES) if beam else num_bytes // MAX_SHARD_BYTES
+    most = num_bytes // MIN_SHARD_BYTES
     if fewest > _PREFERRED:
         num_shards = max(2, -(-fewest // _PREFERRED)) * _PREFERRED
         if num_shards > num_examples:
@@ -65,6 +69,17 @@ def plan_shards(*, num_examples: int, num_shards: int) -> ShardLengths:
         )
     starts = [_round_half_even(num_examples * index, num_shards) for index in range(num_shards + 1)]
     return ShardLengths(stop - start for start, stop in pairwise(starts))
+
+
+def beam_bucket(key_hash: int, *, num_buckets: int, max_hash: int = 2**128 - 1) -> int:
+    """Which of ``num_buckets`` files, or buckets of its sorter, TFDS gives a record whose key hashes to ``key_hash``.
+
+    A division of floats, because TFDS's is one.
+
+    >>> beam_bucket(2**127, num_buckets=1000)
+    500
+    """
+    return min(int(key_hash * num_buckets / max_hash), num_buckets - 1)
 
 
 def _round_half_even(numerator: int, denominator: int) -> int:

@@ -30,7 +30,7 @@ def record_progress(
     if not _wanted(out, beside_stdout=beside_stdout):
         yield None
         return
-    with _bar() as bar:
+    with _bar(redirect_stdout=not beside_stdout) as bar:
         task: TaskID | None = None
 
         def advance(count: int) -> None:
@@ -82,7 +82,7 @@ class BuildBars:
         self._task = self._bar.add_task(description, total=total)
 
 
-def _bar() -> Progress:
+def _bar(*, redirect_stdout: bool = True) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -93,4 +93,5 @@ def _bar() -> Progress:
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=redirect_stdout,
     )

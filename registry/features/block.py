@@ -7,15 +7,27 @@ Column ``i`` equals the leaf of example ``i``, whatever way a record took.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, repeat
+from operator import setitem
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, RegistryError
+from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, take_texts
 from registry.features.codec import Codec, ColumnReader, fill_tree
 from registry.features.feature import TEXT
+from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn
+from registry.wire.entries import Kind
+from registry.wire.gather import constant
+
+_CHUNK_EXAMPLES: Final = 256
+_CHUNK_BYTES: Final = 2**20
+"""Examples are made so many at a time: what fits the processor's cache, and is all that whoever keeps one keeps."""
 
 
 class ExampleBlock:
@@ -23,19 +35,20 @@ class ExampleBlock:
 
     ``len`` is the number of sound examples: all, or those before the first record that could not be decoded. Why that
     one could not be is ``fault``, which ``columns`` and ``examples`` raise; ``sound`` is the block without it.
+    ``leaves`` are the values of each leaf, not yet put together.
     """
 
-    __slots__ = ("_columns", "_num_examples", "_tree", "fault")
+    __slots__ = ("_num_examples", "_tree", "fault", "leaves")
 
     def __init__(
         self,
         tree: Mapping[str, Any],
-        columns: list[npt.NDArray[Any]],
+        columns: Sequence[BlockColumn],
         num_examples: int,
         fault: RegistryError | None = None,
     ) -> None:
         self._tree = tree
-        self._columns = columns
+        self.leaves = columns
         self._num_examples = num_examples
         self.fault = fault
 
@@ -45,7 +58,7 @@ class ExampleBlock:
     @property
     def sound(self) -> ExampleBlock:
         """The examples before the first bad record, without the fault."""
-        return ExampleBlock(self._tree, self._columns, self._num_examples)
+        return ExampleBlock(self._tree, self.leaves, self._num_examples)
 
     def columns(self) -> dict[str, Any]:
         r"""For each feature an array of its values in all examples, nested as an example is.
@@ -61,40 +74,130 @@ class ExampleBlock:
         """
         if self.fault is not None:
             raise self.fault
-        return fill_tree(self._tree, self._columns)
+        return fill_tree(self._tree, [column.array(self._num_examples) for column in self.leaves])
 
     def examples(self) -> Iterator[dict[str, Any]]:
-        """The examples, equal to what ``decode_example`` gives for each record.
+        """The examples, equal to what ``decode_example`` gives for each record. Errors as ``example_lists``."""
+        return chain.from_iterable(self.example_lists())
+
+    def example_lists(self) -> Iterator[list[dict[str, Any]]]:
+        """The examples, some hundreds at a time: so few that they are in the processor's cache when they are used.
 
         Raises:
             CorruptExampleError: a record could not be decoded, after all examples before it.
         """
-        lists = [list(column) for column in self._columns]
-        for place in range(self._num_examples):
-            yield fill_tree(self._tree, [column[place] for column in lists])
+        row_bytes = sum(column.row_bytes for column in self.leaves)
+        size = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // max(1, row_bytes)))
+        for start in range(0, self._num_examples, size):
+            stop = min(start + size, self._num_examples)
+            yield make_dicts(self._tree, [column.rows(start, stop) for column in self.leaves], stop - start)
         if self.fault is not None:
             raise self.fault
 
 
-def decode_block(
-    codec: Codec,
-    data: npt.NDArray[np.uint8],
-    offsets: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int64],
-    *,
-    copy: bool = True,  # noqa: ARG001 - everything is copied so far
-) -> ExampleBlock:
-    """The examples in the records ``data[offset : offset + length]``; see ``FeaturesDict.decode_block``."""
-    rows: list[list[Any]] = []
-    fault = None
-    for place, (offset, length) in enumerate(zip(offsets.tolist(), lengths.tolist(), strict=True)):
+class BlockCodec:
+    """Decodes blocks of records of one schema; what it learns of their form helps with the next."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        keys = [key for reader in codec.columns for _, part_keys in reader.parts for key in part_keys]
+        self._decoder = BlockDecoder(keys)
+
+    def decode(
+        self,
+        data: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        *,
+        copy: bool,
+    ) -> ExampleBlock:
+        """The examples in the records ``data[offset : offset + length]``; see ``FeaturesDict.decode_block``."""
+        flat = self._decoder.decode(data, offsets, lengths)
+        columns: Sequence[BlockColumn] = ()
+        num_sound = flat.num_records
+        fault: RegistryError | None = flat.fault
+        for reader in self._codec.columns:
+            column = _restore(flat, reader, copy=copy)
+            if column is None:
+                values, error = _restore_each(flat, reader, num_sound)
+                if error is not None:
+                    num_sound, fault = len(values), error
+                column = ArrayColumn(stack_rows(values, reader))
+            columns = (*columns, column)
+        if fault is None:
+            return ExampleBlock(self._codec.tree, columns, num_sound)
+        if num_sound < flat.num_records:  # what the bad record holds may not show in the columns of those before it
+            columns = self.decode(data, offsets[:num_sound], lengths[:num_sound], copy=copy).leaves
+        return ExampleBlock(self._codec.tree, columns, num_sound, _at_record(fault, num_sound))
+
+
+def _restore(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
+    """The column of one leaf, all at once; None where that cannot be, or a record may not be sound."""
+    if len(reader.lengths) > 1 or not flat.num_records:
+        return None
+    columns: list[FlatColumn] = []
+    for part, keys in reader.parts:
+        column = _complete(flat, keys[0], part.kind, may_be_missing=reader.may_be_missing)
+        if column is None:
+            return None
+        columns.append(column)
+    counts = None
+    if reader.lengths:
+        size, length = reader.parts[0][0].size, reader.lengths[0]
+        counts = columns[0].counts
+        if not size or np.any(counts % size) or (length is not None and np.any(counts != length * size)):
+            return None
+        counts = counts // size
+    data = flat.data
+    if not copy:
+        data = data.view()
+        data.flags.writeable = False
+    return reader.leaf.restore_block(BlockParts(flat.num_records, data, tuple(columns), counts, copy), reader.path)
+
+
+def _complete(flat: FlatBlock, key: str, kind: Kind, *, may_be_missing: bool) -> FlatColumn | None:
+    """The values of ``key`` in all records, none in those that may go without it; None where one does not hold them."""
+    column = flat.columns.get((key, kind))
+    if column is not None and column.rows is None:
+        return column
+    known = np.zeros(flat.num_records, np.bool_)
+    for other in ("int64", "float", "bytes"):
+        found = flat.columns.get((key, other))
+        if found is not None:
+            if other != kind and np.any(found.counts != 0):
+                return None
+            known[slice(None) if found.rows is None else found.rows] = True
+    if not may_be_missing and not known.all():
+        return None
+    counts = np.zeros(flat.num_records, np.int64)
+    if column is None:
+        empty = np.empty(0, np.int64)
+        if kind == "bytes":
+            return BytesColumn(None, 0, empty, empty)
+        return NumberColumn(None, 0, empty if kind == "int64" else np.empty(0, np.float32))
+    counts[column.rows] = column.counts
+    same = constant(counts)
+    return replace(column, rows=None, counts=counts if same is None else same)
+
+
+def _restore_each(flat: FlatBlock, reader: ColumnReader, num_records: int) -> tuple[list[Any], RegistryError | None]:
+    """The values of one leaf, one by one, up to the first record that is not sound, and what is wrong with it."""
+    stored: list[dict[str, FlatValue]] = [{} for _ in range(flat.num_records)]
+    for _, keys in reader.parts:
+        for key in keys:
+            for kind in ("int64", "float", "bytes"):
+                column = flat.columns.get((key, kind))
+                if column is not None:
+                    rows = range(flat.num_records) if column.rows is None else column.rows.tolist()
+                    for row, value in zip(rows, split_values(flat, column), strict=True):
+                        stored[row][key] = value
+    values: list[Any] = []
+    for record in stored[:num_records]:
         try:
-            rows.append(codec.decode_values(data[offset : offset + length].tobytes()))
+            values.append(reader.read(record))
         except RegistryError as error:
-            fault = _at_record(error, place)
-            break
-    columns = [stack_rows([row[at] for row in rows], reader) for at, reader in enumerate(codec.columns)]
-    return ExampleBlock(codec.tree, columns, len(rows), fault)
+            return values, error
+    return values, None
 
 
 def stack_rows(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
@@ -112,6 +215,26 @@ def stack_rows(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
     return column
 
 
+def make_dicts(tree: Mapping[str, Any], columns: Sequence[list[Any]], count: int) -> list[dict[str, Any]]:
+    """The dicts ``tree``, one for each of ``count`` values of the columns that it names."""
+    lists = [columns[at] if type(at) is int else make_dicts(at, columns, count) for at in tree.values()]
+    match list(tree):  # dicts with so many keys at once are made fastest, as measured
+        case []:
+            return [{} for _ in range(count)]
+        case [a]:
+            return [{a: x} for x in lists[0]]
+        case [a, b]:
+            return [{a: x, b: y} for x, y in zip(*lists, strict=True)]
+        case [a, b, c]:
+            return [{a: x, b: y, c: z} for x, y, z in zip(*lists, strict=True)]
+        case [a, b, c, d, *more]:
+            dicts = [{a: w, b: x, c: y, d: z} for w, x, y, z in zip(*lists[:4], strict=True)]
+            for name, values in zip(more, lists[4:], strict=True):
+                deque(map(setitem, dicts, repeat(name), values), maxlen=0)
+            return dicts
+    raise AssertionError(tree)
+
+
 def _empty_row(reader: ColumnReader) -> Any:
     """What stands for the value of a leaf where there is none: of its dtype, and of its shape as far as it is known."""
     if len(reader.lengths) > 1:
@@ -120,6 +243,19 @@ def _empty_row(reader: ColumnReader) -> Any:
     if reader.leaf.dtype == TEXT:
         return np.empty(shape, TEXT) if shape else b""
     return np.zeros(shape, reader.leaf.dtype)[()]
+
+
+def split_values(flat: FlatBlock, column: FlatColumn) -> list[FlatValue]:
+    """The flat value of each record that has one."""
+    num_rows = flat.num_records if column.rows is None else column.rows.size
+    if isinstance(column, NumberColumn) and isinstance(column.counts, int):
+        return list(column.values.reshape(num_rows, column.counts))
+    ends = np.broadcast_to(column.counts, num_rows).cumsum()
+    cuts = map(slice, (ends - column.counts).tolist(), ends.tolist())
+    if isinstance(column, NumberColumn):
+        return list(map(column.values.__getitem__, cuts))
+    items: list[bytes] = take_texts(flat.data, column.starts, column.sizes).tolist()
+    return list(map(items.__getitem__, cuts))
 
 
 def _at_record(error: RegistryError, place: int) -> RegistryError:

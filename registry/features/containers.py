@@ -21,7 +21,7 @@ from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fa
 from registry.features.tensor import Tensor
 
 if TYPE_CHECKING:
-    from registry.features.block import ExampleBlock
+    from registry.features.block import BlockCodec, ExampleBlock
     from registry.features.codec import Codec
 
 
@@ -115,9 +115,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
 
         A record that cannot be decoded ends the block: see ``ExampleBlock``.
         """
-        from registry.features.block import decode_block
-
-        return decode_block(self._codec, data, offsets, lengths, copy=copy)
+        return self._block_codec.decode(data, offsets, lengths, copy=copy)
 
     def flatten_example(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
         """The flat values of ``example`` by their keys: all of ``encode_example`` but the bytes."""
@@ -172,6 +170,12 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
 
         return Codec.of(self)
 
+    @cached_property
+    def _block_codec(self) -> BlockCodec:
+        from registry.features.block import BlockCodec
+
+        return BlockCodec(self._codec)
+
     def __getitem__(self, name: str) -> Feature:
         feature: Feature = self.features[name]
         return feature
@@ -186,7 +190,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return hash(frozenset(self.features))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_codec"}
+        return {key: value for key, value in self.__dict__.items() if not key.endswith("_codec")}
 
 
 @dataclass(frozen=True, repr=False)

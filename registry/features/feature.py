@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError
 
+if TYPE_CHECKING:
+    from registry.features.block_columns import BlockColumn, BlockParts
+
 FlatValue: TypeAlias = npt.NDArray[Any] | list[bytes]
 """1-d int64 array, 1-d float32 array, or list of bytes."""
 
@@ -87,6 +90,13 @@ class Leaf(Feature, ABC):
 
         ``flat`` has the kinds of ``parts``; sizes are checked here. Raises CorruptExampleError, with ``path``.
         """
+
+    def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:  # noqa: ARG002
+        """The values of a block, equal to what ``restore`` gives for each record; None to have each restored alone.
+
+        None, too, where a record may not be sound: restored alone, it says what is wrong.
+        """
+        return None
 
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """What two values are compared by: the decoded value, unless decoding it differs from machine to machine."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ from registry.features.feature import (
     fits_shape,
     stack_values,
 )
+
+if TYPE_CHECKING:
+    from registry.features.block_columns import BlockColumn, BlockParts
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(name)
@@ -143,6 +146,16 @@ class Tensor(Leaf):
         if None in shape and not known:
             return array.reshape([size or 0 for size in shape])
         return array.reshape([-1 if size is None else size for size in shape])
+
+    def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
+        """All at once where the shape is known, or the number of values tells it."""
+        from registry.features.tensor_block import restore_tensors
+
+        return restore_tensors(self, parts, path)
+
+    def from_flat(self, values: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
+        """Stored numbers cast to the dtype. Raises CorruptExampleError where that changes one."""
+        return _from_flat(values, self.dtype, path)
 
     def _restore_bytes(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         blobs, number = flat[-1], 1 if count is None else count

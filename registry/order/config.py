@@ -80,7 +80,7 @@ class ReadConfig:
             )
         if self.shuffle == "global":
             for name in ("shuffle_files", "shuffle_seed", "global_seed", "interleave_sort_fn"):
-                if getattr(self, name) not in (None, False):
+                if getattr(self, name) is not None and getattr(self, name) is not False:
                     raise UsageError(
                         f'{name} says how files are ordered, and shuffle="global" permutes all records',
                         hint='Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.',

@@ -7,6 +7,7 @@ A seed that stands in a paper keeps its meaning. The rules were found by compari
 from __future__ import annotations
 
 import random
+from array import array
 from typing import Final
 
 import numpy as np
@@ -46,9 +47,9 @@ def shuffle_permutation(
         graph_seed, op_seed = philox_words(graph_seed, op_seed, 2 * epoch, 2).tolist()
     # The item at ``place`` is swapped with one of the ``n - place`` that are not placed yet.
     left = np.arange(n, 0, -1, dtype=np.int64)
-    partners = (philox_words(graph_seed, op_seed, 0, n) % left + np.arange(n)).tolist()
-    items = list(range(n))
-    for place, partner in enumerate(partners):
+    partners = philox_words(graph_seed, op_seed, 0, n) % left + np.arange(n)
+    items = array("q", range(n))  # 8 bytes an item, where a list would have 36
+    for place, partner in enumerate(array("q", partners.tobytes())):
         items[place], items[partner] = items[partner], items[place]
     return np.array(items, dtype=np.int64)
 

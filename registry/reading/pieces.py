@@ -7,7 +7,7 @@ record stands alone, so that all before it are handed out and it is named.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -74,8 +74,18 @@ class PieceReader:
         block = piece.block
         decoded = self._features.decode_block(block.data, block.offsets, block.lengths, copy=self._copy)
         if decoded.fault is not None:
-            decoded.fault = self._name_record(decoded.fault, piece)
+            decoded.fault = self._name_fault(decoded.fault, piece)
         return decoded
+
+    def decode_one(self, piece: Piece) -> dict[str, Any]:
+        """The only example of a piece: what a block costs at least is more than a record does."""
+        if not self._copy:
+            return next(self.decode(piece).examples())
+        (record,) = piece.block.records()
+        try:
+            return self._features.decode_example(record)
+        except CorruptExampleError as error:
+            raise self._name_record(error, piece, place=0) from error
 
     def ids(self, instructions: Places, records: Places) -> list[str]:
         """The TFDS id of each record."""
@@ -108,18 +118,20 @@ class PieceReader:
         yield from self._fetch(order, cut(part, 0, half), unit)
         yield from self._fetch(order, cut(part, half, count), unit)
 
-    def _name_record(self, fault: RegistryError, piece: Piece) -> RegistryError:
+    def _name_fault(self, fault: RegistryError, piece: Piece) -> RegistryError:
         if not isinstance(fault, CorruptExampleError):
             return fault
-        place = fault.details["record"]
+        named = self._name_record(fault, piece, place=fault.details["record"])
+        named.__cause__ = fault
+        return named
+
+    def _name_record(self, fault: CorruptExampleError, piece: Piece, *, place: int) -> CorruptExampleError:
         filename, record = self._source.instruction(int(piece.instructions[place])).filename, int(piece.records[place])
-        named = CorruptExampleError(
+        return CorruptExampleError(
             f"{filename}: record {record}: {fault.message}",
             hint=fault.hint,
             details={**fault.details, "path": filename, "record": record},
         )
-        named.__cause__ = fault
-        return named
 
 
 def _locate(order: Order, part: Intervals) -> tuple[Places, Places]:

@@ -44,6 +44,8 @@ def places_in(intervals: Intervals, places: npt.NDArray[np.int64]) -> npt.NDArra
     >>> places_in(((0, 4), (10, 13)), np.array([6, 0])).tolist()
     [12, 0]
     """
+    if len(intervals) == 1:
+        return intervals[0][0] + places
     starts = np.array([start for start, _ in intervals] or [0], np.int64)
     sizes = np.array([stop - start for start, stop in intervals] or [0], np.int64)
     passed = np.cumsum(sizes) - sizes

@@ -6,6 +6,7 @@ each header must hold the length that is expected, with the right checksum, and 
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -13,8 +14,8 @@ import numpy.typing as npt
 
 from registry.errors import UsageError
 from registry.tfrecord.block import Octets, Places
-from registry.tfrecord.crc import crc32c
-from registry.tfrecord.crc_algebra import joined_crc32c, mask, masked_length_crcs, run_crc32c
+from registry.tfrecord.crc import crc32c, masked_crc32c
+from registry.tfrecord.crc_algebra import mask, masked_length_crcs, run_crc32c
 from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, MAX_RECORD_BYTES
 
 Verify: TypeAlias = Literal["record", "block", "off"]
@@ -22,6 +23,11 @@ Verify: TypeAlias = Literal["record", "block", "off"]
 
 _HEADER: Final = np.dtype([("length", "<u8"), ("crc", "<u4")])
 _CRC: Final = np.dtype("<u4")
+_HEADER_FORM: Final = struct.Struct("<QI")
+_CRC_FORM: Final = struct.Struct("<I")
+_FEW: Final = 4
+"""Up to so many, arrays cost more than they save."""
+
 _GROUP: Final = 1024
 """From this many records of one length on, to copy them together and take one checksum is faster than one for each."""
 
@@ -51,73 +57,76 @@ def find_fault(data: Octets, frames: Places, lengths: Places, *, verify: Verify)
 
     ``lengths`` are the lengths of the payloads that an index promises; all frames lie inside ``data``.
     """
-    if not frames.size:
-        return None
-    stride = _stride(frames)
-    header = _gather(data, frames, _HEADER, stride)
-    fixed = stride is not None and bool((lengths == lengths[0]).all())
-    wanted_crc = masked_length_crcs(lengths[:1])[0] if fixed else masked_length_crcs(lengths)
-    wrong = (header["length"] != lengths.astype(np.uint64)) | (header["crc"] != wanted_crc)
+    if frames.size <= _FEW:
+        return _find_fault_of_few(data, frames.tolist(), lengths.tolist(), verify=verify)
+    if verify != "block":
+        return _find_fault_of_each(data, frames, lengths, verify=verify)
+    rest = _leave_sound_runs(data, frames, lengths)
+    fault = _find_fault_of_each(data, frames[rest], lengths[rest], verify=verify) if rest.size else None
+    return None if fault is None else fault._replace(place=int(rest[fault.place]))
+
+
+def _leave_sound_runs(data: Octets, frames: Places, lengths: Places) -> Places:
+    """The places of the frames that are not known to be sound, ascending, after many of one length were.
+
+    The checksum over whole frames is what their headers, which are the same for one length, and the stored checksums of
+    the payloads say it must be: so one pass proves lengths and payloads.
+    """
+    everything = np.arange(frames.size)
+    longest = int(lengths.max())
+    if longest >= _LONG:
+        return everything
+    first, size = int(frames[0]), longest + FRAMING_BYTES
+    if int(lengths.min()) == longest and bool((frames[1:] - frames[:-1] == size).all()):
+        together = data[first : first + size * frames.size]
+        return everything[:0] if _is_sound_run(together, longest) else everything
+    unknown = np.ones(frames.size, bool)
+    if frames.size >= _GROUP:
+        for length in np.flatnonzero(np.bincount(lengths) >= _GROUP).tolist():
+            group = np.flatnonzero(lengths == length)
+            size = length + FRAMING_BYTES
+            windows = np.ndarray(data.size - size + 1, f"V{size}", data, strides=(1,))
+            unknown[group] = not _is_sound_run(windows[frames[group]].view(np.uint8), length)
+    return np.flatnonzero(unknown)
+
+
+def _is_sound_run(frames: Octets, length: int) -> bool:
+    """Whether these bytes are sound frames of payloads of one ``length``, one after the other."""
+    stored = frames.reshape(-1, length + FRAMING_BYTES)[:, -4:].copy().view("<u4").reshape(-1)
+    return crc32c(frames.data) == run_crc32c(length, stored.astype(np.uint32, copy=False))
+
+
+def _find_fault_of_each(data: Octets, frames: Places, lengths: Places, *, verify: Verify) -> FrameFault | None:
+    header = _gather(data, frames, _HEADER)
+    wrong = (header["length"] != lengths.astype(np.uint64)) | (header["crc"] != masked_length_crcs(lengths))
     wrong |= lengths > MAX_RECORD_BYTES
     bad_header = int(wrong.argmax()) if wrong.any() else None
-    if verify == "off":
-        return None if bad_header is None else FrameFault(bad_header, in_header=True)
-    sound = slice(0, bad_header)
-    bad_payload = _find_bad_payload(
-        data, frames[sound], lengths[sound], verify=verify, stride=stride if fixed else None
-    )
-    if bad_payload is not None:
-        return FrameFault(bad_payload, in_header=False)
+    if verify != "off":
+        starts, stops = frames[:bad_header] + HEADER_BYTES, (frames + lengths)[:bad_header] + HEADER_BYTES
+        view = data.data
+        spans = zip(starts.tolist(), stops.tolist(), strict=True)
+        computed = np.array([crc32c(view[start:stop]) for start, stop in spans], np.uint32)
+        wrong = mask(computed) != _gather(data, stops, _CRC)
+        if wrong.any():
+            return FrameFault(int(wrong.argmax()), in_header=False)
     return None if bad_header is None else FrameFault(bad_header, in_header=True)
 
 
-def _find_bad_payload(
-    data: Octets, frames: Places, lengths: Places, *, verify: Verify, stride: int | None
-) -> int | None:
-    if not frames.size:
-        return None
-    stored = _gather(data, frames + HEADER_BYTES + lengths, _CRC, stride).astype(np.uint32, copy=False)
+def _find_fault_of_few(data: Octets, frames: list[int], lengths: list[int], *, verify: Verify) -> FrameFault | None:
     view = data.data
-    length = int(lengths[0])
-    if verify == "block" and stride == length + FRAMING_BYTES and frames.size > 1 and length < _LONG:
-        start = int(frames[0])
-        if crc32c(view[start : start + stride * frames.size]) == run_crc32c(length, stored):
-            return None
-    starts = frames + HEADER_BYTES
-    rest = np.arange(frames.size)
-    if verify == "block":
-        rest = _leave_sound_groups(data, starts, lengths, stored)
-    spans = zip(starts[rest].tolist(), (starts + lengths)[rest].tolist(), strict=True)
-    computed = np.array([crc32c(view[start:stop]) for start, stop in spans], np.uint32)
-    wrong = mask(computed) != stored[rest]
-    return int(rest[wrong.argmax()]) if wrong.any() else None
+    for place, (frame, length) in enumerate(zip(frames, lengths, strict=True)):
+        found, length_crc = _HEADER_FORM.unpack_from(view, frame)
+        if found != length or length > MAX_RECORD_BYTES or masked_crc32c(view[frame : frame + 8]) != length_crc:
+            return FrameFault(place, in_header=True)
+        start = frame + HEADER_BYTES
+        (stored,) = _CRC_FORM.unpack_from(view, start + length)
+        if verify != "off" and masked_crc32c(view[start : start + length]) != stored:
+            return FrameFault(place, in_header=False)
+    return None
 
 
-def _leave_sound_groups(data: Octets, starts: Places, lengths: Places, stored: npt.NDArray[np.uint32]) -> Places:
-    """The places of the records that are not known to be sound, ascending, after large groups of one length were."""
-    if lengths.size < _GROUP or int(lengths.max()) >= _LONG:
-        return np.arange(lengths.size)
-    open_ = np.ones(lengths.size, bool)
-    for length in np.flatnonzero(np.bincount(lengths) >= _GROUP).tolist():
-        group = np.flatnonzero(lengths == length)
-        windows = np.ndarray(data.size - length + 1, f"V{max(length, 1)}", data, strides=(1,)) if length else None
-        together = b"" if windows is None else windows[starts[group]].tobytes()
-        open_[group] = crc32c(together) != joined_crc32c(length, stored[group])
-    return np.flatnonzero(open_)
-
-
-def _stride(frames: Places) -> int | None:
-    """The distance between neighbours where it is the same for all, and not negative; 0 for a single frame."""
-    if frames.size == 1:
-        return 0
-    stride = int(frames[1] - frames[0])
-    return stride if stride > 0 and bool((frames[1:] - frames[:-1] == stride).all()) else None
-
-
-def _gather(data: Octets, places: Places, dtype: np.dtype[Any], stride: int | None) -> npt.NDArray[Any]:
+def _gather(data: Octets, places: Places, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """One ``dtype`` at each of ``places``, which need not be aligned."""
-    if stride is not None:
-        return np.ndarray(places.size, dtype, data, offset=int(places[0]), strides=(stride,))
     size = dtype.itemsize
     windows = np.ndarray(data.size - size + 1, f"V{size}", data, strides=(1,))
     return windows[places].view(dtype)

@@ -65,15 +65,6 @@ def run_crc32c(length: int, stored: Crcs) -> int:
     return int(_apply(_shift(4), joined)[0] ^ _constant_part(length, stored.size))
 
 
-def joined_crc32c(length: int, stored: Crcs) -> int:
-    """The CRC32C that payloads of one ``length`` must have when they are joined, given their masked checksums.
-
-    >>> joined_crc32c(3, np.array([masked_crc32c(b"one"), masked_crc32c(b"two")], np.uint32)) == crc32c(b"onetwo")
-    True
-    """
-    return int(_fold(length, unmask(stored))[0])
-
-
 @lru_cache(maxsize=4096)
 def _constant_part(length: int, count: int) -> np.uint32:
     """What the headers, and the ones that each checksum starts with, give to the checksum of ``count`` frames."""

@@ -28,12 +28,23 @@ _HEAD_BYTES: Final = len(_FIXED) + _EXTRA.size + _CLAIM.size + _CRC.size
 _MEMBER_BYTES: Final = 2**20
 
 
+MOST_CONTENT_BYTES: Final = 2**26
+"""A member that claims more is not inflated at once."""
+
+
 class Member(NamedTuple):
-    """Where a member begins in the file and in the content, in bytes, and its first record."""
+    """Where a member begins in the file and in the content, its first record, and what it claims of its sizes."""
 
     start: int
     content_start: int
     first_record: int
+    num_bytes: int
+    num_content_bytes: int
+
+    @property
+    def claim(self) -> tuple[int, int]:
+        """The bytes of the member, and of its content."""
+        return self.num_bytes, self.num_content_bytes
 
 
 def write_gzip_records(
@@ -78,15 +89,19 @@ def find_members(file: BinaryIO, size: int) -> list[Member]:
 
     Nothing is inflated, so nothing is proved but the claims' own checksums; a reader checks what it comes to read.
     """
-    members = [Member(0, 0, 0)]
-    while members[-1].start < size:
-        start, content_start, first_record = members[-1]
+    members: list[Member] = []
+    start = content_start = first_record = 0
+    while start < size:
         file.seek(start)
         claim = _read_claim(file.read(_HEAD_BYTES))
-        if claim is None or not _HEAD_BYTES < claim[0] <= size - start:
+        if claim is None or not _HEAD_BYTES < claim[0] <= size - start or claim[1] > MOST_CONTENT_BYTES:
             break
-        members.append(Member(start + claim[0], content_start + claim[1], first_record + claim[2]))
-    return members[:-1]
+        num_bytes, num_content_bytes, num_records = claim
+        members.append(Member(start, content_start, first_record, num_bytes, num_content_bytes))
+        start += num_bytes
+        content_start += num_content_bytes
+        first_record += num_records
+    return members
 
 
 def _member(content: bytes, num_records: int, level: int) -> bytes:

@@ -118,12 +118,13 @@ class MappedShard:
         self._check_promise(stop)
         starts = self._places.up_to(first, stop)
         known = starts[first : stop + 1]
-        fault = self._fault(known[:-1], np.diff(known) - FRAMING_BYTES)
+        frames, lengths = known[:-1], known[1:] - known[:-1] - FRAMING_BYTES
+        fault = self._fault(frames, lengths)
         if fault is None and known.size == count + 1:
             self._places.keep()
             if stop == self._num_records:
                 self._check_end(stop, int(known[-1]) if count else int(starts[stop]))
-            return RecordBlock(self._data, known[:-1] + HEADER_BYTES, np.diff(known) - FRAMING_BYTES)
+            return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
         if self._places.distrust():
             return self.read(first, count)
         if fault is not None:
@@ -151,7 +152,8 @@ class MappedShard:
         raise self._error(int(records[fault.place]), int(frames[fault.place]), fault)
 
     def _fault(self, frames: Places, lengths: Places) -> FrameFault | None:
-        outside = (frames < 0) | (lengths < 0) | (frames + lengths + FRAMING_BYTES > self._data.size)
+        stops = frames + lengths
+        outside = (frames < 0) | (lengths < 0) | (stops > self._data.size - FRAMING_BYTES)
         if outside.any():  # an index that lies
             return FrameFault(int(outside.argmax()), in_header=True)
         return find_fault(self._data, frames, lengths, verify=self._verify)

@@ -8,8 +8,10 @@ temporary file without a name, which the operating system removes when it is clo
 from __future__ import annotations
 
 import tempfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -29,7 +31,7 @@ from registry.tfrecord.faults import (
 from registry.tfrecord.framing import ByteStream, is_header
 from registry.tfrecord.gzip_members import Member, find_members
 from registry.tfrecord.shard import MappedShard, map_file
-from registry.tfrecord.streams import stream_pieces
+from registry.tfrecord.streams import MOST_INFLATION, MembersAhead, stream_pieces
 from registry.tfrecord.walking import walk_frames
 
 _WINDOW_BYTES: Final = 2**18
@@ -47,7 +49,6 @@ class StreamedShard:
         self._num_records = num_records
         self._verify = verify
         self._size = store.size(name)
-        self._members: list[Member] | None = None
         self._copy: MappedShard | None = None
         self._may_copy = True
 
@@ -104,32 +105,37 @@ class StreamedShard:
         window = self._window
         if window is not None and window.record == first:
             return window
-        member = self._member_of(first) if first else Member(0, 0, 0)
-        if window is None or window.record > first or member.first_record > window.record:
+        place = bisect_right(self._members, first, key=lambda member: member.first_record) - 1
+        begins = self._members[place].first_record if place >= 0 else 0
+        if window is None or window.record > first or begins > window.record:
             if window is not None:
                 window.close()
-            self._window = window = self._open(member)
+            self._window = window = self._open(max(place, 0))
         return window
 
-    def _member_of(self, record: int) -> Member:
-        """The gzip member to start from; the file's start where members do not say what they hold."""
-        if self._members is None:
-            with self._store.open(self._name) as file:
-                self._members = find_members(file, self._size)
-        ahead = [member for member in self._members if member.first_record <= record]
-        return ahead[-1] if ahead else Member(0, 0, 0)
+    @cached_property
+    def _members(self) -> list[Member]:
+        """The gzip members of the file that say what they hold."""
+        with self._store.open(self._name) as file:
+            return find_members(file, self._size)
 
-    def _open(self, member: Member) -> _Window:
+    def _open(self, first_member: int = 0) -> _Window:
+        """A window that begins with a member, or with the file."""
         file = self._store.open(self._name)
-        if member.start:
-            file.seek(member.start)
         path = self._store.locate(self._name)
-        stream = stream_pieces(file.read, file.read(HEADER_BYTES), size=self._size, path=path)
+        if not self._members:
+            stream = stream_pieces(file.read, file.read(HEADER_BYTES), size=self._size, path=path)
+            return _Window(stream, file.close, record=0, base=0)
+        member = self._members[first_member]
+        file.seek(member.start)
+        ahead = MembersAhead(file, (one.claim for one in self._members[first_member:]))
+        limit = MOST_INFLATION * self._size
+        stream = ByteStream(path=path, start=b"", more=ahead, limit=limit, compressed=True)
         return _Window(stream, file.close, record=member.first_record, base=member.content_start)
 
     def _copy_content(self) -> None:
         """A copy of the content that is mapped; none where the stream is damaged, and is read record by record."""
-        window = self._open(Member(0, 0, 0))
+        window = self._open()
         with closing(window), tempfile.TemporaryFile(prefix="registry-") as file:
             try:
                 for piece in window.pieces():
@@ -244,16 +250,17 @@ class _Window:
 
     def _fill(self, needed: int) -> None:
         """Hold ``needed`` bytes from the next record on, and some more, or all there are."""
-        pieces = [bytes(self._data[self._position :])]
-        have, wanted = len(pieces[0]), max(needed, _WINDOW_BYTES)
+        pieces = [self._data[self._position :].tobytes()] if self._position < self._data.size else []
+        have, wanted = self._data.size - self._position, max(needed, _WINDOW_BYTES)
         while have < wanted and not self._ended:
             try:
                 piece = self._stream.more()
             except DamagedStreamError as error:
                 self._damage, piece = error, b""
             self._ended = not piece
-            pieces.append(piece)
             have += len(piece)
+            if piece:
+                pieces.append(piece)
         self._base += self._position
         self._position = 0
-        self._data = np.frombuffer(b"".join(pieces), np.uint8)
+        self._data = np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)

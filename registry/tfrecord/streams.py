@@ -7,11 +7,14 @@ piece at a time.
 from __future__ import annotations
 
 import mmap
+import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final
+from functools import lru_cache, partial
+from typing import Any, BinaryIO, Final
 
 from registry.storage import Store
 from registry.tfrecord.faults import HEADER_BYTES, DamagedStreamError
@@ -23,7 +26,8 @@ _GZIP_PIECE_BYTES: Final = 2**16
 
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
-_MOST_INFLATION: Final = 1032
+_MEMBERS_AHEAD: Final = 4
+MOST_INFLATION: Final = 1032
 """Deflate turns one byte into at most so many: 258 bytes take two bits at least."""
 
 
@@ -45,12 +49,75 @@ def stream_pieces(read: Callable[[int], bytes], start: bytes, *, size: int, path
     if not is_gzip(start):
         return ByteStream(path=path, start=start, more=partial(read, _PIECE_BYTES), limit=size, compressed=False)
     inflate = _Inflater(start, partial(read, _GZIP_PIECE_BYTES))
-    return ByteStream(path=path, start=b"", more=inflate, limit=size * _MOST_INFLATION, compressed=True)
+    return ByteStream(path=path, start=b"", more=inflate, limit=size * MOST_INFLATION, compressed=True)
 
 
 def is_gzip(start: bytes) -> bool:
     """Whether a file begins as gzip does. A plain record of 35,615 bytes (0x8b1f) does so too: its checksum tells."""
     return start.startswith(_GZIP_MAGIC) and not is_header(start)
+
+
+class MembersAhead:
+    """Called again and again, gives the content of one gzip member after the other; the next ones by threads, ahead.
+
+    ``members`` are (bytes of the member, bytes of its content), as they claim. Where one is not what it claims, the
+    rest is inflated piece by piece, so that what can be read is.
+    """
+
+    def __init__(self, file: BinaryIO, members: Iterable[tuple[int, int]]) -> None:
+        self._file = file
+        self._members = iter(members)
+        self._ahead: deque[tuple[bytes, Future[bytes | None]]] = deque()
+        self._rest: Callable[[], bytes] | None = None
+
+    def __call__(self) -> bytes:
+        """The next content; ``b""`` at the end, after every member."""
+        while self._rest is None:
+            while len(self._ahead) < _MEMBERS_AHEAD and (claim := next(self._members, None)) is not None:
+                data = self._file.read(claim[0])
+                self._ahead.append((data, inflating_threads().submit(_inflate_member, data, claim[1])))
+            if not self._ahead:
+                self._rest = self._read_on()
+                break
+            data, inflated = self._ahead.popleft()
+            content = inflated.result()
+            if content:
+                return content
+            self._rest = _Inflater(b"".join((data, *(later for later, _ in self._ahead))), self._read)
+        return self._rest()
+
+    def _read(self) -> bytes:
+        return self._file.read(_GZIP_PIECE_BYTES)
+
+    def _read_on(self) -> Callable[[], bytes]:
+        """What reads on after the last member that says what it holds."""
+        start = self._read()
+        if not start:
+            return bytes
+        if not start.startswith(_GZIP_MAGIC):
+            raise DamagedStreamError("other bytes follow the gzip stream")
+        return _Inflater(start, self._read)
+
+
+def _inflate_member(data: bytes, num_bytes: int) -> bytes | None:
+    """The content of one gzip member of so many bytes; None where it is damaged, or another one."""
+    new, error = _inflate_library()
+    member = new(_GZIP_FORMAT)
+    try:
+        content: bytes = member.decompress(data, num_bytes + 1)
+    except error:
+        return None
+    return content if member.eof and not member.unused_data and len(content) == num_bytes else None
+
+
+def inflating_threads() -> ThreadPoolExecutor:
+    """The threads that inflate for all files of this process; a process that was forked makes its own."""
+    return _threads_of(os.getpid())
+
+
+@lru_cache(maxsize=1)
+def _threads_of(_pid: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="inflate")
 
 
 class _Inflater:

@@ -89,7 +89,9 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
     assert "Guten Tag" in run("registry read greetings train", environment, tmp_path)
 
 
-@pytest.mark.parametrize("document", ["docs/publishing.md", "docs/reading.md", "docs/splits.md", "docs/versions.md"])
+@pytest.mark.parametrize(
+    "document", ["docs/order.md", "docs/publishing.md", "docs/reading.md", "docs/splits.md", "docs/versions.md"]
+)
 def test_the_blocks_of_python_print_what_they_say(environment: dict[str, str], tmp_path: Path, document: str) -> None:
     (tmp_path / "blocks.py").write_text("\n".join(blocks("python", document)))
     assert run(f"{sys.executable} blocks.py", environment, tmp_path) == "".join(blocks("text", document))

@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from block_checks import check, joined
 from feature_strategies import schemas, values
 from hypothesis import given
 from hypothesis import strategies as st
+from test_wire_laws import EXAMPLES
 
 from registry.errors import CorruptExampleError
 from registry.features import FeaturesDict, Ragged
+from registry.wire import encode_example
 
 
 @st.composite
@@ -21,14 +24,6 @@ def schemas_and_records(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes]]:
     different = [features.encode_example(values(draw, features)) for _ in range(draw(st.integers(0, 4)))]
     order = draw(st.lists(st.sampled_from(range(len(different))), max_size=40)) if different else []
     return features, [different[place] for place in order]
-
-
-def block_arguments(records: list[bytes], gap: bytes = b"\x0a\x80") -> tuple[Any, Any, Any]:
-    """The records in one read-only buffer, with something between them."""
-    data = np.frombuffer(gap + b"".join(record + gap for record in records), np.uint8)
-    lengths = np.array([len(record) for record in records], np.int64)
-    offsets = len(gap) + np.cumsum(lengths + len(gap)) - lengths - len(gap)
-    return data, offsets, lengths
 
 
 def exact(value: Any) -> Any:
@@ -58,7 +53,7 @@ def one_by_one(features: FeaturesDict, records: list[bytes]) -> tuple[list[Any],
 def check_block(features: FeaturesDict, records: list[bytes]) -> None:
     """A block of ``records`` gives the same examples, the same columns and the same error as one record at a time."""
     expected, error = one_by_one(features, records)
-    block = features.decode_block(*block_arguments(records))
+    block = features.decode_block(*joined(records))
     found = []
     if error is None:
         found.extend(block.examples())
@@ -82,9 +77,70 @@ def check_columns(columns: dict[str, Any], examples: list[dict[str, Any]]) -> No
             check_columns(column, inner)
         else:
             assert len(column) == len(examples)
-            assert [exact(value) for value in column] == [exact(value) for value in inner]
+            assert [exact(as_bytes(value)) for value in column] == [exact(value) for value in inner]
+
+
+def as_bytes(value: Any) -> Any:
+    """The same with memoryviews as bytes and arrays that may be written to."""
+    if isinstance(value, dict):
+        return {name: as_bytes(inner) for name, inner in value.items()}
+    if isinstance(value, memoryview):
+        assert value.readonly
+        return bytes(value)
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+@given(schemas_and_records())
+def test_a_block_without_copies_has_the_same_values(given_: tuple[FeaturesDict, list[bytes]]) -> None:
+    features, records = given_
+    expected, _ = one_by_one(features, records)
+    block = features.decode_block(*joined(records), copy=False)
+    assert [exact(as_bytes(example)) for example in block.examples()] == [exact(example) for example in expected]
+    check_columns(block.columns(), expected)
 
 
 @given(schemas_and_records())
 def test_a_block_is_its_records_one_by_one(given_: tuple[FeaturesDict, list[bytes]]) -> None:
     check_block(*given_)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, records: list[bytes]) -> list[bytes]:
+    """The records, some of them many times, with a few bytes changed in some, or cut, or doubled."""
+    order = draw(st.lists(st.sampled_from(range(len(records))), max_size=50)) if records else []
+    found = [records[place] for place in order] * draw(st.integers(1, 12))
+    byte = st.one_of(st.integers(0, 255), st.sampled_from([0x0A, 0x12, 0x1A, 0x08, 0x0D, 0x80, 0x00, 0x01]))
+    for _ in range(draw(st.integers(0, 3))):
+        if found:
+            place = draw(st.integers(0, len(found) - 1))
+            record = bytearray(found[place])
+            at = draw(st.integers(0, len(record)))
+            match draw(st.sampled_from(["change", "cut", "insert", "double"])):
+                case "change" if at < len(record):
+                    record[at] = draw(byte)
+                case "cut":
+                    del record[at:]
+                case "insert":
+                    record.insert(at, draw(byte))
+                case "double":
+                    record += bytes(record)
+            found[place] = bytes(record)
+    return found
+
+
+@given(st.lists(EXAMPLES, max_size=4), st.data())
+def test_flat_values_of_damaged_records_are_those_of_each_alone(examples: list[Any], data: st.DataObject) -> None:
+    check(data.draw(damaged([encode_example(values) for values in examples])))
+
+
+@given(st.lists(st.binary(max_size=20), max_size=4), st.data())
+def test_flat_values_of_any_bytes_are_those_of_each_alone(records: list[bytes], data: st.DataObject) -> None:
+    check(data.draw(damaged([b"", b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00", *records])))
+
+
+@given(schemas_and_records(), st.data())
+def test_a_block_of_damaged_records_is_its_records_one_by_one(
+    given_: tuple[FeaturesDict, list[bytes]], data: st.DataObject
+) -> None:
+    features, records = given_
+    check_block(features, data.draw(damaged(records)))

@@ -24,7 +24,8 @@ def loaded_by(code: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["registry", "registry.errors", "registry.model", "registry.splits", "registry.cli.main"]
+    "module",
+    ["registry", "registry.errors", "registry.model", "registry.order", "registry.splits", "registry.cli.main"],
 )
 def test_importing_loads_nothing_heavy(module: str) -> None:
     assert loaded_by(f"import {module}") == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 from collections.abc import Callable
@@ -262,6 +263,24 @@ def test_gzip_members_that_say_what_they_hold_are_entered_in_the_middle(store: S
     assert shard.read(4000, 1000).records() == MANY[4000:]
     assert shard.read(10, 10).records() == MANY[10:20]
     assert shard.gather(ALL[::-1]).records() == MANY[::-1]
+
+
+def test_gzip_members_may_be_followed_by_those_of_others_and_by_nothing_else(store: Store) -> None:
+    with store.create("sound") as file:
+        write_gzip_records(file, RECORDS, member_bytes=60)
+    sound = store.read_bytes("sound")
+    put(store, sound + gzip.compress(frame_record(b"more")))
+    assert open_shard(store, "shard", num_records=7).read(0, 7).records() == [*RECORDS, b"more"]
+    put(store, sound)
+    with pytest.raises(ShardMismatchError, match=r"record 6 was asked for, but it holds 6 records$"):
+        open_shard(store, "shard").read(0, 7)
+    put(store, sound + b"other bytes")
+    with pytest.raises(CorruptRecordError) as caught:
+        open_shard(store, "shard").read(0, 7)
+    assert str(caught.value) == (
+        f"{store.locate('shard')}: record 6 at byte 132: other bytes follow the gzip stream, here or after "
+        "(the offset counts decompressed bytes)"
+    )
 
 
 def test_every_flipped_bit_of_a_gzip_file_of_members_is_caught_or_does_not_matter(store: Store) -> None:

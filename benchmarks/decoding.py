@@ -1,0 +1,147 @@
+"""What does it cost to decode records? A block at once beside one by one, and beside protobuf, in one run.
+
+    python benchmarks/decoding.py [--seconds 0.5] [--only A]
+
+Nanoseconds a record, fastest of five rounds each; differences below a third mean little. The sets: A, 100 bytes in four
+features; B, 800 bytes, an image as bytes or as text, and a label; C, 110 KB. "any" has keys in four orders, integers of
+one to ten bytes and texts of 1 to 20; "shuffled" has the records of a block in random order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import timeit
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text
+from registry.wire import encode_example
+from registry.wire.example_pb2 import Example
+from registry.wire.varint import write_varint
+
+Block = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+A = FeaturesDict(
+    {"label": Scalar("int64"), "vec": Tensor(shape=(8,), dtype="float32"), "id": Text(), "score": "float32"}
+)
+B = FeaturesDict(
+    {"image": Tensor(shape=(28, 28), dtype="uint8", encoding="bytes"), "label": ClassLabel(num_classes=10)}
+)
+B_TEXT = FeaturesDict({"image": Text(), "label": ClassLabel(num_classes=10)})
+C = FeaturesDict({"image": Tensor(shape=(192, 192, 3), dtype="uint8", encoding="bytes"), "label": Scalar("int64")})
+
+
+def example_of(features: FeaturesDict, number: int, chance: np.random.Generator, *, any_size: bool) -> dict[str, Any]:
+    """An example of A, B or C."""
+    if features is A:
+        return {
+            "label": int(chance.integers(-(2**63), 2**63)) >> int(chance.integers(0, 64)) if any_size else number % 10,
+            "vec": chance.random(8, np.float32),
+            "id": chance.bytes(int(chance.integers(1, 21))) if any_size else f"example-{number:07}",
+            "score": chance.random(dtype=np.float32),
+        }
+    size = 28 * 28 if features is not C else 192 * 192 * 3
+    image = np.frombuffer(chance.bytes(size), np.uint8)
+    return {
+        "label": number % 10,
+        "image": image.tobytes() if features is B_TEXT else image.reshape(features["image"].shape),
+    }
+
+
+def block_of(features: FeaturesDict, count: int, *, any_size: bool = False, shuffled: bool = False) -> Block:
+    """Records as they stand in a shard, 16 bytes of framing between them."""
+    chance = np.random.default_rng(0)
+    orders = [chance.permutation(len(features)) for _ in range(4 if any_size else 1)]
+    if not any_size:
+        orders[0].sort()
+    records = []
+    for number in range(count):
+        flat = features.flatten_example(example_of(features, number, chance, any_size=any_size))
+        entries = [encode_example({key: value}) for key, value in flat.items()]
+        entries = [entry[1 + len(write_varint(len(entry) - 2)) :] for entry in entries]
+        content = b"".join(entries[place] for place in orders[chance.integers(len(orders))])
+        records.append(b"\x0a" + write_varint(len(content)) + content)
+    data = np.frombuffer(b"".join(bytes(12) + record + bytes(4) for record in records), np.uint8)
+    lengths = np.array([len(record) for record in records])
+    offsets = (lengths + 16).cumsum() - lengths - 4
+    order = chance.permutation(count) if shuffled else np.arange(count)
+    return data, offsets[order], lengths[order]
+
+
+def records_of(block: Block) -> Iterator[bytes]:
+    """The records one by one."""
+    data, offsets, lengths = block
+    for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+        yield data[offset : offset + length].tobytes()
+
+
+def exhaust(iterator: Iterator[Any]) -> None:
+    """Takes everything from it."""
+    deque(iterator, maxlen=0)
+
+
+def read_with_protobuf(record: bytes) -> dict[str, Any]:
+    """The record's values as arrays, read by protobuf."""
+    values: dict[str, Any] = {}
+    for key, feature in Example.FromString(record).features.feature.items():
+        kind = feature.WhichOneof("kind")
+        content = getattr(feature, str(kind)).value
+        values[key] = (
+            list(content)
+            if kind == "bytes_list"
+            else np.fromiter(content, np.float32 if kind == "float_list" else np.int64)
+        )
+    return values
+
+
+def ways(features: FeaturesDict, block: Block) -> dict[str, Callable[[], Any]]:
+    """What is measured, by its name."""
+    return {
+        "columns": lambda: features.decode_block(*block).columns(),
+        "col. no copy": lambda: features.decode_block(*block, copy=False).columns(),
+        "examples": lambda: exhaust(features.decode_block(*block).examples()),
+        "ex. no copy": lambda: exhaust(features.decode_block(*block, copy=False).examples()),
+        "one by one": lambda: exhaust(map(features.decode_example, records_of(block))),
+        "protobuf": lambda: exhaust(map(read_with_protobuf, records_of(block))),
+    }
+
+
+def fastest(call: Callable[[], Any], seconds: float) -> float:
+    """Seconds of one ``call()``: the fastest of five rounds that together take about ``seconds``."""
+    timer = timeit.Timer(call)
+    number = max(1, int(seconds / 5 / min(timer.repeat(number=1, repeat=2))))
+    return min(timer.repeat(number=number, repeat=5)) / number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--only", default="", help="sets whose name starts so")
+    arguments = parser.parse_args()
+    sets: dict[str, tuple[FeaturesDict, int, dict[str, bool]]] = {
+        "A": (A, 8192, {}),
+        "A shuffled": (A, 8192, {"shuffled": True}),
+        "A any": (A, 8192, {"any_size": True}),
+        "A any shuffled": (A, 8192, {"any_size": True, "shuffled": True}),
+        "B": (B, 8192, {}),
+        "B shuffled": (B, 8192, {"shuffled": True}),
+        "B text": (B_TEXT, 8192, {}),
+        "C": (C, 512, {}),
+        "C shuffled": (C, 512, {"shuffled": True}),
+    }
+    names = list(ways(A, block_of(A, 1)))
+    print(f"{'ns a record':<16}" + "".join(f"{name:>14}" for name in names))
+    for name, (features, count, options) in sets.items():
+        if name.startswith(arguments.only):
+            block = block_of(features, count, **options)
+            calls = ways(features, block)
+            found = [fastest(calls[way], arguments.seconds) / count * 1e9 for way in names]
+            print(f"{name:<16}" + "".join(f"{time:>14,.0f}" for time in found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""What are the values of one leaf in many examples? As one array, or one by one, made when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.features.feature import TEXT
+from registry.wire import FlatColumn
+from registry.wire.gather import as_rows, constant, take
+
+_SMALL_TEXT: Final = 256
+"""Up to this mean size texts of many sizes are taken together by their size; above, one by one, as measured."""
+
+_LARGE_ROW: Final = 2**14
+"""From this size on each row gets memory of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockParts:
+    """What is stored of one leaf in each of ``num_records`` records.
+
+    Attributes:
+        data: what the places of bytes count in.
+        columns: the flat values of each part of the leaf, of all records.
+        counts: how many elements each record has, where the leaf is in a Sequence.
+        copy: whether no value may be a view of ``data``.
+    """
+
+    num_records: int
+    data: npt.NDArray[np.uint8]
+    columns: tuple[FlatColumn, ...]
+    counts: int | npt.NDArray[np.int64] | None
+    copy: bool
+
+
+class BlockColumn(Protocol):
+    """The values of one leaf in the examples of a block."""
+
+    @property
+    def row_bytes(self) -> int:
+        """About how much memory ``rows`` takes for each value."""
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """The values of the first examples, up to ``stop``, along the first dimension."""
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """The values of some examples; none of them shares memory with what was given before."""
+
+
+@dataclass(frozen=True)
+class ArrayColumn:
+    """Values that stand in an array already."""
+
+    values: npt.NDArray[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one value."""
+        return self.values.itemsize * int(np.prod(self.values.shape[1:]))
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """The array itself."""
+        return self.values[:stop]
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """Scalars, or the rows of a copy: whoever keeps one keeps no more than these."""
+        some = self.values[start:stop]
+        return list(some if some.ndim == 1 else some.copy())
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """Texts: ``data[start : start + size]`` for each; memoryviews of it where nothing is to be copied."""
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    copy: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one text, on average."""
+        return int(self.sizes.mean()) if self.sizes.size and self.copy else 0
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """An object array."""
+        column = np.empty(stop, TEXT)
+        column[:] = self.rows(0, stop)
+        return column
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """``bytes``, or memoryviews."""
+        starts, sizes = self.starts[start:stop], self.sizes[start:stop]
+        if not self.copy:
+            return list(_cut(self.data.data, starts, sizes))
+        if self._size is not None:
+            return take(self.data, starts, self._size).tolist() if self._size else [b""] * starts.size
+        if self.sizes.mean() > _SMALL_TEXT:
+            return list(map(bytes, _cut(self.data.data, starts, sizes)))
+        return list(self._small[start:stop])
+
+    @cached_property
+    def _size(self) -> int | None:
+        return constant(self.sizes)
+
+    @cached_property
+    def _small(self) -> npt.NDArray[Any]:
+        return take_texts(self.data, self.starts, self.sizes)
+
+
+@dataclass(frozen=True)
+class StoredColumn:
+    """Arrays of one ``shape``, that are stored as they are, at ``starts`` in ``data``."""
+
+    data: npt.NDArray[np.uint8]
+    starts: npt.NDArray[np.int64]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    copy: bool
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one array."""
+        return self._size if self.copy else 0
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """One array; a view of ``data`` where nothing is to be copied and the records are equally far apart."""
+        return self._stacked(self.starts[:stop], copy=self.copy)
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """The rows of a copy, or of a view; large ones each on its own."""
+        starts = self.starts[start:stop]
+        if self._size < _LARGE_ROW:
+            return list(self._stacked(starts, copy=self.copy))
+        stored = self.dtype.newbyteorder("<")
+        views = [np.ndarray(self.shape, stored, buffer=self.data, offset=start) for start in starts.tolist()]
+        return [view.astype(self.dtype, copy=self.copy) for view in views]
+
+    @property
+    def _size(self) -> int:
+        return self.dtype.itemsize * int(np.prod(self.shape))
+
+    def _stacked(self, starts: npt.NDArray[np.int64], *, copy: bool) -> npt.NDArray[Any]:
+        pieces = take(self.data, starts, self._size)
+        if copy and not pieces.flags.owndata:
+            pieces = pieces.copy()
+        stored = as_rows(pieces, self.dtype.newbyteorder("<")).reshape(-1, *self.shape)
+        return stored.astype(self.dtype, copy=False)
+
+
+def take_texts(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[Any]:
+    """``data[start : start + size]`` as ``bytes``, in an object array."""
+    texts = np.empty(starts.size, TEXT)
+    if starts.size and int(sizes.max()) > 2**15:
+        texts[:] = list(map(bytes, _cut(data.data, starts, sizes)))
+        return texts
+    order = np.argsort(sizes.astype(np.int16), kind="stable")
+    in_order = starts[order]
+    taken: list[bytes] = []
+    for size, count in enumerate(np.bincount(sizes).tolist()):
+        if count:
+            some = in_order[len(taken) : len(taken) + count]
+            taken += take(data, some, size).tolist() if size else [b""] * count
+    texts[order] = taken
+    return texts
+
+
+def _cut(view: memoryview, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Iterable[memoryview]:
+    return map(view.__getitem__, map(slice, starts.tolist(), (starts + sizes).tolist()))

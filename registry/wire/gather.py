@@ -1,0 +1,140 @@
+"""Which bytes stand at many places? Pieces of a buffer, of one size or of many, taken by numpy at once.
+
+A piece of ``size`` bytes is one item of an array of ``void``, whose items start at every byte of the buffer: to take
+the items at some places is one copy of each piece, at the speed of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import UsageError
+
+_MANY_UNITS: Final = 64
+"""From this mean number of units on, pieces of many sizes are copied one by one; below, by units, as measured."""
+
+_CHUNK_UNITS: Final = 2**14
+
+
+def check_pieces(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
+    """Refuses pieces that do not lie in ``data``, and a buffer that is not plain bytes in one run.
+
+    Raises:
+        UsageError: as said.
+    """
+    if data.ndim != 1 or data.dtype != np.uint8 or not data.flags.c_contiguous:
+        raise UsageError("a buffer of records is a contiguous 1-d array of uint8")
+    if offsets.ndim != 1 or offsets.shape != lengths.shape or {offsets.dtype, lengths.dtype} != {np.dtype(np.int64)}:
+        raise UsageError("offsets and lengths of records are 1-d arrays of int64, one of each for every record")
+    if offsets.size and (
+        min(int(offsets.min()), int(lengths.min())) < 0
+        or int(lengths.max()) > data.size
+        or int((offsets + lengths).max()) > data.size
+    ):
+        raise UsageError(f"a record does not lie in the {data.size} bytes that are given")
+
+
+def constant_step(places: npt.NDArray[np.int64]) -> int | None:
+    """How far each place is from the one before, where that is the same, and positive, for all of two or more."""
+    if places.size < 2:
+        return None
+    step = int(places[1]) - int(places[0])
+    if step <= 0 or int(places[-1]) - int(places[0]) != step * (places.size - 1):
+        return None
+    return step if bool((places[1:] - places[:-1] == step).all()) else None
+
+
+def take(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.void]:
+    """The ``size`` bytes at each of ``places``, as items of ``void``.
+
+    Where the places have a constant step, a view of ``data``, read-only if that is; else a copy, in one run.
+    """
+    kind = np.dtype((np.void, size))
+    if not places.size or not size:
+        return np.empty(places.size, kind)
+    step = constant_step(places)
+    if step is not None:
+        return np.ndarray(places.size, kind, buffer=data, offset=int(places[0]), strides=(step,))
+    return _every(data, kind)[places]
+
+
+def as_rows(pieces: npt.NDArray[np.void], dtype: Any) -> npt.NDArray[Any]:
+    """A view of ``pieces`` as rows of values of ``dtype``, which fill them."""
+    width = pieces.dtype.itemsize // np.dtype(dtype).itemsize
+    if not width:
+        return np.empty((pieces.size, 0), dtype)
+    rows: npt.NDArray[Any] = pieces.view([("row", dtype, (width,))])["row"]
+    return rows
+
+
+def take_words(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], shift: int) -> npt.NDArray[np.uint64]:
+    """The 8 bytes that stand ``shift`` after each of ``places``, as little-endian numbers; a view where it can be."""
+    step = constant_step(places)
+    if step is not None:
+        return np.ndarray(places.size, "<u8", buffer=data, offset=int(places[0]) + shift, strides=(step,))
+    return _every(data, np.dtype("<u8"))[places + shift]
+
+
+def take_windows(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.uint8]:
+    """The ``size`` bytes from each of ``places`` on, as rows; zeros where ``data`` has come to its end."""
+    last = data.size - size
+    kind = np.dtype((np.void, size))
+    if places.size and int(places.max()) <= last:
+        found = _every(data, kind)[places]
+    else:
+        start = max(0, last + 1)
+        tail = np.zeros(data.size - start + size, np.uint8)
+        tail[: data.size - start] = data[start:]
+        found = np.empty(places.size, kind)
+        late = places >= start
+        found[late] = _every(tail, kind)[places[late] - start]
+        if start:
+            found[~late] = _every(data, kind)[places[~late]]
+    return found.view(np.uint8).reshape(places.size, size)
+
+
+def take_ragged(
+    data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], unit: int = 1
+) -> npt.NDArray[np.uint8]:
+    """As many times ``unit`` bytes as ``counts`` says from each of ``places`` on, all in one run; a new array."""
+    ends = counts.cumsum()
+    total = int(ends[-1]) if ends.size else 0
+    if total > _MANY_UNITS * counts.size:
+        stops = places + counts * unit
+        pairs = zip(places.tolist(), stops.tolist(), strict=True)
+        return np.concatenate([data[start:stop] for start, stop in pairs])
+    taken = np.empty(total, (np.void, unit))
+    units = _every(data, taken.dtype)
+    for first, last in chunks_of(ends, _CHUNK_UNITS):
+        start = int(ends[first] - counts[first])
+        stop = int(ends[last - 1])
+        at = np.repeat(places[first:last] - (ends[first:last] - counts[first:last]) * unit, counts[first:last])
+        at += np.arange(start * unit, stop * unit, unit)
+        taken[start:stop] = units[at]
+    return taken.view(np.uint8)
+
+
+def chunks_of(ends: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Cuts rows, which end at ``ends`` when laid in one run, into chunks of ``most`` and the rest of a row."""
+    if not ends.size:
+        return iter(())
+    cuts = np.searchsorted(ends, np.arange(most, int(ends[-1]), most), side="right")
+    return pairwise([0, *(cut for cut in np.unique(cuts).tolist() if 0 < cut < ends.size), ends.size])
+
+
+def constant(numbers: npt.NDArray[np.int64]) -> int | None:
+    """The one number that all of one or more are."""
+    if not numbers.size:
+        return None
+    first = int(numbers[0])
+    return first if bool((numbers == first).all()) else None
+
+
+def _every(data: npt.NDArray[np.uint8], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The items of ``kind`` that start at each byte of ``data``."""
+    return np.ndarray(max(0, data.size - kind.itemsize + 1), kind, buffer=data, strides=(1,))

@@ -1,0 +1,126 @@
+"""What a ReadConfig refuses, and what is missing before it is an order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import registry
+from registry.errors import UsageError
+from registry.order import ReadConfig
+from registry.splits import resolve
+
+CHOOSE = 'Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.'
+
+
+def test_the_defaults_are_those_of_tfds() -> None:
+    config = registry.ReadConfig()
+    assert (config.interleave_cycle_length, config.interleave_block_length) == (16, 16)
+    assert (config.shuffle_files, config.shuffle_seed, config.add_tfds_id, config.repeat) == (False, None, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        (
+            {"interleave_cycle_length": None},
+            "interleave_cycle_length is None: how many files tf.data then reads in turns depends on the machine",
+            "Give a number, e.g. 16 (the default), or 1 for one file after the other.",
+        ),
+        ({"interleave_cycle_length": 0}, "interleave_cycle_length is at least 1, not 0", None),
+        ({"interleave_block_length": -3}, "interleave_block_length is at least 1, not -3", None),
+        ({"interleave_block_length": 1.5}, "interleave_block_length is a whole number, not 1.5", None),
+        ({"shuffle_seed": True, "shuffle_files": True}, "shuffle_seed is a whole number, not True", None),
+        ({"repeat": 0}, "repeat is at least 1, not 0", "None repeats for ever."),
+        ({"seed": -1, "shuffle": "global"}, "seed is at least 0, not -1", None),
+        ({"seed": 2**64, "shuffle": "global"}, "seed is less than 2**64, not 18446744073709551616", None),
+        ({"shuffle_files": 1}, "shuffle_files is True or False, not 1", None),
+        (
+            {"shuffle_reshuffle_each_iteration": "no"},
+            "shuffle_reshuffle_each_iteration is True or False, not 'no'",
+            None,
+        ),
+        ({"interleave_sort_fn": "reversed"}, "interleave_sort_fn is a function, not 'reversed'", None),
+        (
+            {"shuffle": "files"},
+            "there is no shuffle 'files'",
+            'Write shuffle="global" for all records, or shuffle_files=True for the files.',
+        ),
+        (
+            {"shuffle": "global", "seed": 1, "shuffle_files": True},
+            'shuffle_files says how files are ordered, and shuffle="global" permutes all records',
+            CHOOSE,
+        ),
+        (
+            {"shuffle": "global", "global_seed": 0},
+            'global_seed says how files are ordered, and shuffle="global" permutes all records',
+            CHOOSE,
+        ),
+        (
+            {"shuffle": "global", "interleave_sort_fn": sorted},
+            'interleave_sort_fn says how files are ordered, and shuffle="global" permutes all records',
+            CHOOSE,
+        ),
+        (
+            {"seed": 7},
+            'seed belongs to shuffle="global", which is not asked for',
+            'Add shuffle="global", or write shuffle_seed for the shuffle of files.',
+        ),
+        (
+            {"shuffle_seed": 7},
+            "shuffle_seed without shuffle_files shuffles nothing",
+            "Add shuffle_files=True, or leave it out.",
+        ),
+        (
+            {"global_seed": 0},
+            "global_seed without shuffle_files shuffles nothing",
+            "Add shuffle_files=True, or leave it out.",
+        ),
+        (
+            {"op_seed_index": 2, "shuffle_files": True, "shuffle_seed": 1},
+            "op_seed_index counts seeds drawn from global_seed, which is not given",
+            "Add global_seed, or leave it out.",
+        ),
+    ],
+)
+def test_what_means_nothing_is_refused(options: dict[str, Any], message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        ReadConfig(**options)
+    assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    config = ReadConfig(interleave_cycle_length=np.int32(3), shuffle_files=True, shuffle_seed=np.uint64(7))  # type: ignore[arg-type]
+    assert config == ReadConfig(interleave_cycle_length=3, shuffle_files=True, shuffle_seed=7)
+    assert (type(config.interleave_cycle_length), type(config.shuffle_seed)) == (int, int)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [(ReadConfig(shuffle_files=True), "shuffle_seed"), (ReadConfig(shuffle="global"), "seed")],
+)
+def test_a_shuffle_without_a_seed_has_no_order_yet(config: ReadConfig, name: str) -> None:
+    plan = resolve("train", {"train": [3, 4]})
+    assert config.needs_seed
+    with pytest.raises(UsageError) as caught:
+        plan.order(config)
+    assert str(caught.value) == (
+        f"the shuffle has no seed: give {name}; without one every read has an order of its own"
+    )
+    assert caught.value.hint == f"ReadConfig({name}=42, ...), or config.with_seed(number)."
+    seeded = config.with_seed(5)
+    assert not seeded.needs_seed
+    assert getattr(seeded, name) == 5
+    assert sum(run.count for run in plan.order(seeded)) == 7
+
+
+def test_a_seed_that_is_there_is_kept() -> None:
+    for config in (
+        ReadConfig(),
+        ReadConfig(shuffle_files=True, shuffle_seed=1),
+        ReadConfig(shuffle_files=True, global_seed=1),
+        ReadConfig(shuffle="global", seed=1),
+    ):
+        assert config.with_seed(5) is config

@@ -1,0 +1,203 @@
+"""What a reader hands out besides examples, and what it says when it cannot."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from reading_samples import FEATURES, Stored, reader_of, stored
+
+from registry.errors import CorruptExampleError, CorruptRecordError, NotStoredError, ShardMismatchError, UsageError
+from registry.order import ReadConfig
+from registry.reading import Reader
+from registry.splits import resolve
+from registry.tfrecord import RecordWriter, write_gzip_records
+
+IN_TURNS = [0, 1, 20, 21, 2, 3, 22, 23, 4]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Stored:
+    return stored([20, 20, 0, 7], str(tmp_path / "data"))
+
+
+def ids(examples: Any) -> list[int]:
+    return [int(example["id"]) for example in examples]
+
+
+def test_the_default_order_is_that_of_tfds(files: Stored) -> None:
+    expected = [*range(16), *range(20, 36), *range(40, 47), *range(16, 20), *range(36, 40)]
+    assert ids(reader_of("train", files)) == expected
+    assert ids(reader_of("train", files, ReadConfig(interleave_cycle_length=1))) == list(range(47))
+    turns = ReadConfig(interleave_cycle_length=2, interleave_block_length=2)
+    assert ids(islice(reader_of("train", files, turns), 9)) == IN_TURNS
+
+
+def test_examples_know_their_tfds_id(files: Stored) -> None:
+    config = ReadConfig(interleave_cycle_length=2, interleave_block_length=2, add_tfds_id=True)
+    reader = reader_of("train", files, config)
+    names = [f"ids-train.tfrecord-0000{number // 20}-of-00004__{number % 20}" for number in IN_TURNS]
+    assert list(islice(reader.ids(), 9)) == names
+    assert [example["tfds_id"] for example in islice(reader, 9)] == [name.encode() for name in names]
+    batch = next(reader.batches(9))
+    assert batch["tfds_id"].tolist() == [name.encode() for name in names]
+    assert reader[3] == {"id": 21, "tfds_id": names[3].encode()}
+    assert reader[[3, 0]]["tfds_id"].tolist() == [names[3].encode(), names[0].encode()]
+
+
+def test_batches_end_with_the_epoch(files: Stored) -> None:
+    def sizes(**options: Any) -> list[int]:
+        return [len(batch["id"]) for batch in reader_of("train", files, ReadConfig(repeat=2)).batches(20, **options)]
+
+    assert sizes() == [20, 20, 7, 20, 20, 7]
+    assert sizes(drop_remainder=True) == [20, 20, 20, 20]
+    assert [len(batch["id"]) for batch in reader_of("train", files).batches(1000)] == [47]
+    for size in (0, -1, True, "5", None, 1.0):
+        with pytest.raises(UsageError, match=r"^the size of a batch is a whole number from 1, not "):
+            next(reader_of("train", files).batches(size))  # type: ignore[arg-type]
+
+
+def test_iterating_again_reads_the_next_epoch(files: Stored) -> None:
+    config = ReadConfig(shuffle="global", seed=7)
+    reader = reader_of("train", files, config)
+    first, second = ids(reader), ids(reader)
+    assert first != second
+    assert sorted(first) == sorted(second) == list(range(47))
+    assert ids(reader_of("train", files, ReadConfig(shuffle="global", seed=7, repeat=2))) == first + second
+    for_ever = reader_of("train", files, ReadConfig(shuffle="global", seed=7, repeat=None))
+    assert ids(islice(for_ever, 94)) == first + second
+
+
+def test_numbers_that_are_no_examples(files: Stored) -> None:
+    reader = reader_of("train", files)
+    assert int(reader[-1]["id"]) == 39
+    for wrong in (47, -48, [0, 47], np.array([-48])):
+        with pytest.raises(IndexError, match=r"^there are 47 examples, and none at (47|-48)$"):
+            reader[wrong]
+    for kind in (1.0, "1", [1.5], [[1]], None, [True, False]):
+        with pytest.raises(TypeError, match=r"^examples are asked for by a whole number, a slice or a list of them"):
+            reader[kind]  # type: ignore[index]
+    assert reader[[]]["id"].tolist() == []
+    assert reader[[]]["id"].dtype == np.int64
+    assert reader[5:2]["id"].tolist() == []
+
+
+def test_an_empty_slice_reads_nothing(files: Stored) -> None:
+    reader = reader_of("train[5:5]", files, ReadConfig(repeat=None))
+    assert len(reader) == 0
+    assert (list(reader), list(reader.batches(3)), list(reader.records()), list(reader.ids())) == ([], [], [], [])
+    with pytest.raises(IndexError, match=r"^there are 0 examples, and none at 0$"):
+        reader[0]
+
+
+@pytest.mark.parametrize("process", [(1, 1), (-1, 2), (0, 0), 3, (1,), ("a", 2), (0.5, 2)])
+def test_a_process_that_is_none_is_refused(files: Stored, process: Any) -> None:
+    with pytest.raises(UsageError, match=r"process"):
+        reader_of("train", files, process=process)
+
+
+def test_an_unknown_way_to_verify_is_refused(files: Stored) -> None:
+    with pytest.raises(UsageError) as caught:
+        reader_of("train", files, verify="never")
+    assert str(caught.value) == "unknown verify='never'"
+    assert (
+        caught.value.hint
+        == "'record' checks each record by itself, 'block' many in one pass, and 'off' trusts the disk."
+    )
+
+
+@pytest.mark.parametrize(
+    "config", [ReadConfig(interleave_cycle_length=1), ReadConfig(), ReadConfig(shuffle="global", seed=1)]
+)
+@pytest.mark.parametrize("verify", ["block", "record"])
+def test_all_before_a_damaged_record_is_handed_out_and_the_state_stands_before_it(
+    files: Stored, config: ReadConfig, verify: str
+) -> None:
+    order = ids(reader_of("train", files, config))
+    path = Path(files.store.locate(files.split.filename(1)))
+    content = bytearray(path.read_bytes())
+    size = len(content) // 20
+    content[5 * size + 13] ^= 4
+    path.write_bytes(bytes(content))
+    reader = reader_of("train", files, config, verify=verify)
+    found: list[int] = []
+    with pytest.raises(CorruptRecordError) as caught:
+        found.extend(int(example["id"]) for example in reader)  # extend keeps what came before the error
+    assert (caught.value.details["path"], caught.value.details["record"]) == (str(path), 5)
+    assert found == order[: order.index(25)]
+    content[5 * size + 13] ^= 4
+    path.write_bytes(bytes(content))
+    assert ids(reader_of("train", files, config, state=reader.state())) == order[len(found) :]
+
+
+def test_all_batches_before_a_bad_record_are_handed_out(files: Stored) -> None:
+    name = files.split.filename(0)
+    with files.store.create(name, overwrite=True) as file:
+        writer = RecordWriter(file)
+        for number in range(20):
+            writer.write(b"\xff" if number == 13 else FEATURES.encode_example({"id": number}))
+    reader = reader_of("train", files, ReadConfig(interleave_cycle_length=1))
+    found = []
+    with pytest.raises(CorruptExampleError) as caught:
+        found.extend(batch["id"].tolist() for batch in reader.batches(5))  # extend keeps what came before the error
+    assert found == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    assert str(caught.value).startswith(f"{name}: record 13: these 1 bytes are no tf.train.Example")
+    assert caught.value.details["record"] == 13
+    examples = []
+    with pytest.raises(CorruptExampleError):
+        examples.extend(
+            int(example["id"]) for example in reader_of("train", files, ReadConfig(interleave_cycle_length=1))
+        )  # extend keeps what came before the error
+    assert examples == list(range(13))
+
+
+def test_a_missing_file_is_met_when_it_is_its_turn(files: Stored) -> None:
+    files.store.remove_tree(files.split.filename(1))
+    reader = reader_of("train", files, ReadConfig(interleave_cycle_length=1))
+    assert len(list(islice(reader, 20))) == 20
+    with pytest.raises(NotStoredError):
+        list(reader_of("train", files))
+
+
+def test_a_file_that_holds_more_is_refused_before_its_last_record(files: Stored) -> None:
+    with files.store.create(files.split.filename(0), overwrite=True) as file:
+        writer = RecordWriter(file)
+        for number in range(21):
+            writer.write(FEATURES.encode_example({"id": number}))
+    found = []
+    with pytest.raises(ShardMismatchError, match=r"20 records were promised, but it holds more than 20 records$"):
+        found.extend(
+            int(example["id"]) for example in reader_of("train", files, ReadConfig(interleave_cycle_length=1))
+        )  # extend keeps what came before the error
+    assert found == list(range(19))
+
+
+def test_without_copies_records_are_views_of_the_file(files: Stored) -> None:
+    reader = reader_of("train", files, copy=False)
+    views = list(reader.records())
+    assert all(isinstance(view, memoryview) and view.readonly for view in views)
+    assert [bytes(view) for view in views] == list(reader_of("train", files).records())
+
+
+def test_gzip_files_are_read_in_any_order(tmp_path: Path) -> None:
+    files = stored([300, 200], str(tmp_path / "data"))
+    plain = {
+        config: ids(reader_of("train", files, config))
+        for config in (ReadConfig(), ReadConfig(shuffle="global", seed=1))
+    }
+    for index in range(2):
+        name = files.split.filename(index)
+        records = list(
+            Reader(
+                resolve(f"train[{index}shard]", {"train": files.split}), store=files.store, features=FEATURES
+            ).records()
+        )
+        with files.store.create(name, overwrite=True) as file:
+            write_gzip_records(file, records, member_bytes=500)
+    for config, expected in plain.items():
+        assert ids(reader_of("train", files, config)) == expected
+        assert int(reader_of("train", files, config)[400]["id"]) == expected[400]
+    assert ids(reader_of("train[90%:]", files, ReadConfig(interleave_cycle_length=1))) == list(range(450, 500))
