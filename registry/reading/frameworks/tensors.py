@@ -16,8 +16,10 @@ def to_tensors(value: Any) -> Any:
 
     What has no tensor is a list: of ``bytes``, of tensors whose shapes differ, of such lists for a Ragged.
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {name: to_tensors(inner) for name, inner in value.items()}
+    if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], bytes):
+        return value.tolist()  # text, without a look at each
     if isinstance(value, np.generic):
         return torch.from_numpy(np.array(value))
     if isinstance(value, Ragged) or (isinstance(value, np.ndarray) and value.dtype == object):

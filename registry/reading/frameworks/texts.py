@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.errors import FeatureError, UsageError
 from registry.features import Ragged
@@ -18,13 +18,15 @@ def check_text_form(text: str) -> bool:
     return text == "str"
 
 
-def decode_texts(values: Iterable[Any], path: str) -> list[Any]:
+def decode_texts(values: npt.NDArray[Any], path: str) -> list[Any]:
     """Each of ``values`` with ``str`` for ``bytes``: a text, an array of them, or a Ragged.
 
     Raises:
         FeatureError: a text is no UTF-8.
     """
     try:
+        if values.ndim == 1 and len(values) and isinstance(values[0], bytes):
+            return [str(value, "utf-8") for value in values]
         return [_decode(value) for value in values]
     except UnicodeDecodeError as error:
         raise FeatureError(
