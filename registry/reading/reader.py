@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from operator import index as whole_number
 from types import FunctionType
-from typing import Any, NamedTuple, TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import RegistryError, UsageError
+from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.order import Order, ReadConfig
 from registry.reading.cursor import Cursor
 from registry.reading.exports import Exports
 from registry.reading.identity import describe_source
-from registry.reading.pieces import Piece, PieceReader
+from registry.reading.items import ItemLists, ItemReader
+from registry.reading.pieces import PieceReader
 from registry.reading.shares import Intervals, places_in, size_of
 from registry.reading.source import RecordSource
 from registry.reading.state import ReadState, read_seed, restore
@@ -30,19 +31,6 @@ from registry.tfrecord import IndexFolder, Places, Verify
 
 State: TypeAlias = Mapping[str, Any]
 """What ``Reader.state`` gives: plain values that JSON can hold."""
-
-TFDS_ID = "tfds_id"
-
-
-class _Items(NamedTuple):
-    """Some items to hand out, and how many positions of the order each takes, and all of them."""
-
-    items: list[Any]
-    positions_each: int
-    num_positions: int
-
-
-_ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[_Items]]
 
 
 class Reader(Exports):
@@ -91,18 +79,22 @@ class Reader(Exports):
 
         Raises:
             StateMismatchError: the state is of another version, plan or order.
-            UsageError: no such process, or no such ``verify``.
+            UsageError: no such process, or no such ``verify``; or several processes, and a shuffle without a seed.
         """
         config = ReadConfig() if config is None else config
         self._asked = config
+        self.process = _check_process(process)
         if config.needs_seed:
             seed = read_seed(state)
+            if seed is None and self.process[1] > 1:
+                raise UsageError(
+                    "processes that share a shuffle without a seed would each draw another one",
+                    hint="Give the same seed to all of them: ReadConfig(..., shuffle_seed=42), or seed=42.",
+                )
             config = config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
         self.plan = plan
         self.features = features
         self.config = config
-        self.process = _check_process(process)
-        self._copy = copy
         self._options: dict[str, Any] = {
             "store": store,
             "dataset": dataset,
@@ -111,7 +103,8 @@ class Reader(Exports):
             "indexes": indexes,
         }
         self._order = plan.order(config)
-        self._reader = PieceReader(RecordSource(plan, store, verify=verify, indexes=indexes), features, copy=copy)
+        source = RecordSource(plan, store, verify=verify, indexes=indexes)
+        self._items = ItemReader(PieceReader(source, features, copy=copy), copy=copy, add_ids=config.add_tfds_id)
         self._source = describe_source(plan, self._order, dataset=dataset)
         self._share = self._start(0).intervals
         self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
@@ -130,18 +123,18 @@ class Reader(Exports):
             ShardMismatchError: a file does not hold as many records as the catalog says.
             StorageError: a file cannot be read.
         """
-        return self._iterate(self._examples)
+        return self._iterate(self._items.examples)
 
     def records(self) -> Iterator[bytes | memoryview]:
         """The stored records in this order, serialized tf.train.Examples, checked and not decoded. Errors as iterating.
 
         ``bytes``; memoryviews of the mapped files where the reader was made with ``copy=False``.
         """
-        return self._iterate(self._stored)
+        return self._iterate(self._items.records)
 
     def ids(self) -> Iterator[str]:
         """The TFDS id of each example in this order: ``mnist-train.tfrecord-00003-of-00010__17``. No file is opened."""
-        return self._iterate(self._tfds_ids)
+        return self._iterate(self._items.ids)
 
     def batches(self, size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
         """``size`` examples at a time as a dict of arrays, the first dimension of which counts examples.
@@ -153,11 +146,11 @@ class Reader(Exports):
         """
         size = _check_size(size)
 
-        return self._iterate(partial(self._batches, size=size, drop_remainder=drop_remainder))
+        return self._iterate(partial(self._items.batches, size=size, drop_remainder=drop_remainder))
 
     def blocks(self) -> Iterator[dict[str, Any]]:
         """As ``batches``, of as many examples as are read at once: thousands of small ones, a few of large ones."""
-        return self._iterate(self._blocks)
+        return self._iterate(self._items.blocks)
 
     def state(self) -> dict[str, Any]:
         """The place of the iteration that was begun last: plain values, small, to be saved with a checkpoint.
@@ -182,18 +175,12 @@ class Reader(Exports):
             As iterating.
         """
         positions, is_one = self._positions(index)
-        piece = self._reader.fetch(self._order, positions)
-        if not is_one:
-            return self._columns(piece)
-        example = self._reader.decode_one(piece)
-        if self.config.add_tfds_id:
-            example[TFDS_ID] = self._reader.ids(piece.instructions, piece.records)[0].encode()
-        return example
+        return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)
 
     def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
         """The examples ``indices`` of the first epoch, fetched together; numbers and errors as ``reader[indices]``."""
         positions, _ = self._positions(indices)
-        return list(self._examples_of(self._reader.fetch(self._order, positions)))
+        return self._items.examples_at(self._order, positions)
 
     def seek(self, epoch: int, part: Intervals | None = None) -> None:
         """Let the next iteration read ``epoch`` and no other: the positions ``part``, or this process's share of it."""
@@ -238,14 +225,14 @@ class Reader(Exports):
     def __repr__(self) -> str:
         return f"<Reader {self.plan.expression}: {len(self)} examples>"
 
-    def _iterate(self, item_lists: _ItemLists) -> Iterator[Any]:
+    def _iterate(self, item_lists: ItemLists) -> Iterator[Any]:
         """Begin an iteration: the next epoch, or where the state says."""
         begin = self._begin
         self._cursor = Cursor(begin)
         self._begin = self._start(begin.epoch + 1 if begin.until is None else begin.until)
         return chain.from_iterable(self._run(self._cursor, item_lists))
 
-    def _run(self, cursor: Cursor, item_lists: _ItemLists) -> Iterator[Iterator[Any]]:
+    def _run(self, cursor: Cursor, item_lists: ItemLists) -> Iterator[Iterator[Any]]:
         """The items in lists; what is handed out of one is told by what is left of its iterator."""
         state: ReadState | None = cursor.state
         while state is not None:
@@ -264,69 +251,6 @@ class Reader(Exports):
         if self._order.epoch != epoch and (self.config.shuffle is not None or self.config.shuffle_files):
             return self.plan.order(self.config, epoch=epoch)
         return self._order
-
-    def _examples(self, order: Order, left: Intervals) -> Iterator[_Items]:
-        for piece in self._reader.pieces(order, left):
-            for examples in self._example_lists(piece):
-                yield _Items(examples, 1, len(examples))
-
-    def _examples_of(self, piece: Piece) -> Iterator[dict[str, Any]]:
-        return chain.from_iterable(self._example_lists(piece))
-
-    def _example_lists(self, piece: Piece) -> Iterator[list[dict[str, Any]]]:
-        ids = self._reader.ids(piece.instructions, piece.records) if self.config.add_tfds_id else None
-        done = 0
-        for examples in self._reader.decode(piece).example_lists():
-            if ids is not None:
-                for example, name in zip(examples, ids[done : done + len(examples)], strict=True):
-                    example[TFDS_ID] = name.encode()
-            done += len(examples)
-            yield examples
-
-    def _stored(self, order: Order, left: Intervals) -> Iterator[_Items]:
-        for piece in self._reader.pieces(order, left):
-            records = piece.block.records() if self._copy else piece.block.views()
-            yield _Items(records, 1, len(records))
-
-    def _tfds_ids(self, order: Order, left: Intervals) -> Iterator[_Items]:
-        for instructions, records in self._reader.located(order, left):
-            yield _Items(self._reader.ids(instructions, records), 1, records.size)
-
-    def _blocks(self, order: Order, left: Intervals) -> Iterator[_Items]:
-        for piece in self._reader.pieces(order, left):
-            columns, num_sound, fault = self._sound_columns(piece)
-            if num_sound:
-                yield _Items([columns], num_sound, num_sound)
-            if fault is not None:
-                raise fault
-
-    def _batches(self, order: Order, left: Intervals, *, size: int, drop_remainder: bool) -> Iterator[_Items]:
-        for piece in self._reader.pieces(order, left, unit=size):
-            columns, num_sound, fault = self._sound_columns(piece)
-            stop = num_sound - (num_sound % size if drop_remainder or fault is not None else 0)
-            batches = [slice_columns(columns, slice(start, min(start + size, stop))) for start in range(0, stop, size)]
-            yield _Items(batches, size, stop if fault is not None else num_sound)
-            if fault is not None:
-                raise fault
-
-    def _columns(self, piece: Piece) -> dict[str, Any]:
-        columns, _, fault = self._sound_columns(piece)
-        if fault is not None:
-            raise fault
-        return columns
-
-    def _sound_columns(self, piece: Piece) -> tuple[dict[str, Any], int, RegistryError | None]:
-        """The columns of the examples before the first bad one, how many these are, and what is wrong with that one."""
-        decoded = self._reader.decode(piece)
-        columns = decoded.sound.columns()
-        if self.config.add_tfds_id:
-            columns[TFDS_ID] = self._id_column(piece)[: len(decoded)]
-        return columns, len(decoded), decoded.fault
-
-    def _id_column(self, piece: Piece) -> npt.NDArray[Any]:
-        column = np.empty(piece.records.size, object)
-        column[:] = [name.encode() for name in self._reader.ids(piece.instructions, piece.records)]
-        return column
 
     def _positions(self, index: Any) -> tuple[Places, bool]:
         """The positions in the order that ``index`` asks for, and whether it is a single number."""
@@ -362,14 +286,6 @@ def _restore_reader(
     reader = Reader(plan, features=features, config=config, process=process, **options)
     reader._asked, reader._begin, reader._cursor = asked, begin, Cursor(place)
     return reader
-
-
-def slice_columns(columns: Mapping[str, Any], part: slice) -> dict[str, Any]:
-    """``part`` of each array in a nested dict of them."""
-    return {
-        name: slice_columns(column, part) if isinstance(column, Mapping) else column[part]
-        for name, column in columns.items()
-    }
 
 
 def _check_size(size: Any) -> int:

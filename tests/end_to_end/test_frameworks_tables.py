@@ -185,9 +185,19 @@ def test_importing_and_reading_load_none_of_them() -> None:
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("config", [ReadConfig(shuffle_files=True), ReadConfig(shuffle="global")])
-def test_a_reader_goes_to_another_process_with_its_seed_and_its_place(config: ReadConfig, tmp_path: Path) -> None:
-    reader = wide_reader([20, 7, 1], config, where=tmp_path, features=FeaturesDict({"id": "int64"}), process=(1, 2))
+@pytest.mark.parametrize(
+    ("config", "process"),
+    [
+        (ReadConfig(shuffle_files=True), (0, 1)),
+        (ReadConfig(shuffle="global"), (0, 1)),
+        (ReadConfig(shuffle="global", seed=7), (1, 2)),
+    ],
+)
+def test_a_reader_goes_to_another_process_with_its_seed_and_its_place(
+    config: ReadConfig, process: tuple[int, int], tmp_path: Path
+) -> None:
+    features = FeaturesDict({"id": "int64"})
+    reader = wide_reader([20, 7, 1], config, where=tmp_path, features=features, process=process)
     list(islice(reader, 5))
     copy = pickle.loads(pickle.dumps(reader))  # noqa: S301 (made here)
     assert (copy.state(), copy.config, copy.process) == (reader.state(), reader.config, reader.process)

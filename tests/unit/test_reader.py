@@ -99,6 +99,16 @@ def test_a_process_that_is_none_is_refused(files: Stored, process: Any) -> None:
         reader_of("train", files, process=process)
 
 
+@pytest.mark.parametrize("config", [ReadConfig(shuffle="global"), ReadConfig(shuffle_files=True)])
+def test_several_processes_share_a_shuffle_only_with_a_seed(files: Stored, config: ReadConfig) -> None:
+    with pytest.raises(UsageError) as caught:
+        reader_of("train", files, config, process=(0, 2))
+    assert str(caught.value) == "processes that share a shuffle without a seed would each draw another one"
+    states = [reader_of("train", files, config).state()]
+    shares = [reader_of("train", files, config, process=(index, 2), state=states) for index in range(2)]
+    assert sorted(number for reader in shares for number in ids(reader)) == list(range(47))
+
+
 def test_an_unknown_way_to_verify_is_refused(files: Stored) -> None:
     with pytest.raises(UsageError) as caught:
         reader_of("train", files, verify="never")
