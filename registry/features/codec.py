@@ -54,7 +54,7 @@ class Codec:
         """The record of ``example``."""
         return encode_example(self.flatten(example))
 
-    def decode(self, record: bytes) -> dict[str, Any]:
+    def decode(self, record: bytes | memoryview) -> dict[str, Any]:
         """The example in ``record``."""
         return self.restore(decode_example(record))
 

@@ -90,7 +90,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         """
         return self._codec.encode(example)
 
-    def decode_example(self, record: bytes) -> dict[str, Any]:
+    def decode_example(self, record: bytes | memoryview) -> dict[str, Any]:
         """The example in ``record``: arrays, NumPy scalars, ``bytes``, ``Ragged``, and dicts of them.
 
         Raises:

@@ -163,7 +163,7 @@ class Tensor(Leaf):
             raise corrupt_fault(path, f"holds {len(blobs)} values, or not a shape for each, where {number} belong")
         shapes = np.asarray(flat[0]).reshape(-1, len(self.shape)).tolist() if self.has_stored_shape else None
         arrays = [
-            self._restore_array(bytes(blob), None if shapes is None else shapes[index], path)
+            self._restore_array(blob, None if shapes is None else shapes[index], path)
             for index, blob in enumerate(blobs)
         ]
         if count is None:

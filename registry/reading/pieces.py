@@ -81,7 +81,7 @@ class PieceReader:
         """The only example of a piece: what a block costs at least is more than a record does."""
         if not self._copy:
             return next(self.decode(piece).examples())
-        (record,) = piece.block.records()
+        (record,) = piece.block.views()
         try:
             return self._features.decode_example(record)
         except CorruptExampleError as error:

@@ -61,8 +61,8 @@ def encode_example(values: Mapping[str, FlatValue]) -> bytes:
     return b"".join([_head(_FIELD_1, sum(map(len, pieces))), *pieces])
 
 
-def decode_example(record: bytes) -> dict[str, FlatValue]:
-    """The flat values of a serialized tf.train.Example; arrays are new and may be written to.
+def decode_example(record: bytes | memoryview) -> dict[str, FlatValue]:
+    """The flat values of a serialized tf.train.Example; arrays are new and may be written to, and bytes are copied.
 
     A feature of no kind, which holds nothing, is an empty list. Values may be packed or not; unknown fields are passed
     over; of a key that stands twice, the last counts.
@@ -115,7 +115,7 @@ def _is_bytes_list(value: object) -> TypeGuard[list[bytes]]:
     return isinstance(value, list) and all([isinstance(item, bytes) for item in value])  # noqa: C419 - twice as fast
 
 
-def _decode_common_form(record: bytes) -> dict[str, FlatValue]:
+def _decode_common_form(record: bytes | memoryview) -> dict[str, FlatValue]:
     """The values, where each field stands once, in the order of its number, and lists are packed.
 
     Raises:
@@ -134,7 +134,7 @@ def _decode_common_form(record: bytes) -> dict[str, FlatValue]:
         if entry_end > end or record[position] != _FIELD_1:
             raise _OtherFormError
         size, position = read_varint(record, position + 1)
-        name = record[position : position + size].decode("utf-8")
+        name = str(record[position : position + size], "utf-8")
         position = _enter(record, _FIELD_2, position + size, entry_end)
         if position == entry_end:
             values[name] = []
@@ -148,7 +148,7 @@ def _decode_common_form(record: bytes) -> dict[str, FlatValue]:
                     raise _OtherFormError
                 size, start = read_varint(record, position + 1)
                 position = start + size
-                items.append(record[start:position])
+                items.append(bytes(record[start:position]))
             if position != entry_end:
                 raise _OtherFormError
             values[name] = items
@@ -165,7 +165,7 @@ def _decode_common_form(record: bytes) -> dict[str, FlatValue]:
     return values
 
 
-def _enter(record: bytes, tag: int, position: int, end: int) -> int:
+def _enter(record: bytes | memoryview, tag: int, position: int, end: int) -> int:
     """Where the content of a field starts that stands at ``position`` and fills all up to ``end``."""
     if position >= end or record[position] != tag:
         raise _OtherFormError
@@ -175,14 +175,14 @@ def _enter(record: bytes, tag: int, position: int, end: int) -> int:
     return start
 
 
-def _decode_any_form(record: bytes) -> dict[str, FlatValue]:
+def _decode_any_form(record: bytes | memoryview) -> dict[str, FlatValue]:
     """The values as protobuf reads them, or the error that there are none."""
     from google.protobuf.message import DecodeError
 
     from registry.wire.example_pb2 import Example
 
     try:
-        example = Example.FromString(record)
+        example = Example.FromString(bytes(record))
     except DecodeError as error:
         raise CorruptExampleError(
             f"these {len(record)} bytes are no tf.train.Example: {error}",

@@ -37,7 +37,7 @@ def write_varint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_varint(buffer: bytes, position: int) -> tuple[int, int]:
+def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     """The unsigned integer at ``position`` and where it ends.
 
     Raises:
@@ -87,7 +87,7 @@ def write_varints(values: npt.NDArray[np.int64]) -> bytes:
     return b"".join(blocks)
 
 
-def read_varints(buffer: bytes, start: int, stop: int) -> npt.NDArray[np.int64]:
+def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> npt.NDArray[np.int64]:
     """The signed integers in ``buffer[start:stop]``; a new array, which may be written to.
 
     Raises:
