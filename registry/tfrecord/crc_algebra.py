@@ -11,7 +11,7 @@ and without believing what an index says.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ _POLYNOMIAL: Final = 0x82F63B78
 _ONES: Final = np.uint32(0xFFFFFFFF)
 _MASK_DELTA: Final = np.uint32(MASK_DELTA)
 _FRAMING_BYTES: Final = 16
+_SHORT: Final = 4096
 
 
 def mask(crcs: Crcs) -> Crcs:
@@ -44,6 +45,17 @@ def masked_length_crcs(lengths: npt.NDArray[np.int64]) -> Crcs:
     >>> hex(masked_length_crcs(np.array([0]))[0])
     '0x7980329'
     """
+    if lengths.size and int(lengths.max()) < _SHORT:
+        return _short_length_crcs()[lengths]
+    return _work_out_length_crcs(lengths)
+
+
+@cache
+def _short_length_crcs() -> Crcs:
+    return _work_out_length_crcs(np.arange(_SHORT))
+
+
+def _work_out_length_crcs(lengths: npt.NDArray[np.int64]) -> Crcs:
     # The register starts with 32 ones, which the first four bytes take in; the last four are zero.
     return mask(_apply(_shift(8), lengths.astype(np.uint32) ^ _ONES) ^ _ONES)
 

@@ -44,6 +44,7 @@ class KeptIndex:
         self._tags = bytes(data[head : head + num_tags * _TAG_BYTES])
         self.starts: Places = data[head + num_tags * _TAG_BYTES :].view("<i8")
         self._checked = np.zeros(num_tags, bool)
+        self._is_checked = False
 
     def check(self, first: int, last: int) -> bool:
         """Whether starts ``first`` to ``last`` (included) are as they were kept."""
@@ -51,14 +52,19 @@ class KeptIndex:
 
     def check_records(self, records: Places) -> bool:
         """Whether the starts of ``records``, and of those after them, are as they were kept."""
+        if self._is_checked:
+            return True
         return self.check_groups(np.unique(np.concatenate([records, records + 1]) // _STARTS_IN_TAG))
 
     def check_groups(self, groups: Places) -> bool:
         """Whether these groups of starts are as they were kept."""
+        if self._is_checked:
+            return True
         for group in groups[~self._checked[groups]].tolist():
             if _tag(self._key, self.starts, group) != self._tags[group * _TAG_BYTES : (group + 1) * _TAG_BYTES]:
                 return False
             self._checked[group] = True
+        self._is_checked = bool(self._checked.all())
         return True
 
 
