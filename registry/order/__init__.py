@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from registry.model import tfds_id
-from registry.order.config import ReadConfig
+from registry.order.config import ReadConfig, check_config
 
 if TYPE_CHECKING:
     from registry.order.file_order import shuffle_permutation
@@ -25,7 +25,7 @@ _HOME_OF: Final = {
 }
 """What needs numpy, loaded when it is first used."""
 
-__all__ = ["KeyedPermutation", "Order", "ReadConfig", "Run", "shuffle_permutation", "tfds_id"]
+__all__ = ["KeyedPermutation", "Order", "ReadConfig", "Run", "check_config", "shuffle_permutation", "tfds_id"]
 
 
 def __getattr__(name: str) -> Any:

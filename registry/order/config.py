@@ -85,6 +85,11 @@ class ReadConfig:
                         f'{name} says how files are ordered, and shuffle="global" permutes all records',
                         hint='Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.',
                     )
+            if self.shuffle_reshuffle_each_iteration is False:
+                raise UsageError(
+                    'shuffle="global" gives each epoch an order of its own',
+                    hint="Leave shuffle_reshuffle_each_iteration out, and read epoch 0 with a new reader each time.",
+                )
         elif self.seed is not None:
             raise UsageError(
                 'seed belongs to shuffle="global", which is not asked for',
@@ -134,6 +139,18 @@ class ReadConfig:
         if not self.needs_seed:
             return self
         return replace(self, seed=seed) if self.shuffle == "global" else replace(self, shuffle_seed=seed)
+
+
+def check_config(config: ReadConfig | None) -> ReadConfig:
+    """``config``, or the default where it is None; UsageError where it is something else."""
+    if config is None:
+        return ReadConfig()
+    if not isinstance(config, ReadConfig):
+        raise UsageError(
+            f"the order of a read is a ReadConfig, not {config!r:.60}",
+            hint="Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default.",
+        )
+    return config
 
 
 def _check_kind(name: str, value: object, kind: type | tuple[type, ...]) -> None:

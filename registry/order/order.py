@@ -122,7 +122,7 @@ def _check_epoch(epoch: Any) -> int:
     except TypeError:
         number = -1
     if not 0 <= number < 2**62:
-        raise UsageError(f"an epoch is a whole number from 0, not {epoch!r:.60}")
+        raise UsageError(f"an epoch is a whole number from 0 to 2**62, not {epoch!r:.60}")
     return number
 
 

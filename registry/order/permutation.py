@@ -21,7 +21,10 @@ from registry.order.pieces import Pieces
 _ROUNDS: Final = 16
 _FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS: Final = (np.uint64(32), np.uint64(27))
+_WORD: Final = 2**64 - 1
 _BLOCK: Final = 8192
+_FEW: Final = 8
+"""Up to so many places, one by one is faster."""
 
 
 class KeyedPermutation:
@@ -31,7 +34,7 @@ class KeyedPermutation:
     [2, 9, 0, 4, 5, 8, 3, 6, 1, 7]
     """
 
-    __slots__ = ("_keys", "_sides", "_sizes", "n")
+    __slots__ = ("_keys", "_plain", "_sides", "_sizes", "n")
 
     def __init__(self, n: int, *, seed: int, epoch: int) -> None:
         self.n = n
@@ -39,12 +42,16 @@ class KeyedPermutation:
         sizes = width, -(-max(n, 1) // width)
         self._sides = tuple(map(np.uint64, sizes))
         # A random word divided by this is a number below the side; every number has as many words, but for the last.
-        self._sizes = tuple(np.uint64(-(-(2**64) // side)) if side > 1 else None for side in sizes)
+        plain_sizes = tuple(-(-(2**64) // side) for side in sizes)
+        self._sizes = tuple(np.uint64(size) if size <= _WORD else None for size in plain_sizes)
         words = philox_words(seed, epoch, 0, 2 * _ROUNDS).astype(np.uint64)
         self._keys = tuple(words[0::2] | words[1::2] << np.uint64(32))
+        self._plain = sizes, plain_sizes, tuple(map(int, self._keys))
 
     def at(self, places: Integers) -> Integers:
         """What stands at ``places``, which are 0..n: int64 of the same shape (k,)."""
+        if len(places) <= _FEW:
+            return np.array([self._at(place) for place in places.tolist()], np.int64)
         numbers = places.astype(np.uint64)
         for start in range(0, len(numbers), _BLOCK):
             block = numbers[start : start + _BLOCK]  # small enough to stay in the processor's cache
@@ -54,6 +61,22 @@ class KeyedPermutation:
                 self._encipher(again)
                 block[outside] = again
         return numbers.view(np.int64)
+
+    def _at(self, place: int) -> int:
+        """The same for one place, in Python's numbers: a few are not worth 16 rounds of array operations."""
+        sides, sizes, keys = self._plain
+        width = sides[0]
+        while True:
+            halves = [place % width, place // width]
+            for turn, key in enumerate(keys):
+                half = turn % 2
+                word = (halves[1 - half] + key) & _WORD
+                word = (word ^ word >> 32) * 0xBF58476D1CE4E5B9 & _WORD
+                word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+                halves[half] = (halves[half] + word // sizes[half]) % sides[half]
+            place = halves[1] * width + halves[0]
+            if place < self.n:
+                return place
 
     def _encipher(self, numbers: NDArray[np.uint64]) -> None:
         """Permute the rectangle: row and column by turns are moved on by what a hash makes of the other one."""

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from registry.errors import UsageError
 from registry.features import FeaturesDict
-from registry.order import Order, ReadConfig
+from registry.order import Order, ReadConfig, check_config
 from registry.reading.cursor import Cursor
 from registry.reading.exports import Exports
 from registry.reading.identity import describe_source
@@ -79,9 +79,12 @@ class Reader(Exports):
 
         Raises:
             StateMismatchError: the state is of another version, plan or order.
-            UsageError: no such process, or no such ``verify``; or several processes, and a shuffle without a seed.
+            UsageError: no such process, no such ``verify``, or no config at all; or several processes, and a shuffle
+                without a seed.
         """
-        config = ReadConfig() if config is None else config
+        config = check_config(config)
+        if not isinstance(copy, bool):
+            raise UsageError(f"copy is True or False, not {copy!r:.60}")
         self._asked = config
         self.process = _check_process(process)
         if config.needs_seed:
@@ -259,8 +262,7 @@ class Reader(Exports):
         if type(index) is int and -size <= index < size:  # the usual case, which costs a tenth of what follows
             return places_in(share, np.array([index if index >= 0 else index + size])), True
         if isinstance(index, slice):
-            places = np.arange(size)[index] if index.step not in (None, 1) else np.arange(*index.indices(size)[:2])
-            return places_in(share, places), False
+            return places_in(share, np.arange(*index.indices(size))), False
         found = np.asarray(index, None if np.size(index) else np.int64)
         if found.ndim > 1 or found.dtype.kind not in "iu":
             raise TypeError(f"examples are asked for by a whole number, a slice or a list of them, not {index!r:.60}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from functools import cache
 from itertools import pairwise
@@ -9,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from registry.errors import StorageError
 from registry.splits import FileInstruction, Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, Places, RecordBlock, Shard, Verify, check_verify, join_blocks, open_shard
@@ -26,6 +28,7 @@ class RecordSource:
         self._verify = check_verify(verify)
         self._indexes = indexes
         self._open: OrderedDict[str, Shard] = OrderedDict()
+        self._most_open = _most_open()
         self._instructions: dict[int, FileInstruction] = {}
 
     def fetch(self, instructions: Places, records: Places) -> RecordBlock:
@@ -41,14 +44,16 @@ class RecordSource:
         by_file = np.argsort(instructions, kind="stable")
         files = instructions[by_file]
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
-        blocks = []
+        blocks: list[RecordBlock] = []
+        some: list[RecordBlock] = []
         for start, stop in pairwise(bounds):
-            block = self._fetch_from(int(files[start]), records[by_file[start:stop]])
-            # A view of a file keeps it open: of more files than may be, what is needed is copied.
-            blocks.append(block.copy() if len(bounds) > _most_open() else block)
+            some.append(self._fetch_from(int(files[start]), records[by_file[start:stop]]))
+            if len(some) >= self._most_open // 4:  # a block keeps its file mapped, and so open; a copy does not
+                blocks.append(join_blocks(some))
+                some.clear()
         places = np.empty_like(by_file)
         places[by_file] = np.arange(by_file.size)
-        return join_blocks(blocks).take(places)
+        return join_blocks(blocks + some).take(places)
 
     def instruction(self, index: int) -> FileInstruction:
         """The file instruction at ``index`` of the plan."""
@@ -60,6 +65,16 @@ class RecordSource:
         return found
 
     def _fetch_from(self, index: int, records: Places) -> RecordBlock:
+        while True:
+            try:
+                return self._read(index, records)
+            except StorageError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or self._most_open == 1:
+                    raise
+                self._most_open //= 2
+                self._close_all_but(self._most_open)
+
+    def _read(self, index: int, records: Places) -> RecordBlock:
         shard = self._shard(self.instruction(index))
         first, count = int(records[0]), records.size
         if int(records[-1]) == first + count - 1 and (count < 3 or bool((records[1:] - records[:-1] == 1).all())):
@@ -71,8 +86,7 @@ class RecordSource:
         if shard is not None:
             self._open.move_to_end(instruction.filename)
             return shard
-        while len(self._open) >= _most_open():
-            self._open.popitem(last=False)
+        self._close_all_but(self._most_open - 1)
         shard = self._open[instruction.filename] = open_shard(
             self._store,
             instruction.filename,
@@ -82,13 +96,18 @@ class RecordSource:
         )
         return shard
 
+    def _close_all_but(self, count: int) -> None:
+        """Close the files that were not used for the longest time."""
+        while len(self._open) > count:
+            self._open.popitem(last=False)
+
 
 @cache
 def _most_open() -> int:
-    """How many files a reader keeps open: each holds a descriptor, and others in this process want some, too."""
+    """How many files a reader tries to keep open: each holds a descriptor, its index another, and others want some."""
     try:
         import resource
     except ImportError:  # not on Windows
         return _FEWEST_OPEN * 8
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MOST_OPEN if limit == resource.RLIM_INFINITY else min(max(limit // 4, _FEWEST_OPEN), _MOST_OPEN)
+    return _MOST_OPEN if limit == resource.RLIM_INFINITY else min(max(limit // 8, _FEWEST_OPEN), _MOST_OPEN)

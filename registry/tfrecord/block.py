@@ -77,11 +77,6 @@ class RecordBlock(NamedTuple):
         joined = b"".join(self.views())
         return np.frombuffer(joined, np.uint8), np.cumsum(self.lengths) - self.lengths
 
-    def copy(self) -> RecordBlock:
-        """The same records in memory of their own."""
-        data, offsets = self.span()
-        return RecordBlock(data.copy(), offsets, self.lengths)
-
     def take(self, places: Places) -> RecordBlock:
         """The records at ``places`` of this block, in that order."""
         return RecordBlock(self.data, self.offsets[places], self.lengths[places])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from registry.errors import CorruptRecordError, ShardMismatchError
+from registry.errors import CorruptRecordError, ShardMismatchError, StorageError
 
 HEADER_BYTES: Final = 12
 FRAMING_BYTES: Final = HEADER_BYTES + 4
@@ -59,6 +59,15 @@ def not_so_many(path: str, num_records: int, *, found: int, more: bool = False) 
 def no_such_record(path: str, record: int, *, found: int) -> ShardMismatchError:
     """The error for asking for ``record`` of a file of ``found`` records."""
     return _mismatch(path, f"record {record} was asked for", found=found)
+
+
+def cut_short(path: str, *, was: int, now: int) -> StorageError:
+    """The error for a file that lost bytes after it was opened."""
+    return StorageError(
+        f"cannot read {path}: it had {was} bytes when it was opened, and has {now} now",
+        hint="Published files never change. Fetch it again; `registry verify` names every bad shard.",
+        details={"path": path, "errno": None, "doing": "read", "was": was, "now": now},
+    )
 
 
 def _mismatch(path: str, promise: str, *, found: int, more: bool = False) -> ShardMismatchError:

@@ -15,9 +15,9 @@ import numpy as np
 from registry.errors import CorruptRecordError, ShardMismatchError
 from registry.storage import Store
 from registry.storage.faults import storage_errors
-from registry.tfrecord.block import Places, RecordBlock
+from registry.tfrecord.block import Octets, Places, RecordBlock
 from registry.tfrecord.checking import FrameFault, Verify, check_verify, find_fault
-from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, FilePlace, no_such_record, not_so_many
+from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, FilePlace, cut_short, no_such_record, not_so_many
 from registry.tfrecord.framing import is_header
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.places import FramePlaces
@@ -87,7 +87,7 @@ def map_file(
     with storage_errors("read", path):
         facts = os.fstat(file.fileno())
         # An empty file cannot be mapped. No view of the mapping outlives it: numpy holds it as long as one is left.
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
     return MappedShard(
         mapped, path, facts, num_records=num_records, verify=verify, compressed=compressed, indexes=indexes
     )
@@ -98,7 +98,7 @@ class MappedShard:
 
     def __init__(
         self,
-        mapped: mmap.mmap | bytes,
+        mapped: mmap.mmap | None,
         path: str,
         facts: os.stat_result,
         *,
@@ -108,12 +108,12 @@ class MappedShard:
         indexes: IndexFolder | None,
     ) -> None:
         self._mapped = mapped
-        self._data = data = np.frombuffer(mapped, np.uint8)
+        self._data: Octets = np.frombuffer(b"" if mapped is None else mapped, np.uint8)
         self._path = path
         self._num_records = num_records
         self._verify = verify
         self._compressed = compressed
-        self._places = FramePlaces(data, path, facts, num_records=num_records, indexes=indexes)
+        self._places = FramePlaces(self._data, path, facts, num_records=num_records, indexes=indexes)
 
     def read(self, first: int, count: int) -> RecordBlock:
         """Records ``first`` to ``first + count``, checked."""
@@ -162,13 +162,8 @@ class MappedShard:
         return find_fault(self._data, frames, lengths, verify=self._verify)
 
     def _check_promise(self, stop: int) -> None:
-        size = self._mapped.size() if isinstance(self._mapped, mmap.mmap) else 0
-        if size < self._data.size:  # to touch what is gone would end the process
-            raise ShardMismatchError(
-                f"{self._path}: it was cut from {self._data.size} to {size} bytes while it was open",
-                hint="Something writes to published files. Fetch it again; `registry verify` names every bad shard.",
-                details={"path": self._path, "num_bytes": size},
-            )
+        if self._mapped is not None and (now := self._mapped.size()) < self._data.size:
+            raise cut_short(self._path, was=self._data.size, now=now)  # to touch what is gone would end the process
         if self._num_records is not None and stop > self._num_records:
             raise no_such_record(self._path, stop - 1, found=self._num_records)
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cached_property
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 
+from registry.errors import StorageError
 from registry.storage import Store
 from registry.tfrecord.block import Octets, Places, RecordBlock, join_blocks
 from registry.tfrecord.checking import Verify, find_fault
@@ -136,14 +137,14 @@ class StreamedShard:
     def _copy_content(self) -> None:
         """A copy of the content that is mapped; none where the stream is damaged, and is read record by record."""
         window = self._open()
-        with closing(window), tempfile.TemporaryFile(prefix="registry-") as file:
+        with closing(window), self._temporary_file() as file:
             try:
                 for piece in window.pieces():
                     file.write(piece)
+                file.flush()
             except DamagedStreamError:
                 self._may_copy = False
                 return
-            file.flush()
             self._copy = map_file(
                 file,
                 self._store.locate(self._name),
@@ -155,6 +156,23 @@ class StreamedShard:
         if self._window is not None:
             self._window.close()
             self._window = None
+
+    @contextmanager
+    def _temporary_file(self) -> Iterator[BinaryIO]:
+        try:
+            with tempfile.TemporaryFile(prefix="registry-") as file:
+                yield file
+        except StorageError:
+            raise
+        except OSError as error:
+            path = self._store.locate(self._name)
+            failed = StorageError(
+                f"cannot copy the content of {path} to a temporary file: {error.strerror or error}",
+                hint="To read it in any order needs room for its content: set TMPDIR to a folder that has it.",
+                details={"path": path, "errno": error.errno, "doing": "copy"},
+            )
+            failed.errno = error.errno
+            raise failed from error
 
 
 class _Window:

@@ -64,6 +64,11 @@ def test_the_defaults_are_those_of_tfds() -> None:
             CHOOSE,
         ),
         (
+            {"shuffle": "global", "shuffle_reshuffle_each_iteration": False},
+            'shuffle="global" gives each epoch an order of its own',
+            "Leave shuffle_reshuffle_each_iteration out, and read epoch 0 with a new reader each time.",
+        ),
+        (
             {"seed": 7},
             'seed belongs to shuffle="global", which is not asked for',
             'Add shuffle="global", or write shuffle_seed for the shuffle of files.',
@@ -124,3 +129,13 @@ def test_a_seed_that_is_there_is_kept() -> None:
         ReadConfig(shuffle="global", seed=1),
     ):
         assert config.with_seed(5) is config
+
+
+def test_what_is_no_config_is_refused() -> None:
+    for wrong in (3, {"shuffle": "global"}):
+        with pytest.raises(UsageError) as caught:
+            resolve("train", {"train": [3, 4]}).order(wrong)  # type: ignore[arg-type]
+        assert str(caught.value) == f"the order of a read is a ReadConfig, not {wrong!r}"
+        assert caught.value.hint == (
+            "Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default."
+        )

@@ -108,3 +108,12 @@ def test_places_come_in_any_order_and_number() -> None:
     assert (permutation.at(places) == whole[places]).all()
     assert places.max() < 50_000
     assert permutation.at(np.empty(0, dtype=np.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 1000, 2**62 - 1])
+def test_a_few_places_are_what_they_are_among_many(n: int) -> None:
+    permutation = KeyedPermutation(n, seed=2**64 - 1, epoch=3)
+    places = np.arange(100) * (n - 1) // 99 if n < 2**50 else np.arange(n - 100, n)
+    many = permutation.at(places)
+    few = [permutation.at(places[start : start + 4]) for start in range(0, 100, 4)]
+    assert np.concatenate(few).tolist() == many.tolist()

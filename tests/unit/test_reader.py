@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
+import os
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from reading_samples import FEATURES, Stored, reader_of, stored
 
-from registry.errors import CorruptExampleError, CorruptRecordError, NotStoredError, ShardMismatchError, UsageError
+from registry.errors import (
+    CorruptExampleError,
+    CorruptRecordError,
+    NotStoredError,
+    ShardMismatchError,
+    StorageError,
+    UsageError,
+)
 from registry.order import ReadConfig
 from registry.reading import Reader
 from registry.splits import resolve
@@ -211,3 +222,64 @@ def test_gzip_files_are_read_in_any_order(tmp_path: Path) -> None:
         assert ids(reader_of("train", files, config)) == expected
         assert int(reader_of("train", files, config)[400]["id"]) == expected[400]
     assert ids(reader_of("train[90%:]", files, ReadConfig(interleave_cycle_length=1))) == list(range(450, 500))
+
+
+def test_options_of_another_kind_are_refused(files: Stored) -> None:
+    for options, message in (
+        ({"config": 3}, "the order of a read is a ReadConfig, not 3"),
+        ({"copy": "no"}, "copy is True or False, not 'no'"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            reader_of("train", files, **options)  # type: ignore[arg-type]
+        assert str(caught.value) == message
+
+
+def test_slices_with_steps_are_those_of_a_list(files: Stored) -> None:
+    reader = reader_of("train", files)
+    everything = ids(reader)
+    for part in (slice(None, None, -1), slice(5, None, 7), slice(40, 3, -5), slice(-3, 100, 2), slice(3, 9, -1)):
+        assert reader[part]["id"].tolist() == everything[part]
+
+
+def test_more_files_are_read_together_than_a_process_may_open(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    files = stored([8] * 300, str(tmp_path / "data"))
+    config = ReadConfig(shuffle="global", seed=1)
+    expected = ids(reader_of("train", files, config))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(free := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 40, limits[1]))
+    try:
+        found = ids(reader_of("train", files, config))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert found == expected
+
+
+def test_a_file_that_is_cut_while_it_is_open_is_an_error(files: Stored) -> None:
+    reader = reader_of("train[0shard]", files)
+    assert int(reader[19]["id"]) == 19
+    path = Path(files.store.locate(files.split.filename(0)))
+    size = path.stat().st_size
+    os.truncate(path, 30)
+    for ask in (lambda: reader[0], lambda: reader[[5, 3]], lambda: list(reader)):
+        with pytest.raises(StorageError) as caught:
+            ask()
+        assert str(caught.value) == f"cannot read {path}: it had {size} bytes when it was opened, and has 30 now"
+        assert caught.value.hint == (
+            "Published files never change. Fetch it again; `registry verify` names every bad shard."
+        )
+
+
+def test_a_gzip_file_that_cannot_be_copied_says_what_to_do(files: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(files.store.locate(files.split.filename(0)))
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr("tempfile.TemporaryFile", Mock(side_effect=full))
+    with pytest.raises(StorageError) as caught:
+        reader_of("train[0shard]", files)[[5, 3]]
+    assert str(caught.value) == (f"cannot copy the content of {path} to a temporary file: No space left on device")
+    assert caught.value.hint == (
+        "To read it in any order needs room for its content: set TMPDIR to a folder that has it."
+    )
+    assert caught.value.errno == errno.ENOSPC

@@ -312,14 +312,3 @@ def test_two_at_once_make_one_index(many: Store, tmp_path: Path) -> None:
         found = list(pool.map(lambda _: open_many(many, folder).read(0, 5000).records(), range(16)))
     assert all(one == MANY for one in found)
     assert len(list((tmp_path / "fresh").iterdir())) == 2  # the key, and the folder of the index
-
-
-def test_a_file_that_is_cut_while_it_is_open_is_refused_and_ends_no_process(many: Store, indexes: IndexFolder) -> None:
-    shard = open_many(many, indexes)
-    assert shard.read(0, 10).records() == MANY[:10]
-    path = Path(many.locate("many"))
-    os.truncate(path, 5000)
-    for read in (lambda: shard.read(4000, 10), lambda: shard.gather(np.array([4000, 3]))):
-        with pytest.raises(ShardMismatchError) as caught:
-            read()
-        assert str(caught.value) == f"{path}: it was cut from {len(MANY_CONTENT)} to 5000 bytes while it was open"
