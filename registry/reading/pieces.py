@@ -18,7 +18,7 @@ from registry.reading.shares import Intervals, cut, size_of
 from registry.reading.source import RecordSource
 from registry.tfrecord import Places, RecordBlock
 
-_FIRST_RECORDS: Final = 8
+_FIRST_RECORDS: Final = 1
 _MOST_RECORDS: Final = 8192
 _COPIED_BYTES: Final = 4 * 2**20
 _MAPPED_BYTES: Final = 32 * 2**20
@@ -52,7 +52,7 @@ class PieceReader:
         size = _FIRST_RECORDS
         while left:
             count = min(self._size(order, left, size, unit), size_of(left))
-            size = min(4 * size, _MOST_RECORDS)
+            size = min(8 * size, _MOST_RECORDS)
             for piece in self._fetch(order, cut(left, 0, count), unit):
                 self._mean_bytes = piece.block.num_bytes / piece.block.num_records
                 yield piece

@@ -65,32 +65,21 @@ def open_shard(
     from registry.tfrecord.streamed import StreamedShard
 
     check_verify(verify)
+    if store.local_root is None:
+        return StreamedShard(store, name, num_records=num_records, verify=verify)
+    path = store.locate(name)
     with store.open(name) as file:
-        size = store.size(name)
-        start = file.read(HEADER_BYTES)
-        if store.local_root is None or is_gzip(start):
-            return StreamedShard(store, name, num_records=num_records, verify=verify)
-        return map_file(file, store.locate(name), size=size, num_records=num_records, verify=verify, indexes=indexes)
+        mapped, facts = map_file(file, path)
+    if mapped is not None and is_gzip(mapped[:HEADER_BYTES]):
+        return StreamedShard(store, name, num_records=num_records, verify=verify)
+    return MappedShard(mapped, path, facts, num_records=num_records, verify=verify, indexes=indexes)
 
 
-def map_file(
-    file: BinaryIO,
-    path: str,
-    *,
-    size: int,
-    num_records: int | None,
-    verify: Verify,
-    compressed: bool = False,
-    indexes: IndexFolder | None = None,
-) -> MappedShard:
-    """The shard in an open file, which may be closed then. ``compressed`` says that it was inflated from another."""
+def map_file(file: BinaryIO, path: str) -> tuple[mmap.mmap | None, os.stat_result]:
+    """An open file's bytes, mapped: None where there are none, which cannot be mapped. It may be closed then."""
     with storage_errors("read", path):
         facts = os.fstat(file.fileno())
-        # An empty file cannot be mapped. No view of the mapping outlives it: numpy holds it as long as one is left.
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-    return MappedShard(
-        mapped, path, facts, num_records=num_records, verify=verify, compressed=compressed, indexes=indexes
-    )
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if facts.st_size else None, facts
 
 
 class MappedShard:
@@ -104,10 +93,11 @@ class MappedShard:
         *,
         num_records: int | None,
         verify: Verify,
-        compressed: bool,
-        indexes: IndexFolder | None,
+        compressed: bool = False,
+        indexes: IndexFolder | None = None,
     ) -> None:
         self._mapped = mapped
+        # No view of the mapping outlives it: numpy holds it as long as one is left.
         self._data: Octets = np.frombuffer(b"" if mapped is None else mapped, np.uint8)
         self._path = path
         self._num_records = num_records

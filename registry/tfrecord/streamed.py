@@ -145,10 +145,12 @@ class StreamedShard:
             except DamagedStreamError:
                 self._may_copy = False
                 return
-            self._copy = map_file(
-                file,
-                self._store.locate(self._name),
-                size=file.tell(),
+            path = self._store.locate(self._name)
+            mapped, facts = map_file(file, path)
+            self._copy = MappedShard(
+                mapped,
+                path,
+                facts,
                 num_records=self._num_records,
                 verify=self._verify,
                 compressed=window.is_compressed,
