@@ -9,10 +9,11 @@ file is known by its first bytes. What a payload means, ``registry.wire`` says.
 from registry.tfrecord.block import Places, RecordBlock, join_blocks
 from registry.tfrecord.checking import Verify, check_verify
 from registry.tfrecord.crc import masked_crc32c
+from registry.tfrecord.facts import FileFacts
 from registry.tfrecord.framing import frame_record
 from registry.tfrecord.gzip_members import write_gzip_records
 from registry.tfrecord.index import IndexFolder
-from registry.tfrecord.reader import FileFacts, read_records, walk_file
+from registry.tfrecord.reader import read_records, walk_file
 from registry.tfrecord.shard import Shard, open_shard
 from registry.tfrecord.writer import RecordWriter
 

@@ -70,6 +70,15 @@ def cut_short(path: str, *, was: int, now: int) -> StorageError:
     )
 
 
+def wrong_claim(path: str, record: int) -> ShardMismatchError:
+    """The error for a gzip member that says it begins with ``record``, and does not."""
+    return ShardMismatchError(
+        f"{path}: a gzip member claims to begin with record {record}, and does not",
+        hint="Something rewrote this file wrongly. Fetch it again, or write it anew.",
+        details={"path": path, "record": record},
+    )
+
+
 def _mismatch(path: str, promise: str, *, found: int, more: bool = False) -> ShardMismatchError:
     return ShardMismatchError(
         f"{path}: {promise}, but it holds {'more than ' if more else ''}{found} records",

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from typing import BinaryIO, Final, NamedTuple
 
 from registry.tfrecord.crc import crc32c
+from registry.tfrecord.facts import FileFacts
 from registry.tfrecord.framing import frame_record
-from registry.tfrecord.reader import FileFacts
 
 _FIXED: Final = b"\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff"  # deflate, an extra field, no time, no system
 _EXTRA: Final = struct.Struct("<H2sH")

@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from registry.errors import UsageError
 from registry.storage import Store
-from registry.tfrecord.faults import HEADER_BYTES
+from registry.tfrecord.facts import FileFacts
+from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, wrong_claim
 from registry.tfrecord.framing import iterate_records
+from registry.tfrecord.gzip_members import find_members
 from registry.tfrecord.streams import open_stream, stream_pieces
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFacts:
-    """What a whole shard file was found to be.
-
-    Attributes:
-        num_records: records in it, every one with sound checksums.
-        num_payload_bytes: sum of their lengths, without framing: what TFDS calls a split's ``numBytes``.
-        num_bytes: size of the file as it is stored, compressed or not.
-        sha256: 64 hex digits over the file as it is stored.
-    """
-
-    num_records: int
-    num_payload_bytes: int
-    num_bytes: int
-    sha256: str
 
 
 def read_records(
@@ -62,8 +46,11 @@ def _read(store: Store, name: str, *, skip: int, take: int | None, num_records: 
 def walk_file(store: Store, name: str) -> FileFacts:
     """Check every record of a shard file, and count and hash it, in one pass over its bytes.
 
+    Members of a gzip file that say which records they hold must be right: readers enter the file by what they say.
+
     Raises:
         CorruptRecordError: a record is damaged, or the file is cut off.
+        ShardMismatchError: a gzip member does not hold the records that it claims.
         StorageError: the file cannot be read.
     """
     num_records = num_payload_bytes = num_bytes = 0
@@ -78,12 +65,24 @@ def walk_file(store: Store, name: str) -> FileFacts:
             return piece
 
         stream = stream_pieces(read, read(HEADER_BYTES), size=store.size(name), path=store.locate(name))
+        claims = _claims(store, name) if stream.compressed else {}
         for record in iterate_records(stream, skip=0, take=None, num_records=None):
+            start = num_payload_bytes + FRAMING_BYTES * num_records
+            if claims and claims.pop(num_records, start) != start:
+                raise wrong_claim(stream.path, num_records)
             num_records += 1
             num_payload_bytes += len(record)
+        if claims:
+            raise wrong_claim(stream.path, min(claims))
     return FileFacts(
         num_records=num_records,
         num_payload_bytes=num_payload_bytes,
         num_bytes=num_bytes,
         sha256=digest.hexdigest(),
     )
+
+
+def _claims(store: Store, name: str) -> dict[int, int]:
+    """Where in the content of a gzip file records begin, as its members claim: the first record of each."""
+    with store.open(name) as file:
+        return {one.first_record: one.content_start for one in find_members(file, store.size(name))}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import BinaryIO, Final
@@ -28,6 +28,7 @@ from registry.tfrecord.faults import (
     FilePlace,
     no_such_record,
     not_so_many,
+    wrong_claim,
 )
 from registry.tfrecord.framing import ByteStream, is_header
 from registry.tfrecord.gzip_members import Member, find_members
@@ -132,7 +133,8 @@ class StreamedShard:
         ahead = MembersAhead(file, (one.claim for one in self._members[first_member:]))
         limit = MOST_INFLATION * self._size
         stream = ByteStream(path=path, start=b"", more=ahead, limit=limit, compressed=True)
-        return _Window(stream, file.close, record=member.first_record, base=member.content_start)
+        claims = {one.content_start: one.first_record for one in self._members[first_member:]}
+        return _Window(stream, file.close, record=member.first_record, base=member.content_start, claims=claims)
 
     def _copy_content(self) -> None:
         """A copy of the content that is mapped; none where the stream is damaged, and is read record by record."""
@@ -180,7 +182,15 @@ class StreamedShard:
 class _Window:
     """The part of a stream that is held in memory; ``record`` is the next one."""
 
-    def __init__(self, stream: ByteStream, close: Callable[[], None], *, record: int, base: int) -> None:
+    def __init__(
+        self,
+        stream: ByteStream,
+        close: Callable[[], None],
+        *,
+        record: int,
+        base: int,
+        claims: Mapping[int, int] | None = None,
+    ) -> None:
         self.record = record
         self.close = close
         self._stream = stream
@@ -188,6 +198,7 @@ class _Window:
         self._position = 0
         self._base = base  # where the data begins, in the content
         self._limit = base + stream.limit
+        self._claims = sorted((claims or {}).items())  # where members begin in the content, and with which record
         self._ended = False
         self._damage: DamagedStreamError | None = None
 
@@ -222,9 +233,18 @@ class _Window:
             if not fault.place:
                 raise self._here.bad_header() if fault.in_header else self._here.bad_payload(int(lengths[0]))
             starts, frames, lengths = starts[: fault.place + 1], frames[: fault.place], lengths[: fault.place]
+        self._check_claims(starts + self._base)
         self._position = int(starts[-1])
         self.record += frames.size
         return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
+
+    def _check_claims(self, starts: Places) -> None:
+        """The members that begin among these records must begin with those that they claim."""
+        while self._claims and self._claims[0][0] < starts[-1]:
+            start, record = self._claims.pop(0)
+            place = int(np.searchsorted(starts, start))
+            if starts[place] != start or self.record + place != record:
+                raise wrong_claim(self._stream.path, record)
 
     def check_end(self) -> None:
         """Nothing may follow."""

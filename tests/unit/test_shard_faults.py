@@ -14,7 +14,16 @@ import pytest
 
 from registry.errors import CorruptRecordError, ShardMismatchError, VerificationError
 from registry.storage import Store, open_store
-from registry.tfrecord import IndexFolder, RecordBlock, Verify, frame_record, open_shard, write_gzip_records
+from registry.tfrecord import (
+    IndexFolder,
+    RecordBlock,
+    Verify,
+    frame_record,
+    open_shard,
+    walk_file,
+    write_gzip_records,
+)
+from registry.tfrecord.crc import crc32c
 
 RECORDS = [b"first", b"", b"the third record", b"12345", b"54321", b"abcde"]
 CONTENT = b"".join(map(frame_record, RECORDS))
@@ -312,3 +321,24 @@ def test_two_at_once_make_one_index(many: Store, tmp_path: Path) -> None:
         found = list(pool.map(lambda _: open_many(many, folder).read(0, 5000).records(), range(16)))
     assert all(one == MANY for one in found)
     assert len(list((tmp_path / "fresh").iterdir())) == 2  # the key, and the folder of the index
+
+
+def test_gzip_members_that_lie_about_their_records_are_found(store: Store) -> None:
+    records = [b"record %04d" % number for number in range(1000)]
+    with store.create("sound") as file:
+        write_gzip_records(file, records, member_bytes=27 * 500)
+    sound = bytearray(store.read_bytes("sound"))
+    second = sound.index(b"RS", 100) - 12
+    for first, last in ((400, 600), (0, 1000), (600, 400)):
+        lying = bytearray(sound)
+        for start, count in ((0, first), (second, last)):
+            claim = lying[start + 16 : start + 32] + count.to_bytes(8, "little")
+            lying[start + 16 : start + 44] = claim + crc32c(bytes(claim)).to_bytes(4, "little")
+        put(store, bytes(lying))
+        with pytest.raises(ShardMismatchError, match=r"a gzip member claims to begin with record \d+, and does not$"):
+            walk_file(store, "shard")
+        with pytest.raises(ShardMismatchError):
+            open_shard(store, "shard", num_records=1000).read(0, 1000)
+    put(store, bytes(sound))
+    assert walk_file(store, "shard").num_records == 1000
+    assert open_shard(store, "shard", num_records=1000).read(0, 1000).records() == records
