@@ -1,7 +1,8 @@
 """How fast are records, examples and batches read? Beside tf.data, TFDS, Grain, HF datasets, tfrecord, MDS, in one run.
 
-    python benchmarks/reading.py                                         sets A, B, C at a tenth of their size
-    python benchmarks/reading.py --scale 1 --rounds 5 --sets all         the figures to quote (more than an hour)
+    python benchmarks/reading.py                                         A, B, C at a tenth of their size, best peers
+    python benchmarks/reading.py --sets all --scale 1 --folder DIR       the figures to quote, on an idle machine
+    python benchmarks/reading.py --sets all --scale 1 --folder DIR --peers all --rounds 3       hours
     python benchmarks/reading.py --sets A --jobs i,iii --peers registry,view,tf.data,+unbatch,limit
 
 Jobs: (i) raw records, (ii) examples as dicts of NumPy values one by one, (iii) columns of 256, (iv) random access one
@@ -54,7 +55,7 @@ PACKAGES: Final = (
     "pyarrow",
     "tfrecord",
 )
-DEFAULT_PEERS: Final = [name for name in PEERS if name != "+autotune"]
+DEFAULT_PEERS: Final = ["registry", "view", "+unbatch", "TFDS source", "Grain", "HF", "limit"]
 TIMEOUT: Final = 300
 
 
@@ -164,7 +165,9 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=0.1, help="1.0 is 1,000,000, 200,000 and 20,000 examples")
     parser.add_argument("--sets", default="", help=f"of {', '.join(FULL_SIZES)}, or all")
     parser.add_argument("--jobs", default="", help=f"of {', '.join(JOBS)}")
-    parser.add_argument("--peers", default="", help=f"of {', '.join(PEERS)}, or all")
+    parser.add_argument(
+        "--peers", default="", help=f"of {', '.join(PEERS)}, or all; {', '.join(DEFAULT_PEERS)} if not given"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="processes for each figure")
     parser.add_argument("--seconds", type=float, default=0.5, help="measured in each process")
     parser.add_argument(
@@ -177,7 +180,9 @@ def main() -> None:
     parser.add_argument("--one-member", action="store_true", help="gzip files as other software writes them")
     parser.add_argument("--folder", help="keep the files here for the next run")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument("--no-probe", action="store_true", help="do not find out who checks what it reads")
+    parser.add_argument(
+        "--no-probe", action="store_true", help="do not find out who checks what it reads; no ratios to those"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
