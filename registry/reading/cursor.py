@@ -25,8 +25,7 @@ class Cursor:
         return self._state.advance(handed_out * self._positions_each) if handed_out else self._state
 
     def hand_out(self, items: list[Any], *, positions_each: int = 1) -> Iterator[Any]:
-        """An iterator of ``items``, each of which takes so many positions of the order; the last may take fewer."""
-        self.set(self.state)
+        """An iterator of ``items``, which are next; each takes so many positions of the order, the last maybe fewer."""
         self._items, self._num_items, self._positions_each = iter(items), len(items), positions_each
         return self._items
 

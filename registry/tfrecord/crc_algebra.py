@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.tfrecord.crc import MASK_DELTA, crc32c, masked_crc32c
+from registry.tfrecord.faults import FRAMING_BYTES
 
 Crcs: TypeAlias = npt.NDArray[np.uint32]
 
 _POLYNOMIAL: Final = 0x82F63B78
 _ONES: Final = np.uint32(0xFFFFFFFF)
 _MASK_DELTA: Final = np.uint32(MASK_DELTA)
-_FRAMING_BYTES: Final = 16
 _SHORT: Final = 4096
 
 
@@ -73,7 +73,7 @@ def run_crc32c(length: int, stored: Crcs) -> int:
     """
     # Of one frame it is head ^ shift(crc, 4) ^ crc(the four bytes of stored), and the last two are one shift of both.
     # Shifts commute, so that one waits for the end, and what does not depend on the records is worked out once.
-    joined = _fold(length + _FRAMING_BYTES, unmask(stored) ^ stored)
+    joined = _fold(length + FRAMING_BYTES, unmask(stored) ^ stored)
     return int(_apply(_shift(4), joined)[0] ^ _constant_part(length, stored.size))
 
 
@@ -84,7 +84,7 @@ def _constant_part(length: int, count: int) -> np.uint32:
     header = data + masked_crc32c(data).to_bytes(4, "little")
     head = _apply(_shift(length + 4), np.array([crc32c(header)], np.uint32))
     one = head ^ ~_apply(_shift(4), np.array([_ONES]))
-    return _fold(length + _FRAMING_BYTES, np.repeat(one, count))[0]  # type: ignore[no-any-return]  # an array's item
+    return _fold(length + FRAMING_BYTES, np.repeat(one, count))[0]  # type: ignore[no-any-return]  # an array's item
 
 
 def _fold(size: int, crcs: Crcs) -> Crcs:

@@ -251,6 +251,8 @@ class _Window:
         if self._data.size == self._position:
             self._fill(1)
         if self._data.size == self._position:
+            if self._damage is not None:
+                raise self._end_error(HEADER_BYTES)
             return
         self._fill(HEADER_BYTES)
         if not is_header(self._header):

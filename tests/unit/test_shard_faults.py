@@ -342,3 +342,53 @@ def test_gzip_members_that_lie_about_their_records_are_found(store: Store) -> No
     put(store, bytes(sound))
     assert walk_file(store, "shard").num_records == 1000
     assert open_shard(store, "shard", num_records=1000).read(0, 1000).records() == records
+
+
+ALIKE = [b"%05d" % number for number in range(12)]
+
+
+@pytest.mark.parametrize("verify", ["record", "block"])
+def test_every_flipped_bit_of_records_of_one_length_is_caught(store: Store, verify: Verify) -> None:
+    content = b"".join(map(frame_record, ALIKE))
+    for bit in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        put(store, bytes(damaged))
+        bad = bit // 8 // (len(content) // len(ALIKE))
+        with pytest.raises(CorruptRecordError) as caught:
+            open_shard(store, "shard", num_records=len(ALIKE), verify=verify).read(0, len(ALIKE))
+        assert caught.value.details["record"] == bad
+
+
+def test_a_flipped_bit_among_thousands_of_records_of_several_lengths_is_caught(store: Store) -> None:
+    starts = np.cumsum([0, *(len(record) + 16 for record in MANY)])
+    for bad in (0, 1, 2, 9, 2500, 3333, 4998, 4999):
+        for byte in (0, 9, 12, int(starts[bad + 1] - starts[bad]) - 1):  # length, its checksum, content, its checksum
+            damaged = bytearray(MANY_CONTENT)
+            damaged[int(starts[bad]) + byte] ^= 4
+            put(store, bytes(damaged), "many")
+            for order in (ALL, ALL[::-1]):
+                with pytest.raises(CorruptRecordError) as caught:
+                    open_shard(store, "many", num_records=5000, verify="block").gather(order)
+                assert caught.value.details["record"] == bad
+
+
+def test_an_index_whose_identity_was_forged_is_not_believed(store: Store, indexes: IndexFolder, tmp_path: Path) -> None:
+    put(store, MANY_CONTENT, "many")
+    assert open_shard(store, "many", indexes=indexes).read(0, 5000).records() == MANY
+    kept = bytearray(kept_file(tmp_path).read_bytes())
+    joined = frame_record(MANY[0]) + frame_record(MANY[1])
+    others = [joined[12:-4], *MANY[2:]]  # as long, and from record 1 on the same frames in the same places, one earlier
+    put(store, b"".join(map(frame_record, others)), "many")
+    assert open_shard(store, "many", indexes=indexes).read(0, 4999).records() == others
+    kept[24:64] = kept_file(tmp_path).read_bytes()[24:64]
+    kept_file(tmp_path).write_bytes(kept)
+    assert open_shard(store, "many", indexes=indexes).read(100, 1).records() == [others[100]]
+
+
+def test_a_damaged_end_of_a_gzip_file_is_met_with_its_last_record(store: Store) -> None:
+    sound = gzip.compress(CONTENT)
+    for damaged in (sound[:-1], sound[:-5] + bytes([sound[-5] ^ 1]) + sound[-4:], sound + b"more"):
+        put(store, damaged)
+        with pytest.raises(CorruptRecordError, match=r"gzip stream"):
+            open_shard(store, "shard", num_records=len(RECORDS)).read(0, len(RECORDS))
