@@ -10,9 +10,11 @@ one to ten bytes and texts of 1 to 20; "shuffled" has the records of a block in 
 from __future__ import annotations
 
 import argparse
+import sys
 import timeit
 from collections import deque
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +22,11 @@ import numpy.typing as npt
 
 from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text
 from registry.wire import encode_example
-from registry.wire.example_pb2 import Example
 from registry.wire.varint import write_varint
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from benchmarks.encoding import read_with_protobuf
 
 Block = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -82,20 +87,6 @@ def records_of(block: Block) -> Iterator[bytes]:
 def exhaust(iterator: Iterator[Any]) -> None:
     """Takes everything from it."""
     deque(iterator, maxlen=0)
-
-
-def read_with_protobuf(record: bytes) -> dict[str, Any]:
-    """The record's values as arrays, read by protobuf."""
-    values: dict[str, Any] = {}
-    for key, feature in Example.FromString(record).features.feature.items():
-        kind = feature.WhichOneof("kind")
-        content = getattr(feature, str(kind)).value
-        values[key] = (
-            list(content)
-            if kind == "bytes_list"
-            else np.fromiter(content, np.float32 if kind == "float_list" else np.int64)
-        )
-    return values
 
 
 def ways(features: FeaturesDict, block: Block) -> dict[str, Callable[[], Any]]:
