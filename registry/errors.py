@@ -14,7 +14,8 @@
     │   ├── AliasNotFoundError
     │   ├── SplitNotFoundError
     │   ├── ExperimentNotFoundError
-    │   └── BuilderNotFoundError
+    │   ├── BuilderNotFoundError
+    │   └── PinNotFoundError
     ├── ConflictError                           somebody was there before
     │   ├── VersionExistsError                  that number is published with other content
     │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
@@ -25,8 +26,12 @@
     │   ├── CorruptExampleError                 a record that is no example, or not of these features
     │   ├── ShardMismatchError                  size, count or sha256 of a shard
     │   ├── LogTamperedError                    the event log, or rows, were changed past the registry
+    │   ├── PinChangedError                     a pin file that is not as it was written
+    │   ├── RecordsMismatchError                records that are not those of a pin
+    │   ├── SignatureError                      a signature that does not hold
     │   └── VersionTooSmallError                what changed asks for a larger step of the version number
     ├── PreparedFormatError (ValueError)        a folder or file that is no prepared dataset
+    ├── PinFormatError (ValueError)             a file that is no pin file; every fault with its key path
     ├── FeatureError (ValueError)               a value that does not fit its feature, or a bad schema
     ├── BuildError                              a builder that cannot be run to its end
     │   └── DuplicateKeyError
@@ -208,6 +213,13 @@ class BuilderNotFoundError(NotFoundError):
     noun = "builder"
 
 
+class PinNotFoundError(NotFoundError):
+    """The pin file has no pin of that name or expression."""
+
+    code = "pin_not_found"
+    noun = "pin"
+
+
 class ConflictError(RegistryError):
     """Somebody was there before: what was asked for contradicts what is published."""
 
@@ -292,6 +304,55 @@ class LogTamperedError(VerificationError):
     """The event log, or rows of the catalog, were changed past the registry; ``details`` holds ``faults``."""
 
     code = "log_tampered"
+
+
+class PinChangedError(VerificationError):
+    """A pin file was changed since it was written; ``details['key']`` is the path of the field, where one was."""
+
+    code = "pin_changed"
+
+
+class RecordsMismatchError(VerificationError):
+    """Records that are not those of a pin; ``details['faults']`` has file, record, features and digests of each."""
+
+    code = "records_mismatch"
+
+
+class SignatureError(VerificationError):
+    """A signature that is not of this file, not of this key, or is none."""
+
+    code = "signature"
+
+
+class PinFormatError(RegistryError, ValueError):
+    """A file that is no pin file, or holds values that cannot be; every fault with its key path.
+
+    ``details['faults']`` lists them: ``key`` (``pins[0].files[2].num_bytes``), ``line`` (from 1, or None), ``problem``.
+    """
+
+    code = "pin_format"
+
+    @classmethod
+    def of(
+        cls, source: str, faults: Iterable[tuple[str, int | None, str]], *, hint: str | None = None
+    ) -> PinFormatError:
+        """The error for ``faults`` of the file ``source``: key path (``""`` for the whole file), line, problem."""
+        found = list(faults)
+        told = []
+        for key, line, problem in found[:20]:
+            where = ", ".join(filter(None, (f"line {line}" if line else "", key)))
+            told.append(f"{where}: {problem}" if where else problem)
+        if len(found) > 20:
+            told.append(f"and {len(found) - 20} more")
+        body = told[0] if len(told) == 1 else "".join(f"\n  {one}" for one in told)
+        return cls(
+            f"{source}: {body}" if len(told) == 1 else f"{source}: {len(found)} faults{body}",
+            hint=hint or "Take the file again from where it was published, or make a new one: registry pin create",
+            details={
+                "file": source,
+                "faults": [{"key": key, "line": line, "problem": problem} for key, line, problem in found[:1000]],
+            },
+        )
 
 
 class PreparedFormatError(RegistryError, ValueError):

@@ -1,14 +1,23 @@
 """How is work done by several processes at once? Interpreters of our own, each calling one function on chunks of items.
 
-Knows nothing of datasets: the build encodes examples with it, publishing computes fingerprints.
+Knows nothing of datasets: the build encodes examples with it, publishing computes fingerprints, pins digest records.
 """
 
 import os
 
+from registry.processes.in_order import call_in_order
 from registry.processes.pool import NotSendableError, WorkerPool
 from registry.processes.worker import ForeignError, ItemFailedError, call_each
 
-__all__ = ["ForeignError", "ItemFailedError", "NotSendableError", "WorkerPool", "call_each", "num_cpus"]
+__all__ = [
+    "ForeignError",
+    "ItemFailedError",
+    "NotSendableError",
+    "WorkerPool",
+    "call_each",
+    "call_in_order",
+    "num_cpus",
+]
 
 
 def num_cpus() -> int:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from registry.errors import CorruptExampleError, RegistryError, VerificationError
+from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, features_from_json
 from registry.features.content import ContentReader
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split
-from registry.processes import ItemFailedError, NotSendableError, WorkerPool, call_each, num_cpus
+from registry.processes import call_in_order, num_cpus
 from registry.storage import Store, open_location, open_store
 from registry.tfrecord import read_records
 
@@ -131,46 +128,8 @@ def call_on_runs(
     Raises:
         VerificationError: a worker process died.
     """
-    with ExitStack() as stack:
-        pool: WorkerPool | None = None
-        if processes > 1 and len(runs) > 1:
-            try:
-                pool = stack.enter_context(
-                    WorkerPool(function, processes=processes, doing="read records", failure=VerificationError)
-                )
-            except NotSendableError:
-                pool = None
-        outcomes = _here(function, runs) if pool is None else _in_workers(function, runs, pool)
-        for run, result in outcomes:
-            if advance is not None:
-                advance(run.stop - run.start)
-            yield run, result
-
-
-def _here(function: Callable[[RecordRun], Any], runs: Sequence[RecordRun]) -> Iterator[tuple[RecordRun, Any]]:
-    return ((run, function(run)) for run in runs)
-
-
-def _in_workers(
-    function: Callable[[RecordRun], Any], runs: Sequence[RecordRun], pool: WorkerPool
-) -> Iterator[tuple[RecordRun, Any]]:
-    waiting: deque[tuple[RecordRun, Future[list[Any]]]] = deque()
-    for run in runs:
-        waiting.append((run, pool.submit([run])))
-        if len(waiting) > 2 * pool.processes:
-            yield _outcome(function, *waiting.popleft())
-    while waiting:
-        yield _outcome(function, *waiting.popleft())
-
-
-def _outcome(function: Callable[[RecordRun], Any], run: RecordRun, future: Future[list[Any]]) -> tuple[RecordRun, Any]:
-    try:
-        (result,) = future.result()
-    except NotSendableError:
-        (result,) = call_each(function, [run])
-    except ItemFailedError as failure:
-        if isinstance(failure.error, RegistryError):
-            raise failure.error from failure
-        kind, text = failure.error.args
-        raise VerificationError(f"reading records failed with {kind}: {text}") from failure
-    return run, result
+    outcomes = call_in_order(function, runs, processes=processes, doing="read records", failure=VerificationError)
+    for run, result in outcomes:
+        if advance is not None:
+            advance(run.stop - run.start)
+        yield run, result

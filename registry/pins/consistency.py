@@ -1,0 +1,230 @@
+"""Do the fields of a pin agree with each other? What no single field can show, each fault with its key path."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from registry.errors import RegistryError
+from registry.features import features_from_json
+from registry.model import (
+    Reference,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    Version,
+    check_config,
+    check_name,
+    tfds_id,
+)
+from registry.pins.document import FileEntry, PinDocument, PinEntry, SplitEntry
+from registry.pins.layout import GENERATORS, config_of, plan_of, resolve_again, splits_of
+from registry.pins.measure import NO_RECORDS, STORED_ORDER, spot_places
+from registry.pins.seal import canonical_json, digest_text
+from registry.storage.names import check_relative_name
+
+Fault: TypeAlias = tuple[str, str]
+"""A key path, and what is wrong there."""
+
+_MOST_SHARDS: Final = 2**24
+
+
+def find_faults(document: PinDocument) -> list[Fault]:
+    """Everything in which a pin file contradicts itself."""
+    faults = []
+    names = Counter(entry.name for entry in document.pins)
+    for place, entry in enumerate(document.pins):
+        path = f"pins[{place}]"
+        if names[entry.name] > 1:
+            faults.append((f"{path}.name", f"two pins are called {entry.name!r}"))
+        faults += [(f"{path}.{key}", problem) for key, problem in _entry_faults(entry)]
+    return faults
+
+
+def _entry_faults(entry: PinEntry) -> list[Fault]:
+    faults = list(_form_faults(entry)) + list(_file_faults(entry)) + list(_location_faults(entry))
+    # What follows builds on the above: one fault is told once.
+    return faults or list(_record_faults(entry))
+
+
+def _form_faults(entry: PinEntry) -> Iterator[Fault]:
+    texts: tuple[tuple[str, Callable[[], Any]], ...] = (
+        ("request", lambda: Reference.parse(entry.request)),
+        ("dataset", lambda: check_name(entry.dataset)),
+        ("config", lambda: entry.config is None or check_config(entry.config)),
+        ("version", lambda: Version.parse(entry.version)),
+        ("order", lambda: config_of(entry.order)),
+        ("features.json", lambda: features_from_json(entry.features.json_)),
+    )
+    wrong = False
+    for key, read in texts:
+        try:
+            read()
+        except RegistryError as error:
+            wrong = True
+            yield key, error.message
+    if wrong:
+        return
+    request = Reference.parse(entry.request)
+    if request.name != entry.dataset or request.config not in (None, entry.config):
+        yield "request", f"{entry.request} is not of {entry.dataset}"
+    elif request.request is not None and not request.request.allows(Version.parse(entry.version)):
+        yield "version", f"{entry.request} does not allow {entry.version}"
+    if (request.alias or None) != (entry.alias.name if entry.alias else None):
+        yield "alias", f"the request {entry.request} and the alias do not agree"
+    if str(Version.parse(entry.version)) != entry.version:
+        yield "version", f"it is written {Version.parse(entry.version)}"
+    if entry.order.generator != GENERATORS.get(entry.order.shuffle):
+        yield "order.generator", f"for shuffle {entry.order.shuffle} it is {GENERATORS.get(entry.order.shuffle)!r}"
+    if config_of(entry.order).needs_seed:
+        yield "order.seed", "a shuffle is repeated by its seed, and there is none"
+    try:
+        features_from_json(entry.features.json_).with_labels(entry.features.labels)
+    except RegistryError as error:
+        yield "features.labels", error.message
+    if features_digest(entry.features.json_, entry.features.labels) != entry.features.digest:
+        yield "features.digest", "it is not that of the schema and its labels"
+
+
+def features_digest(features_json: str, labels: Any) -> str:
+    """The digest of a schema and the names of its labels."""
+    told = {"features": features_json, "labels": {stem: list(names) for stem, names in labels.items()}}
+    return digest_text(canonical_json(told))
+
+
+def _file_faults(entry: PinEntry) -> Iterator[Fault]:
+    templates = {}
+    for place, split in enumerate(entry.splits):
+        path = f"splits[{place}]"
+        if split.name in templates:
+            yield f"{path}.name", f"the split {split.name!r} is given twice"
+        if split.num_shards > _MOST_SHARDS:
+            yield f"{path}.num_shards", f"more than {_MOST_SHARDS} shards are not read"
+        try:
+            templates[split.name] = ShardedFileTemplate(
+                dataset=entry.dataset, template=split.template, file_format=entry.file_format
+            )
+            Split(name=split.name, shard_lengths=ShardLengths([]), files=templates[split.name])
+        except RegistryError as error:
+            yield f"{path}.template", error.message
+    ends: dict[str, tuple[int, int]] = dict.fromkeys(templates, (-1, 0))
+    splits = {split.name: split for split in entry.splits}
+    before = ""
+    for place, file in enumerate(entry.files):
+        path = f"files[{place}]"
+        if file.split not in templates:
+            yield f"{path}.split", f"the pin has no split {file.split!r}"
+            continue
+        if file.split != before and ends[file.split] != (-1, 0):
+            yield f"{path}.split", "the files of a split stand together"
+        before = file.split
+        fault = _file_fault(file, splits[file.split], templates[file.split], ends[file.split])
+        if fault is not None:
+            yield f"{path}.{fault[0]}", fault[1]
+        ends[file.split] = file.index, file.first_example + file.num_examples
+    for place, split in enumerate(entry.splits):
+        index, end = ends.get(split.name, (-1, 0))
+        if index == split.num_shards - 1 and end != split.num_examples:
+            yield f"splits[{place}].num_examples", f"its last shard ends at {end}"
+
+
+def _file_fault(
+    file: FileEntry, split: SplitEntry, template: ShardedFileTemplate, before: tuple[int, int]
+) -> Fault | None:
+    """What is wrong with a file; ``before`` is the index of the file before it, and the record at which that ends."""
+    index, end = before
+    if not index < file.index < split.num_shards:
+        return "index", f"shards are in order, and there are {split.num_shards}"
+    if file.first_example < end or (file.index == index + 1 and file.first_example != end):
+        return "first_example", f"the file before it ends at {end}"
+    if file.first_example + file.num_examples > split.num_examples:
+        return "num_examples", f"the split has {split.num_examples} records"
+    if file.name != template.filename(file.split, file.index, split.num_shards):
+        return "name", "it is not the name of this shard"
+    try:
+        check_relative_name(file.name)
+    except RegistryError as error:
+        return "name", error.message
+    return None
+
+
+def _location_faults(entry: PinEntry) -> Iterator[Fault]:
+    places = [(f"locations[{place}]", text) for place, text in enumerate(entry.locations)]
+    for number, file in enumerate(entry.files):
+        places += [(f"files[{number}].locations[{place}]", text) for place, text in enumerate(file.locations)]
+    for path, text in places:
+        problem = location_problem(text)
+        if problem is not None:
+            yield path, problem
+
+
+def location_problem(text: str) -> str | None:
+    """Why ``text`` cannot be the location of pinned files, or None: a URL, an absolute path, or one below a folder."""
+    if "://" in text:
+        try:
+            parts = urlsplit(text)
+        except ValueError as error:
+            return f"no URL: {error}"
+        return "it holds a user's name or password" if parts.username or parts.password else None
+    if text.startswith("/"):
+        return None
+    try:
+        check_relative_name(text)
+    except RegistryError as error:
+        return error.message
+    return None
+
+
+def _record_faults(entry: PinEntry) -> Iterator[Fault]:
+    splits = {split.name: split for split in splits_of(entry)}
+    for place, one in enumerate(entry.ranges):
+        if one.split not in splits:
+            yield f"ranges[{place}].split", f"the pin has no split {one.split!r}"
+        elif not one.start <= one.stop <= splits[one.split].num_examples:
+            yield f"ranges[{place}]", f"the split has the records 0..{splits[one.split].num_examples}"
+        else:
+            continue
+        return
+    try:
+        again = resolve_again(entry)
+        plan = plan_of(entry)
+    except RegistryError as error:
+        yield "split", error.message
+        return
+    if again is not None and again != plan.ranges:
+        yield "ranges", f"{entry.split} gives {' '.join(f'{one.split} {one.start}..{one.stop}' for one in again)}"
+        return
+    if plan.num_examples != entry.num_examples:
+        yield "num_examples", f"the ranges hold {plan.num_examples} records"
+        return
+    named = {file.name: file.num_examples for file in entry.files}
+    touched = {file.filename: file.examples_in_shard for file in plan}
+    for name in touched:
+        if name not in named:
+            yield "files", f"records of {name} are pinned, and the file is missing"
+            return
+    for place, file in enumerate(entry.files):
+        if file.name not in touched:
+            yield f"files[{place}]", "no record of it is pinned"
+            return
+    yield from _spot_faults(entry, plan)
+
+
+def _spot_faults(entry: PinEntry, plan: Any) -> Iterator[Fault]:
+    records = entry.records
+    spots = {"first": records.first, "middle": records.middle, "last": records.last}
+    if not entry.num_examples:
+        for name, found in (("ordered", records.ordered), ("unordered", records.unordered)):
+            if found != NO_RECORDS:
+                yield f"records.{name}", "it is not that of no records"
+        if any(spots.values()):
+            yield "records.first", "there are no records"
+        return
+    instructions, places = plan.order(STORED_ORDER).locate(list(spot_places(entry.num_examples)))
+    for (name, spot), instruction, record in zip(spots.items(), instructions.tolist(), places.tolist(), strict=True):
+        if spot is None:
+            yield f"records.{name}", "the record that is checked is missing"
+        elif spot.id != tfds_id(plan[instruction].filename, record):
+            yield f"records.{name}.id", f"that record is {tfds_id(plan[instruction].filename, record)}"

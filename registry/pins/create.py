@@ -1,0 +1,289 @@
+"""How is a slice pinned? Every file is hashed and held against the catalog, every record digested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from registry.errors import ShardMismatchError, UsageError
+from registry.model import DatasetVersion, Reference, Shard, tfds_id
+from registry.order import ReadConfig, check_config
+from registry.pins.consistency import features_digest, location_problem
+from registry.pins.document import (
+    AliasEntry,
+    BuilderEntry,
+    FeaturesEntry,
+    FileEntry,
+    OrderEntry,
+    PinEntry,
+    ProvenanceEntry,
+    RangeEntry,
+    RecordsEntry,
+    SourceEntry,
+    SplitEntry,
+    SpotEntry,
+    to_plain,
+)
+from registry.pins.layout import GENERATORS
+from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, measure_records, spot_places
+from registry.splits import Plan
+from registry.storage import Store
+from registry.tfrecord import IndexFolder
+
+_MOST_SOURCES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinSource:
+    """What is pinned from: a version, how it was found, and where its shards lie.
+
+    Attributes:
+        version: as the catalog holds it.
+        request, why: what was asked for, and why it gave this version, in sentences.
+        alias: the alias that was asked for, with the event that set it.
+        shards: gives the stored files of a split.
+        store: the folder of the shards.
+        builder: the code that made it, where that is known.
+        packages: versions of the packages that had a part in it, by name.
+    """
+
+    version: DatasetVersion
+    request: Reference
+    why: Sequence[str]
+    shards: Callable[[str], Sequence[Shard]]
+    store: Store
+    alias: AliasEntry | None = None
+    builder: BuilderEntry | None = None
+    packages: Mapping[str, str] = field(default_factory=dict)
+
+
+def make_entry(
+    source: PinSource,
+    name: str,
+    plan: Plan,
+    *,
+    rounding: str | None = None,
+    read_config: ReadConfig | None = None,
+    locations: Sequence[str] = (),
+    indexes: IndexFolder | None = None,
+    processes: int | None = None,
+    advance: AdvanceBytes | None = None,
+) -> dict[str, Any]:
+    """The values of a pin of ``plan``, as they stand in a pin file.
+
+    Args:
+        source: the version.
+        name: of the pin.
+        plan: which records of it.
+        rounding: that ``plan`` was resolved with, where the expression does not say it.
+        read_config: the order in which they are to be read; None is TFDS's default.
+        locations: URLs of folders in which the files lie, for others to find.
+        indexes: where the places of records are kept.
+        processes: how many hash; None takes as many as there are cores where there is enough to do.
+        advance: called with the number of bytes hashed since the last call.
+
+    Raises:
+        ShardMismatchError: a file is not as the catalog promises.
+        CorruptRecordError, CorruptExampleError, StorageError: a record cannot be read.
+        UsageError: a shuffle without a seed, an order that text cannot hold, or a location that is none.
+    """
+    version = source.version
+    order = _order_entry(read_config, version)
+    for location in locations:
+        if problem := location_problem(location):
+            raise UsageError(f"{location!r} is no location for a pin: {problem}")
+    if version.file_format != "tfrecord":
+        raise UsageError(f"{version.reference} is stored as {version.file_format}: only tfrecord can be pinned")
+    files = _files(source, plan)
+    digests, found = measure_records(
+        plan,
+        source.store,
+        files=[file.name for file in files],
+        indexes=indexes,
+        processes=processes,
+        advance=advance,
+    )
+    for file in files:
+        if (found[file.name].num_bytes, f"sha256:{found[file.name].sha256}") != (file.num_bytes, file.sha256):
+            raise ShardMismatchError(
+                f"{file.name}: its sha256 is {found[file.name].sha256}, the catalog promises {file.sha256[7:]}",
+                hint="What is damaged is not pinned. `registry verify` names every bad shard.",
+                details={"path": file.name},
+            )
+    touched = {one.split for one in plan.ranges} | {split.name for split in plan.splits}
+    entry = PinEntry(
+        name=name,
+        request=str(source.request),
+        dataset=version.name,
+        config=version.config,
+        version=str(version.version),
+        why=tuple(source.why),
+        status=version.status.value,  # type: ignore[arg-type]  # a dropped version is given to nobody
+        status_message=version.state_message,
+        experiments=dict(sorted(version.experiments.items())),
+        alias=source.alias,
+        version_digest=f"sha256:{version.content_digest}",
+        split=plan.expression,
+        slicing=plan.slicing.value,
+        rounding=rounding,  # type: ignore[arg-type]  # the plan was resolved with it
+        num_examples=plan.num_examples,
+        ranges=tuple(RangeEntry(split=one.split, start=one.start, stop=one.stop) for one in plan.ranges),
+        records=_records_entry(plan, digests),
+        order=order,
+        file_format="tfrecord",
+        disable_shuffling=version.disable_shuffling,
+        splits=tuple(
+            SplitEntry(
+                name=split.name,
+                num_examples=split.num_examples,
+                num_bytes=split.num_bytes,
+                num_shards=split.num_shards,
+                template=split.files.template,
+            )
+            for split in version.splits
+            if split.name in touched
+        ),
+        locations=tuple(locations),
+        files=tuple(files),
+        features=_features_entry(version),
+        provenance=_provenance(source),
+        license=version.metadata.license,
+        citation=version.metadata.citation,
+    )
+    return to_plain(entry)
+
+
+def choose_names(
+    named: Mapping[str, str],
+    texts: Sequence[str],
+    splits_of: Callable[[str], str],
+    taken: Collection[str],
+    dataset: str,
+) -> dict[str, str]:
+    """The name of each expression: those that were given, and for ``texts`` the split's, where only one is cut from it.
+
+    Args:
+        named: expressions by the names they were given.
+        texts: expressions without a name.
+        splits_of: gives the names of an expression's splits, joined by ``+``.
+        taken: names of pins that are there already, and are not pins of the same expression.
+        dataset: the reference of the version, which stands before a name that is taken.
+
+    Returns:
+        Names and expressions, those of ``texts`` first.
+
+    Raises:
+        UsageError: an expression twice.
+    """
+    if len({*texts}) != len(texts):
+        raise UsageError("a split expression is given twice", hint="Give one of them a name: NAME=SPLIT.")
+    shorts = [splits_of(text) for text in texts]
+    found: dict[str, str] = {}
+    for text, short in zip(texts, shorts, strict=True):
+        choices = (short, text, f"{dataset} {text}") if shorts.count(short) == 1 else (text, f"{dataset} {text}")
+        unused = (name for name in choices if name not in taken and name not in named and name not in found)
+        found[next(unused, choices[-1])] = text
+    return found | dict(named)
+
+
+def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
+    """What the dataset was made of, where its builder wrote that down: TFDS's ``downloadChecksums``."""
+    told = version.metadata.extra.get("downloadChecksums")
+    if not isinstance(told, Mapping):
+        return ()
+    sources = []
+    for url, facts in sorted(told.items())[:_MOST_SOURCES]:
+        checksum, size = (facts.get("checksum"), facts.get("size")) if isinstance(facts, Mapping) else (facts, None)
+        is_sha256 = isinstance(checksum, str) and len(checksum) == 64 and set(checksum) <= set("0123456789abcdef")
+        sources.append(
+            SourceEntry(
+                url=url,
+                sha256=f"sha256:{checksum}" if is_sha256 else None,
+                num_bytes=int(size) if isinstance(size, int) or (isinstance(size, str) and size.isdigit()) else None,
+            )
+        )
+    return tuple(sources)
+
+
+def _order_entry(read_config: ReadConfig | None, version: DatasetVersion) -> OrderEntry:
+    if read_config is None and version.disable_shuffling:
+        read_config = STORED_ORDER
+    config = check_config(read_config)
+    if config.needs_seed:
+        raise UsageError("a pinned order needs its seed", hint="Add shuffle_seed=42, or seed=42 for a global shuffle.")
+    if config.interleave_sort_fn is not None:
+        raise UsageError("a function that sorts files cannot be pinned", hint="Leave interleave_sort_fn out.")
+    if config.repeat != 1 or config.add_tfds_id:
+        raise UsageError("repeat and add_tfds_id are no order", hint="Give them when the pin is read.")
+    shuffle = "global" if config.shuffle == "global" else "files" if config.shuffle_files else "none"
+    return OrderEntry(
+        shuffle=shuffle,  # type: ignore[arg-type]  # one of three
+        seed=config.seed if shuffle == "global" else config.shuffle_seed,
+        global_seed=config.global_seed,
+        op_seed_index=config.op_seed_index,
+        reshuffle_each_iteration=config.shuffle_reshuffle_each_iteration,
+        generator=GENERATORS.get(shuffle),
+        cycle_length=config.interleave_cycle_length,
+        block_length=config.interleave_block_length,
+    )
+
+
+def _files(source: PinSource, plan: Plan) -> list[FileEntry]:
+    """The files that the plan touches, split by split, in shard order."""
+    touched = {file.filename for file in plan}
+    files = []
+    for split in source.version.splits:
+        if not any(one.split == split.name and one.num_examples for one in plan.ranges):
+            continue
+        for shard in source.shards(split.name):
+            name = split.filename(shard.index)
+            if name in touched:
+                files.append(
+                    FileEntry(
+                        name=name,
+                        split=split.name,
+                        index=shard.index,
+                        first_example=shard.first_example,
+                        num_examples=shard.num_examples,
+                        num_bytes=shard.num_bytes,
+                        sha256=f"sha256:{shard.sha256}",
+                    )
+                )
+    return files
+
+
+def _records_entry(plan: Plan, digests: RecordDigests) -> RecordsEntry:
+    spots: list[SpotEntry | None] = [None, None, None]
+    if digests.spots is not None:
+        located = plan.order(STORED_ORDER).locate(list(spot_places(plan.num_examples)))
+        spots = [
+            SpotEntry(id=tfds_id(plan[instruction].filename, record), sha256=digest)
+            for instruction, record, digest in zip(located[0].tolist(), located[1].tolist(), digests.spots, strict=True)
+        ]
+    return RecordsEntry(
+        ordered=digests.ordered,
+        unordered=digests.unordered,
+        finder=str(digests.finder),
+        features=digests.features,
+        first=spots[0],
+        middle=spots[1],
+        last=spots[2],
+    )
+
+
+def _features_entry(version: DatasetVersion) -> FeaturesEntry:
+    labels = {stem: tuple(names) for stem, names in sorted(version.labels.items())}
+    digest = features_digest(version.features_json, labels)
+    return FeaturesEntry.model_validate({"digest": digest, "labels": labels, "json": version.features_json})
+
+
+def _provenance(source: PinSource) -> ProvenanceEntry:
+    version, builder = source.version, source.builder
+    return ProvenanceEntry(
+        homepage=version.metadata.homepage,
+        sources=_sources(version),
+        builder=builder,
+        version_to_prepare=version.version_to_prepare,
+        packages=dict(sorted(source.packages.items())),
+    )

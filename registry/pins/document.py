@@ -1,0 +1,186 @@
+"""What stands in a pin file? Its fields, each with its form; unknown ones of later releases are kept.
+
+Validated by pydantic, strictly: a number is no text. What several fields say together is checked in ``consistency``.
+The order of the fields is that of the file.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
+
+LOCK_VERSION: Final = 1
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Sums = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}-[0-9a-f]{64}$")]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Page = Annotated[str, StringConstraints(max_length=1_000_000)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Positive = Annotated[int, Field(ge=1, lt=2**63)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+
+class AliasEntry(_Entry):
+    """The alias that the request named, and the event that had set it."""
+
+    name: Line
+    set_at: Line
+    set_by: Line
+    message: Page = ""
+
+
+class RangeEntry(_Entry):
+    """Records ``start``..``stop`` (stop excluded) of a split, counted over its shards."""
+
+    split: Line
+    start: Count
+    stop: Count
+
+
+class SpotEntry(_Entry):
+    """One record: what TFDS calls it, and the sha256 of its stored bytes."""
+
+    id: Line
+    sha256: Sha256
+
+
+class RecordsEntry(_Entry):
+    """Digests over the records of the slice, as they are stored in TFRecord framing, without it.
+
+    Attributes:
+        ordered: sha256 over the sha256 of each record (32 bytes), in the order of ``ranges``.
+        unordered: the same over these digests sorted: independent of shards and of order.
+        finder: two sums that find a record that was changed (``registry.pins.finder``).
+        features: for each key of the records, a sha256 over what they hold under it (``registry.pins.feature_digest``).
+        first, middle, last: spot checks; null where there are no records. The middle is record num_examples // 2.
+    """
+
+    ordered: Sha256
+    unordered: Sha256
+    finder: Sums
+    features: dict[Line, Sha256]
+    first: SpotEntry | None
+    middle: SpotEntry | None
+    last: SpotEntry | None
+
+
+class OrderEntry(_Entry):
+    """In which order the records are read; the names of ``registry.ReadConfig``."""
+
+    shuffle: Literal["none", "files", "global"]
+    seed: int | None = None
+    global_seed: int | None = None
+    op_seed_index: Count = 0
+    reshuffle_each_iteration: bool | None = None
+    generator: Line | None = None
+    cycle_length: Positive
+    block_length: Positive
+
+
+class FeaturesEntry(_Entry):
+    """The schema of an example: ``json`` is the text of TFDS's features.json, ``labels`` the names of class labels."""
+
+    digest: Sha256
+    labels: dict[Line, Annotated[tuple[Page, ...], Strict(False)]]
+    json_: Page = Field(alias="json")
+
+
+class SplitEntry(_Entry):
+    """A split that the slice is cut from: how large it is, and what its files are called."""
+
+    name: Line
+    num_examples: Count
+    num_bytes: Count
+    num_shards: Count
+    template: Line
+
+
+class FileEntry(_Entry):
+    """A shard file that holds records of the slice; ``locations`` are URLs of this very file, where it lies alone."""
+
+    name: Line
+    split: Line
+    index: Count
+    first_example: Count
+    num_examples: Count
+    num_bytes: Count
+    sha256: Sha256
+    locations: Annotated[tuple[Line, ...], Strict(False)] = ()
+
+
+class SourceEntry(_Entry):
+    """What the dataset was made of."""
+
+    url: Line
+    sha256: Sha256 | None = None
+    num_bytes: Count | None = None
+
+
+class BuilderEntry(_Entry):
+    """The code that made the dataset: ``sha256`` is over its source file."""
+
+    code: Line
+    package: Line
+    version: Line
+    sha256: Sha256 | None = None
+
+
+class ProvenanceEntry(_Entry):
+    """Where the records come from."""
+
+    homepage: str = ""
+    sources: Annotated[tuple[SourceEntry, ...], Strict(False)] = ()
+    builder: BuilderEntry | None = None
+    version_to_prepare: Line | None = None
+    packages: dict[Line, Line] = Field(default_factory=dict)
+
+
+class PinEntry(_Entry):
+    """One slice of one dataset version."""
+
+    name: Line
+    request: Line
+    dataset: Line
+    config: Line | None
+    version: Line
+    why: Annotated[tuple[Page, ...], Strict(False)]
+    status: Literal["canonical", "supported", "experimental", "deprecated", "yanked"]
+    status_message: Page = ""
+    experiments: dict[Line, bool]
+    alias: AliasEntry | None
+    version_digest: Sha256
+    split: Line
+    slicing: Literal["documented", "tfds-4"]
+    rounding: Literal["closest", "pct1_dropremainder"] | None
+    num_examples: Count
+    ranges: Annotated[tuple[RangeEntry, ...], Strict(False)]
+    records: RecordsEntry
+    order: OrderEntry
+    file_format: Literal["tfrecord"]
+    disable_shuffling: bool
+    splits: Annotated[tuple[SplitEntry, ...], Strict(False)]
+    locations: Annotated[tuple[Line, ...], Strict(False)]
+    files: Annotated[tuple[FileEntry, ...], Strict(False)]
+    features: FeaturesEntry
+    provenance: ProvenanceEntry
+    license: Page
+    citation: Page
+
+
+class PinDocument(_Entry):
+    """A whole pin file."""
+
+    lock_version: Literal[1]
+    created_by: Line
+    digest: Sha256
+    finder: Sums
+    pins: Annotated[tuple[PinEntry, ...], Strict(False), Field(min_length=1)]
+
+
+def to_plain(entry: BaseModel) -> dict[str, Any]:
+    """The fields of ``entry`` as YAML and JSON hold them, unknown ones last."""
+    return entry.model_dump(mode="json", by_alias=True)

@@ -1,0 +1,151 @@
+"""How does a pin become what a reader needs? Its splits, its plan and its dataset version, made of the file alone.
+
+A pin names the shards that its slice touches, and of the others only how many records they hold together. So a gap
+between named shards is laid out as one long shard and empty ones: no range of the pin leads there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from registry.errors import PinFormatError, RegistryError
+from registry.features import FeaturesDict, features_from_json
+from registry.model import (
+    DatasetMetadata,
+    DatasetVersion,
+    Reference,
+    ShardedFileTemplate,
+    ShardLengths,
+    SlicingRule,
+    Split,
+    Version,
+    VersionState,
+    version_folder,
+)
+from registry.order import ReadConfig
+from registry.pins.document import FileEntry, OrderEntry, PinEntry, SplitEntry
+from registry.splits import Plan, ReadInstruction, RecordRange, resolve
+
+_MOST_SHARDS: Final = 2**24
+
+GENERATORS: Final = {
+    "files": "tf.data shuffle of files: Philox 4x32-10, as TensorFlow 2 seeds it",
+    "global": "dataset-registry permutation of records, version 1",
+}
+"""What draws the numbers of a shuffle, in words for a reader without this software (docs/order.md)."""
+
+
+def reference_of(entry: PinEntry) -> Reference:
+    """The reference that names exactly the pinned version."""
+    return Reference.exactly(entry.dataset, entry.config, Version.parse(entry.version))
+
+
+def folder_of(entry: PinEntry) -> str:
+    """The version's folder below a data directory: ``name[/config]/version``."""
+    return version_folder(entry.dataset, entry.config, Version.parse(entry.version))
+
+
+def splits_of(entry: PinEntry) -> tuple[Split, ...]:
+    """The splits of a pin, laid out so that its own shards are where they are.
+
+    Raises:
+        UsageError: the files contradict each other.
+    """
+    files = {name: list(group) for name, group in groupby(entry.files, key=lambda file: file.split)}
+    return tuple(_split_of(one, files.get(one.name, []), entry) for one in entry.splits)
+
+
+def plan_of(entry: PinEntry) -> Plan:
+    """The plan that reads the ranges of a pin, in their order."""
+    splits = {split.name: split for split in splits_of(entry)}
+    return plan_ranges(entry, splits)
+
+
+def plan_ranges(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
+    """The plan that reads the ranges of a pin from ``splits``, which may be sharded otherwise."""
+    located = [
+        (RecordRange(split=one.split, start=one.start, stop=one.stop), splits[one.split]) for one in entry.ranges
+    ]
+    return Plan(instruction_of(entry), SlicingRule(entry.slicing), tuple(splits.values()), located)
+
+
+def instruction_of(entry: PinEntry) -> ReadInstruction:
+    """The split expression of a pin, with its rounding."""
+    instruction = ReadInstruction.from_spec(entry.split, slicing=entry.slicing).read_by(entry.slicing)
+    return instruction if entry.rounding is None else instruction.with_rounding(entry.rounding)
+
+
+def features_of(entry: PinEntry) -> FeaturesDict:
+    """The schema of an example."""
+    return features_from_json(entry.features.json_).with_labels(entry.features.labels)
+
+
+def version_of(entry: PinEntry) -> DatasetVersion:
+    """The dataset version as the pin knows it: of its shards, those that the slice touches."""
+    state = VersionState(entry.status) if entry.status in ("deprecated", "yanked") else VersionState.SUPPORTED
+    version = Version.parse(entry.version)
+    return DatasetVersion(
+        name=entry.dataset,
+        config=entry.config,
+        version=version,
+        splits=splits_of(entry),
+        features_json=entry.features.json_,
+        labels=entry.features.labels,
+        location=folder_of(entry),
+        content_digest=entry.version_digest.removeprefix("sha256:"),
+        state=state,
+        state_message=entry.status_message,
+        canonical=version if entry.status == "canonical" else None,
+        file_format=entry.file_format,
+        slicing=SlicingRule(entry.slicing),
+        disable_shuffling=entry.disable_shuffling,
+        experiments=entry.experiments,
+        metadata=DatasetMetadata(homepage=entry.provenance.homepage, citation=entry.citation, license=entry.license),
+    )
+
+
+def config_of(order: OrderEntry) -> ReadConfig:
+    """The read config that a pin's order is."""
+    return ReadConfig(
+        interleave_cycle_length=order.cycle_length,
+        interleave_block_length=order.block_length,
+        shuffle_files=order.shuffle == "files",
+        shuffle_seed=order.seed if order.shuffle == "files" else None,
+        shuffle_reshuffle_each_iteration=order.reshuffle_each_iteration,
+        shuffle="global" if order.shuffle == "global" else None,
+        seed=order.seed if order.shuffle == "global" else None,
+        global_seed=order.global_seed,
+        op_seed_index=order.op_seed_index,
+    )
+
+
+def resolve_again(entry: PinEntry) -> tuple[RecordRange, ...] | None:
+    """The ranges that the expression of a pin gives; None where that hangs on shards which the pin does not name."""
+    if "shard" in entry.split:
+        return None
+    layout: dict[str, Sequence[int]] = {one.name: ShardLengths([one.num_examples]) for one in entry.splits}
+    try:
+        plan = resolve(entry.split, layout, slicing=entry.slicing, rounding=entry.rounding)
+    except RegistryError as error:
+        raise PinFormatError(f"the expression cannot be resolved: {error.message}") from error
+    return plan.ranges
+
+
+def _split_of(one: SplitEntry, files: Sequence[FileEntry], entry: PinEntry) -> Split:
+    lengths: list[int] = [0] * min(one.num_shards, _MOST_SHARDS)
+    end = position = 0
+    for file in [*files, None]:
+        index, first = (one.num_shards, one.num_examples) if file is None else (file.index, file.first_example)
+        if index > position:
+            lengths[position] = first - end
+        if file is not None:
+            lengths[index] = file.num_examples
+            end, position = first + file.num_examples, index + 1
+    return Split(
+        name=one.name,
+        shard_lengths=ShardLengths(lengths),
+        num_bytes=one.num_bytes,
+        files=ShardedFileTemplate(dataset=entry.dataset, template=one.template, file_format=entry.file_format),
+    )

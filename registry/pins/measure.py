@@ -1,0 +1,249 @@
+"""What are the digests of a slice's records, and of its files? One pass over the bytes, shared by several processes.
+
+runs of 1,024 records, and whole files  --processes-->  sha256 of each record, leaves of features, sha256 of files
+                                                        --here, in order-->  RecordDigests, FileDigest
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from registry.errors import CorruptExampleError, VerificationError
+from registry.order import ReadConfig
+from registry.pins.digest_pile import DigestPile
+from registry.pins.feature_digest import LEAF_RECORDS, hash_leaf, join_leaves
+from registry.pins.finder import Finder
+from registry.processes import call_in_order, num_cpus
+from registry.reading.source import RecordSource
+from registry.splits import Plan
+from registry.storage import Store
+from registry.tfrecord import IndexFolder, Verify
+from registry.wire import BlockDecoder
+
+AdvanceBytes = Callable[[int], None]
+"""Called with the number of bytes hashed since the last call."""
+
+_PIECE: Final = 4 * 2**20
+_SMALL_BYTES: Final = 32 * 2**20
+_MOST_PROCESSES: Final = 16
+_TASK_BYTES: Final = 16 * 2**20
+_MOST_LEAVES: Final = 64
+_FIRST_WEIGHT: Final = 1
+"""Of the first record; a weight of 0 would find nothing."""
+
+NO_RECORDS: Final = "sha256:" + hashlib.sha256(b"").hexdigest()
+"""The digests of a slice without records."""
+
+STORED_ORDER: Final = ReadConfig(interleave_cycle_length=1)
+"""The order of a plan's ranges: the one in which records are counted and hashed."""
+
+
+class FileDigest(NamedTuple):
+    """A file as it is stored: its size, and 64 hex digits of sha256."""
+
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordDigests:
+    """The digests of the records of a slice; texts as they stand in a pin file.
+
+    ``features`` is empty where a record was no tf.train.Example, which only ``verify="off"`` lets pass.
+    ``spots`` are the sha256 of the first, the middle and the last record; None where there are none.
+    """
+
+    num_examples: int
+    ordered: str
+    unordered: str
+    finder: Finder
+    features: dict[str, str]
+    spots: tuple[str, str, str] | None
+
+    def position_of(self, weight: int | None) -> int | None:
+        """The place in the slice of the record that the sums found; None where they found none."""
+        return (
+            weight - _FIRST_WEIGHT if weight is not None and 0 <= weight - _FIRST_WEIGHT < self.num_examples else None
+        )
+
+
+def spot_places(num_examples: int) -> tuple[int, int, int]:
+    """The places of the records that are checked by themselves: the first, the middle and the last."""
+    return 0, num_examples // 2, num_examples - 1
+
+
+def measure_records(
+    plan: Plan,
+    store: Store,
+    *,
+    files: Sequence[str] = (),
+    verify: Verify = "block",
+    indexes: IndexFolder | None = None,
+    processes: int | None = None,
+    advance: AdvanceBytes | None = None,
+) -> tuple[RecordDigests, dict[str, FileDigest]]:
+    """The digests of the records of ``plan``, in the order of its ranges, and of whole ``files``.
+
+    Args:
+        plan: which records.
+        store: the folder of their files.
+        files: names of files that are hashed as a whole.
+        verify: how checksums of records are checked; ``off`` digests damaged records as they are.
+        indexes: where the places of records are kept for the next time.
+        processes: how many hash; None takes as many as there are cores where there is enough to do.
+        advance: called with the number of bytes hashed since the last call.
+
+    Raises:
+        CorruptRecordError, ShardMismatchError, StorageError: a record, or a file, cannot be read.
+        CorruptExampleError: with ``verify`` on, a record that is no tf.train.Example.
+    """
+    sizes = {name: store.size(name) for name in files}
+    mean = _mean_bytes(plan, store, sizes)
+    chosen = _choose_processes(store, sum(sizes.values()) + int(mean * plan.num_examples), processes)
+    runs = _plan_runs(plan.num_examples, mean, chosen)
+    # A file is read twice, by whoever; so near each other the second reader finds it in memory.
+    tasks = _interleave([*files], runs)
+    state = _Sums(plan)
+    digests: dict[str, FileDigest] = {}
+    worker = Measurer(plan, store, verify, indexes)
+    outcomes = call_in_order(worker, tasks, processes=chosen, doing="hashed records", failure=VerificationError)
+    with state.pile:
+        for task, result in outcomes:
+            if isinstance(task, str):
+                digests[task] = FileDigest(*result)
+                done = sizes[task]
+            else:
+                state.add(task, result)
+                done = result.num_bytes
+            if advance is not None:
+                advance(done)
+        return state.result(), digests
+
+
+class RunDigests(NamedTuple):
+    """What a worker tells of a run: the sha256 of each record in a row, and the leaves, where all records have some."""
+
+    records: bytes
+    leaves: list[dict[str, bytes]] | None
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurer:
+    """Hashes a run of records (start, stop), or the file of a name. Sent to worker processes."""
+
+    plan: Plan
+    store: Store
+    verify: Verify
+    indexes: IndexFolder | None
+    _open: list[Any] = field(default_factory=list, compare=False, repr=False)
+
+    def __call__(self, task: str | tuple[int, int]) -> RunDigests | tuple[int, str]:
+        """The digests of a run, or size and sha256 of a file."""
+        return hash_file(self.store, task) if isinstance(task, str) else self._hash_run(*task)
+
+    def _hash_run(self, start: int, stop: int) -> RunDigests:
+        if not self._open:
+            source = RecordSource(self.plan, self.store, verify=self.verify, indexes=self.indexes)
+            self._open.extend((source, self.plan.order(STORED_ORDER), BlockDecoder()))
+        source, order, decoder = self._open
+        sha256 = hashlib.sha256
+        records: list[bytes] = []
+        leaves: list[dict[str, bytes]] | None = []
+        num_bytes = 0
+        for first in range(start, stop, LEAF_RECORDS):
+            block = source.fetch(*order.locate((first, min(first + LEAF_RECORDS, stop))))
+            records += [sha256(view).digest() for view in block.views()]
+            num_bytes += block.num_bytes
+            leaf = hash_leaf(block, decoder)
+            if leaf is None and self.verify != "off":
+                raise CorruptExampleError(
+                    f"records {first}..{first + block.num_records} of {self.plan.expression}: one is no "
+                    "tf.train.Example",
+                    hint="registry verify --deep names it.",
+                )
+            if leaf is None or leaves is None:
+                leaves = None
+            else:
+                leaves.append(leaf)
+        return RunDigests(b"".join(records), leaves, num_bytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Measurer, (self.plan, self.store, self.verify, self.indexes)
+
+
+def hash_file(store: Store, name: str) -> tuple[int, str]:
+    """Size and sha256 of a stored file."""
+    hasher, num_bytes = hashlib.sha256(), 0
+    with store.open(name) as file:
+        while piece := file.read(_PIECE):
+            hasher.update(piece)
+            num_bytes += len(piece)
+    return num_bytes, hasher.hexdigest()
+
+
+class _Sums:
+    """Takes the digests of runs, in order, together."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.pile = DigestPile()
+        self._plan = plan
+        self._finder = Finder()
+        self._ordered = hashlib.sha256()
+        self._leaves: list[dict[str, bytes]] | None = []
+        self._spots: dict[int, str] = {}
+
+    def add(self, run: tuple[int, int], found: RunDigests) -> None:
+        start, stop = run
+        self._ordered.update(found.records)
+        self.pile.add(found.records)
+        self._finder += Finder.of_list(found.records, first=start + _FIRST_WEIGHT)
+        for place in spot_places(self._plan.num_examples):
+            if start <= place < stop:
+                self._spots[place] = "sha256:" + found.records[32 * (place - start) :][:32].hex()
+        if found.leaves is None:
+            self._leaves = None
+        elif self._leaves is not None:
+            self._leaves.extend(found.leaves)
+
+    def result(self) -> RecordDigests:
+        num_examples = self._plan.num_examples
+        first, middle, last = (self._spots.get(place) for place in spot_places(num_examples))
+        return RecordDigests(
+            num_examples=num_examples,
+            ordered="sha256:" + self._ordered.hexdigest(),
+            unordered="sha256:" + self.pile.sorted_digest(),
+            finder=self._finder,
+            features=join_leaves(self._leaves or []),
+            spots=(first, middle, last) if first and middle and last else None,
+        )
+
+
+def _mean_bytes(plan: Plan, store: Store, sizes: dict[str, int]) -> float:
+    """About how long a record is."""
+    examples = {file.filename: file.examples_in_shard for file in plan[:1]}
+    num_bytes = sum(sizes.get(name) or store.size(name) for name in examples)
+    return num_bytes / max(sum(examples.values()), 1)
+
+
+def _plan_runs(num_examples: int, mean: float, processes: int) -> list[tuple[int, int]]:
+    leaves = int(_TASK_BYTES / max(mean * LEAF_RECORDS, 1))
+    leaves = min(max(leaves, 1), _MOST_LEAVES, max(num_examples // (4 * processes * LEAF_RECORDS), 1))
+    length = leaves * LEAF_RECORDS
+    return [(start, min(start + length, num_examples)) for start in range(0, num_examples, length)]
+
+
+def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tuple[int, int]]:
+    """Both in their order, spread evenly over each other."""
+    placed = [((place + 0.5) / len(files), 0, name) for place, name in enumerate(files)]
+    placed += [((place + 0.5) / len(runs), 1, run) for place, run in enumerate(runs)]  # type: ignore[misc]
+    return [task for *_, task in sorted(placed, key=lambda one: one[:2])]
+
+
+def _choose_processes(store: Store, num_bytes: int, wanted: int | None) -> int:
+    if wanted is not None:
+        return wanted
+    return 1 if num_bytes < _SMALL_BYTES or store.local_root is None else min(num_cpus(), _MOST_PROCESSES)

@@ -1,0 +1,358 @@
+"""What is a pin file to its user? Pins by name, each with its plan, its records and what to cite.
+
+Reading one needs the file and the shards, and nothing else: no catalog is opened, no connection is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError
+from registry.model import DatasetVersion, Reference
+from registry.order import ReadConfig, check_config
+from registry.pins.consistency import find_faults
+from registry.pins.document import LOCK_VERSION, PinDocument, PinEntry, to_plain
+from registry.pins.layout import config_of, features_of, plan_of, reference_of, version_of
+from registry.pins.places import Places
+from registry.pins.seal import canonical_json, find_changed, seal
+from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
+from registry.splits import Plan
+from registry.storage import open_store
+
+if TYPE_CHECKING:
+    from registry.features import FeaturesDict
+    from registry.reading import Reader, State
+    from registry.storage import Store
+    from registry.tfrecord import Verify
+
+DEFAULT_FILENAME = "dataset.lock.yaml"
+
+_COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of dataset-registry.
+Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].read()"""
+
+
+class Pin:
+    """One slice of one dataset version, pinned: which records, what proves them, and the way to them.
+
+    Attributes:
+        entry: everything that the file says of it.
+    """
+
+    def __init__(self, entry: PinEntry, places: Places) -> None:
+        self.entry = entry
+        self._places = places
+
+    @property
+    def name(self) -> str:
+        """What the pin is called in its file."""
+        return self.entry.name
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The reference that names exactly the pinned version."""
+        return reference_of(self.entry)
+
+    @property
+    def split(self) -> str:
+        """The split expression."""
+        return self.entry.split
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records."""
+        return self.entry.num_examples
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Which records of which files."""
+        return plan_of(self.entry)
+
+    @cached_property
+    def version(self) -> DatasetVersion:
+        """The dataset version as the pin knows it."""
+        return version_of(self.entry)
+
+    @cached_property
+    def features(self) -> FeaturesDict:
+        """The schema of an example."""
+        return features_of(self.entry)
+
+    @cached_property
+    def read_config(self) -> ReadConfig:
+        """The order that was pinned."""
+        return config_of(self.entry.order)
+
+    @property
+    def yank_note(self) -> str | None:
+        """What a reader should know where the version was yanked when it was pinned."""
+        if self.entry.status != "yanked":
+            return None
+        return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
+
+    def store(self) -> Store:
+        """The folder in which all files of the pin lie, each with its pinned size.
+
+        Raises:
+            NotStoredError: there is none; the message names where was looked.
+        """
+        return self._places.find(self.entry)
+
+    def read(
+        self,
+        read_config: ReadConfig | None = None,
+        *,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
+    ) -> Reader:
+        """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as those of ``Dataset.read``.
+
+        Every record is held against its checksums. That the files are the pinned ones, ``verify`` proves.
+
+        Args:
+            read_config: another order; None is the pinned one.
+            state: what ``Reader.state`` gave, to read on from there.
+            process: (index, count), where several processes share the examples.
+            verify: how the checksums of records are checked.
+            copy: False gives large values as read-only views of the mapped files.
+
+        Raises:
+            NotStoredError: the files are nowhere where they were looked for.
+            As ``Reader``, and while iterating as it does.
+        """
+        from registry.reading import Reader
+
+        return Reader(
+            self.plan,
+            store=self.store(),
+            features=self.features,
+            config=self.read_config if read_config is None else check_config(read_config),
+            state=state,
+            process=process,
+            dataset=f"{self.reference} ({self.entry.version_digest[:19]})",
+            verify=verify,
+            copy=copy,
+            indexes=self._places.indexes(),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Pin {self.name}: {self.reference} {self.split}, {self.num_examples} examples>"
+
+
+class PinFile(Mapping[str, Pin]):
+    r"""The pins of a file, by name: ``pins["train"]``. The expression of a pin names it too, where only one has it.
+
+    >>> PinFile.from_yaml(b"lock_version: 1\nlock_version: 1\n", "dataset.lock.yaml")
+    Traceback (most recent call last):
+    registry.errors.PinFormatError: dataset.lock.yaml: line 2, lock_version: the key is given twice, in line 1 and here
+    """
+
+    def __init__(self, content: Mapping[str, Any], document: PinDocument, places: Places) -> None:
+        self._content = content
+        self.document = document
+        self.places = places
+        self._pins = {entry.name: Pin(entry, places) for entry in document.pins}
+
+    @classmethod
+    def of(
+        cls,
+        entries: Sequence[Mapping[str, Any]],
+        *,
+        created_by: str,
+        places: Places | None = None,
+        base: PinFile | None = None,
+    ) -> PinFile:
+        """The file that holds ``entries``, the plain values of its pins; unknown fields of ``base`` are kept.
+
+        Raises:
+            PinFormatError: an entry that cannot be.
+        """
+        content: dict[str, Any] = {"lock_version": LOCK_VERSION, "created_by": created_by}
+        content |= {"digest": "", "finder": "", "pins": list(entries)}
+        if base is not None:
+            content |= {key: value for key, value in base.content.items() if key not in content}
+        content["digest"], content["finder"] = seal(content)
+        return cls._checked(YamlDocument(content, {}), "the pin", Places() if places is None else places)
+
+    @classmethod
+    def from_yaml(cls, data: bytes, source: str, *, places: Places | None = None) -> PinFile:
+        """The pins in the YAML text ``data`` of the file ``source``.
+
+        Raises:
+            PinFormatError: it is no pin file; every fault is named with its key path and line.
+            PinChangedError: it was changed since it was written; the field is named, where it was one.
+        """
+        return cls._checked(read_yaml(data, source), source, Places() if places is None else places)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, places: Places | None = None) -> PinFile:
+        """The pins in the file at ``path``, a local path or a URL. Errors as ``from_yaml``, and StorageError."""
+        text = os.fspath(path)
+        folder, _, name = text.rpartition("/")
+        store = open_store(folder or ("/" if text.startswith("/") else "."))
+        try:
+            data = store.read_bytes(name)
+        except NotStoredError as error:
+            raise NotStoredError(
+                f"there is no pin file {text}",
+                hint="Make one with: registry pin create REF SPLIT -o FILE",
+                details=error.details,
+            ) from error
+        return cls.from_yaml(data, text, places=places)
+
+    @classmethod
+    def _checked(cls, read: YamlDocument, source: str, places: Places) -> PinFile:
+        from pydantic import ValidationError
+
+        content = read.value
+        lock_version = content.get("lock_version")
+        if type(lock_version) is int and lock_version > LOCK_VERSION:
+            raise PinFormatError.of(
+                source,
+                [("lock_version", read.lines.get("lock_version"), f"{lock_version} is newer than this release reads")],
+                hint="Install a newer dataset-registry.",
+            )
+        try:
+            document = PinDocument.model_validate(content)
+        except ValidationError as error:
+            faults = [(_key_path(one["loc"]), one["msg"][:1].lower() + one["msg"][1:]) for one in error.errors()]
+        else:
+            faults = find_faults(document)
+        if faults:
+            raise PinFormatError.of(source, [(key, _line(read.lines, key), problem) for key, problem in faults])
+        if seal(content) != (document.digest, document.finder):
+            key = find_changed(content)
+            where = f"line {_line(read.lines, key)}, {key}: this was" if key and read.lines else f"{key or 'it'} was"
+            raise PinChangedError(
+                f"{source}: {where} changed since the file was written: its digest is not that of its content",
+                hint="Take the file again from where it was published. If the change is meant, make a new one.",
+                details={"file": source, "key": key, "digest": document.digest, "found": seal(content)[0]},
+            )
+        return cls(content, document, places)
+
+    @property
+    def content(self) -> Mapping[str, Any]:
+        """The values of the file, unknown fields included."""
+        return self._content
+
+    @property
+    def digest(self) -> str:
+        """``sha256:`` and 64 hex digits over all that the file says."""
+        return self.document.digest
+
+    def to_yaml(self) -> str:
+        """The text of the file; the same for the same values."""
+        return write_yaml(self._ordered(), comment=_COMMENT)
+
+    def to_json(self) -> str:
+        """The same values as one line of JSON, keys sorted."""
+        return canonical_json(self._content)
+
+    def save(self, path: str | os.PathLike[str] = DEFAULT_FILENAME, *, overwrite: bool = False) -> str:
+        """Write the file in one step; the path. A file with the same content is left as it is.
+
+        Raises:
+            AlreadyStoredError: another file is there, and ``overwrite`` is False.
+        """
+        place = Path(path).expanduser().absolute()
+        store, data = open_store(place.parent), self.to_yaml().encode()
+        if store.exists(place.name) and store.read_bytes(place.name) == data:
+            return str(place)
+        with store.create(place.name, overwrite=overwrite) as file:
+            file.write(data)
+        return str(place)
+
+    def merged(self, other: PinFile) -> PinFile:
+        """This file with the pins of ``other`` behind its own.
+
+        Raises:
+            ConflictError: both have a pin of one name that are not equal.
+        """
+        entries = list(self._content["pins"])
+        for entry in other.content["pins"]:
+            if entry["name"] in self and entry != self._content["pins"][list(self).index(entry["name"])]:
+                raise ConflictError(
+                    f"there is another pin {entry['name']!r} in the file already: {self[entry['name']].reference} "
+                    f"{self[entry['name']].split}",
+                    hint=f"Give it a name: NAME={entry['split']}",
+                    details={"name": entry["name"]},
+                )
+            if entry["name"] not in self:
+                entries.append(entry)
+        return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=self)
+
+    def find(self, name: str) -> Pin:
+        """The pin of that name, or the only one of that expression.
+
+        Raises:
+            PinNotFoundError: there is none; the hint names what there is.
+        """
+        if name in self._pins:
+            return self._pins[name]
+        of_split = [pin for pin in self._pins.values() if pin.split == name]
+        if len(of_split) == 1:
+            return of_split[0]
+        if of_split:
+            raise PinNotFoundError(
+                f"{len(of_split)} pins have the expression {name!r}",
+                hint=f"Name one: {', '.join(pin.name for pin in of_split)}.",
+                details={"name": name, "known": [pin.name for pin in of_split]},
+            )
+        raise PinNotFoundError.of(name, self._pins, where="the pin file")
+
+    def __getitem__(self, name: str) -> Pin:
+        return self.find(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._pins
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pins)
+
+    def __len__(self) -> int:
+        return len(self._pins)
+
+    def __eq__(self, other: object) -> bool:
+        return self._content == other.content if isinstance(other, PinFile) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"<PinFile {self.digest[:19]}: {', '.join(self)}>"
+
+    def _ordered(self) -> dict[str, Any]:
+        """The values with known fields in the order of the format, and unknown ones behind them."""
+        ordered: dict[str, Any] = _in_order(to_plain(self.document), self._content)
+        return ordered
+
+
+def _in_order(model: Any, value: Any) -> Any:
+    if isinstance(value, Mapping) and isinstance(model, Mapping):
+        known = {key: _in_order(model[key], value[key]) for key in model if key in value}
+        return known | {key: value[key] for key in value if key not in known}
+    if isinstance(value, list) and isinstance(model, list):
+        return [_in_order(one, inner) for one, inner in zip(model, value, strict=True)]
+    return value
+
+
+def _key_path(location: Sequence[str | int]) -> str:
+    path = ""
+    for key in location:
+        if key != "[key]":  # pydantic's mark for a key that is wrong itself
+            path = join_key(path, key)
+    return path
+
+
+def _line(lines: Mapping[str, int], key: str | None) -> int | None:
+    """The line of ``key``, or of the nearest that holds it: a missing field has none."""
+    while key:
+        if key in lines:
+            return lines[key]
+        key = key[: max(key.rfind("."), key.rfind("["), 0)]
+    return None

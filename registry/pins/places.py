@@ -1,0 +1,103 @@
+"""Where do the files of a pin lie? Looked for in folders of this machine, then where the pin says.
+
+A location of a pin is a URL or path of the folder that holds its files, or a path below a data directory. A folder
+counts where it holds every file of the pin with the pinned size; what is in them, ``verify`` proves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from registry.errors import MissingExtraError, NotStoredError, StorageError
+from registry.pins.document import PinEntry
+from registry.pins.layout import folder_of, reference_of
+from registry.storage import Store, open_store
+from registry.tfrecord import IndexFolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where to look, in this order.
+
+    Attributes:
+        data_dir: the folder that was named: a data directory, or the folder of the files itself. Where it is given,
+            nowhere else is looked.
+        beside: the folder of the pin file; a bundle holds its shards in ``data`` beside it.
+        data_dirs: data directories of this machine.
+        index_folder: where readers keep the places of records, or None.
+    """
+
+    data_dir: str | None = None
+    beside: str | None = None
+    data_dirs: tuple[str, ...] = ()
+    index_folder: str | None = None
+
+    def indexes(self) -> IndexFolder | None:
+        """Where the places of records are kept for the next time."""
+        return None if self.index_folder is None else IndexFolder(self.index_folder)
+
+    def find(self, entry: PinEntry) -> Store:
+        """The first folder that holds all files of a pin.
+
+        Raises:
+            NotStoredError: none does; the message names them all, with what each lacks.
+        """
+        told = []
+        for store in self.candidates(entry):
+            lacking = first_missing(store, entry)
+            if lacking is None:
+                return store
+            told.append(f"{store.url}: {lacking}")
+        listed = "".join(f"\n  {line}" for line in dict.fromkeys(told))
+        raise NotStoredError(
+            f"the files of {reference_of(entry)} {entry.split} are in none of the folders that were looked at{listed}",
+            hint="Name their folder with --data DIR (data_dir= in Python), or get them with: registry pin restore",
+            details={"places": told[:100]},
+        )
+
+    def candidates(self, entry: PinEntry) -> Iterator[Store]:
+        """The folders that may hold the files of a pin, the nearest first; each once."""
+        seen = set()
+        for url in self._urls(entry):
+            try:
+                store = open_store(url)
+            except (StorageError, MissingExtraError):
+                continue
+            if store.url not in seen:
+                seen.add(store.url)
+                yield store
+
+    def _urls(self, entry: PinEntry) -> Iterator[str]:
+        relative = [folder_of(entry), *(text for text in entry.locations if not _is_absolute(text))]
+        roots = [self.data_dir] if self.data_dir is not None else []
+        if self.data_dir is not None:
+            yield self.data_dir
+            roots.append(f"{self.data_dir}/data")  # an unpacked bundle
+        else:
+            if self.beside is not None:
+                roots.append(f"{self.beside}/data")
+            roots += self.data_dirs
+        for root in roots:
+            for folder in relative:
+                yield f"{root.rstrip('/')}/{folder}"
+        if self.data_dir is None:
+            yield from (text for text in entry.locations if _is_absolute(text))
+
+
+def first_missing(store: Store, entry: PinEntry) -> str | None:
+    """What of a pin's files ``store`` lacks first, in words; None where all are there with their sizes."""
+    for file in entry.files:
+        try:
+            num_bytes = store.size(file.name)
+        except NotStoredError:
+            return f"no {file.name}"
+        except StorageError as error:
+            return error.message
+        if num_bytes != file.num_bytes:
+            return f"{file.name} has {num_bytes} bytes, {file.num_bytes} are pinned"
+    return None
+
+
+def _is_absolute(location: str) -> bool:
+    return "://" in location or location.startswith("/")

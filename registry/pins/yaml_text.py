@@ -1,0 +1,224 @@
+"""How is a pin file written, and read without surprises? YAML that every reader takes for the same values.
+
+Read: one document of mappings with text keys, lists and scalars. What readers of YAML disagree about is refused, with
+its key path and line: a key given twice, ``no`` for false, ``010`` for 8, dates, tags, references to other places.
+Written: the same values give the same text; keys stay in the order in which they are given.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import yaml
+
+from registry.errors import PinFormatError
+
+MAX_BYTES: Final = 64 * 2**20
+"""Longest pin file that is read: a quarter of a million shards."""
+
+MAX_DEPTH: Final = 50
+_MAX_KEY: Final = 1000
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
+_LIKE_NUMBER = re.compile(
+    r"[-+]?\.?[0-9][0-9_]*(?:[.:][0-9_]*)*(?:[eE][-+]?[0-9]+)?|0[xXoObB][0-9a-fA-F_]+|[-+]?\.(?:inf|nan)"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}.*",
+    flags=re.IGNORECASE,
+)
+_WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "=", "<<", "nan", "inf"})
+_TAG: Final = "tag:yaml.org,2002:"
+_SCALARS: Final = frozenset(
+    _TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class YamlDocument:
+    """The values of a YAML text, and the line, counted from 1, in which the value of each key path begins."""
+
+    value: Any
+    lines: Mapping[str, int]
+
+
+def join_key(path: str, key: str | int) -> str:
+    """The key path of what stands in ``path`` under ``key``.
+
+    >>> join_key("pins[0]", "split"), join_key("pins", 0), join_key("", "pins"), join_key("labels", "a.b")
+    ('pins[0].split', 'pins[0]', 'pins', 'labels["a.b"]')
+    """
+    if isinstance(key, int):
+        return f"{path}[{key}]"
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", key):
+        return f'{path}["{key}"]'
+    return f"{path}.{key}" if path else key
+
+
+def read_yaml(data: bytes, source: str) -> YamlDocument:
+    """The values in the YAML text ``data`` of the file ``source``.
+
+    Raises:
+        PinFormatError: no YAML of the form above; the message names line and key path.
+    """
+    return _Reading(source).read(data)
+
+
+def write_yaml(value: Mapping[str, Any], *, comment: str = "") -> str:
+    """``value`` as YAML text that ``read_yaml`` reads back, below ``comment``, whose lines become comments."""
+    head = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())
+    return head + yaml.dump(
+        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**31 - 1
+    )
+
+
+class _Reading:
+    """One file that is read: where faults are, and the lines of what was read."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._lines: dict[str, int] = {}
+        self._seen: set[int] = set()
+
+    def read(self, data: bytes) -> YamlDocument:
+        if len(data) > MAX_BYTES:
+            self._fail(f"it is longer than {MAX_BYTES} bytes")
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self._fail(f"no UTF-8 text: {error.reason} at byte {error.start}", cause=error)
+        if _is_deep(text):
+            self._fail(f"it is nested more than {MAX_DEPTH} levels deep")
+        try:
+            nodes = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            self._fail(f"no YAML: {error.problem or error.context}", line=mark.line + 1 if mark else None, cause=error)
+        except (yaml.YAMLError, RecursionError) as error:
+            self._fail(f"no YAML: {str(error).splitlines()[0]:.200}", cause=error)
+        if len(nodes) != 1 or not isinstance(nodes[0], yaml.MappingNode):
+            self._fail("a pin file is one YAML mapping", hint="Make one with: registry pin create REF SPLIT -o FILE")
+        value = self._value(nodes[0], "", 0)
+        return YamlDocument(value, self._lines)
+
+    def _value(self, node: yaml.Node, path: str, depth: int) -> Any:
+        line = node.start_mark.line + 1
+        self._lines[path] = line
+        if depth > MAX_DEPTH:
+            self._fail(f"it is nested more than {MAX_DEPTH} levels deep", path, line)
+        if not isinstance(node, yaml.ScalarNode):
+            if id(node) in self._seen:
+                self._fail("it refers to another place of the file with '*'", path, line, hint="Write it out.")
+            self._seen.add(id(node))
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            return self._mapping(node, path, depth)
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self._value(one, join_key(path, place), depth + 1) for place, one in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
+            return self._scalar(node, path, line)
+        return self._fail(
+            f"the tag {node.tag[:80]!r} has no meaning here", path, line, hint="Remove what begins with '!'."
+        )
+
+    def _mapping(self, node: yaml.MappingNode, path: str, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._fail("a key is a text", path, line)
+            key = self._scalar(key_node, path, line)
+            if not isinstance(key, str) or len(key) > _MAX_KEY:
+                self._fail(f"a key is a text, not {key_node.value[:40]!r}", path, line, hint="Put it in quotes.")
+            inner = join_key(path, key)
+            if key in found:
+                self._fail(f"the key is given twice, in line {self._lines[inner]} and here", inner, line)
+            found[key] = self._value(value_node, inner, depth + 1)
+            self._lines[inner] = line
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, path: str, line: int) -> Any:
+        text: str = node.value
+        if re.search("[\ud800-\udfff\0]", text):
+            self._fail("it holds a character that is no text", path, line)
+        if node.style in ("'", '"', "|", ">"):
+            return text
+        if text in ("", "null", "true", "false"):
+            return {"true": True, "false": False}.get(text)
+        if _INTEGER.fullmatch(text) and text != "-0":
+            return int(text)
+        if _FLOAT.fullmatch(text) and math.isfinite(float(text)):
+            return float(text)
+        if is_ambiguous(text) or node.tag != f"{_TAG}str":
+            self._fail(
+                f"readers of YAML disagree about what {text[:60]} is",
+                path,
+                line,
+                hint=f'For a text, write "{text[:60]}".',
+            )
+        return text
+
+    def _fail(
+        self,
+        problem: str,
+        path: str = "",
+        line: int | None = None,
+        *,
+        hint: str | None = None,
+        cause: Exception | None = None,
+    ) -> NoReturn:
+        raise PinFormatError.of(self._source, [(path, line, problem)], hint=hint) from cause
+
+
+def is_ambiguous(text: str) -> bool:
+    """Whether some reader of YAML takes ``text``, without quotes, for something else than this text.
+
+    >>> [text for text in ("no", "010", "1e3", "1.0", "12:30:00", "2026-11-21", "digits:1.*") if is_ambiguous(text)]
+    ['no', '010', '1e3', '1.0', '12:30:00', '2026-11-21']
+    """
+    return text.lower() in _WORDS or _LIKE_NUMBER.fullmatch(text) is not None
+
+
+def _is_deep(text: str) -> bool:
+    """Whether brackets, or dashes of one line, nest deeper than anything we read: parsers recurse."""
+    depth = deepest = 0
+    for bracket in re.finditer(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket[0] in "[{" else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest > 20 * MAX_DEPTH or re.search(r"(?:^|\n) *(?:[-?:] ){200}", text) is not None
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts so that no reader of YAML takes them for something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (its base class asks)
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:  # noqa: ARG002
+        return super().increase_indent(flow, indentless=False)
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None
+    if "\n" in text:
+        style = "|"
+    elif is_ambiguous(text):
+        style = '"'
+    return dumper.represent_scalar(f"{_TAG}str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def iter_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value that holds no other, with its key path; an empty mapping or list is one."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from iter_leaves(inner, join_key(path, key))
+    elif isinstance(value, list) and value:
+        for place, inner in enumerate(value):
+            yield from iter_leaves(inner, join_key(path, place))
+    else:
+        yield path, value

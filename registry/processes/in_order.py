@@ -1,0 +1,65 @@
+"""How is one function called on many items by several processes, with the results in order?"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from registry.errors import RegistryError
+from registry.processes.pool import NotSendableError, WorkerPool
+from registry.processes.worker import ItemFailedError, call_each
+
+T = TypeVar("T")
+
+
+def call_in_order(
+    function: Callable[[T], Any], items: Sequence[T], *, processes: int, doing: str, failure: type[RegistryError]
+) -> Iterator[tuple[T, Any]]:
+    """Each of ``items`` and what ``function`` gives for it, in order; at most two for each process are under way.
+
+    ``function`` must be one that pickles, and hold nothing but values: where it cannot travel, or one process is
+    enough, it is called here. What it raises is raised here, at its item.
+
+    Args:
+        function: what is called.
+        items: on what.
+        processes: how many call it.
+        doing: what is said of a worker that dies: "a worker process was ended by signal 9 while it <doing>".
+        failure: the error for that, and for an error of ``function`` that is not one of the registry's.
+    """
+    with ExitStack() as stack:
+        pool: WorkerPool | None = None
+        if processes > 1 and len(items) > 1:
+            try:
+                pool = stack.enter_context(WorkerPool(function, processes=processes, doing=doing, failure=failure))
+            except NotSendableError:
+                pool = None
+        if pool is None:
+            for item in items:
+                yield item, function(item)
+            return
+        waiting: deque[tuple[T, Future[list[Any]]]] = deque()
+        for item in items:
+            waiting.append((item, pool.submit([item])))
+            if len(waiting) > 2 * pool.processes:
+                yield _outcome(function, *waiting.popleft(), doing=doing, failure=failure)
+        while waiting:
+            yield _outcome(function, *waiting.popleft(), doing=doing, failure=failure)
+
+
+def _outcome(
+    function: Callable[[T], Any], item: T, future: Future[list[Any]], *, doing: str, failure: type[RegistryError]
+) -> tuple[T, Any]:
+    try:
+        (result,) = future.result()
+    except NotSendableError:
+        (result,) = call_each(function, [item])
+    except ItemFailedError as failed:
+        if isinstance(failed.error, RegistryError):
+            raise failed.error from failed
+        kind, text = failed.error.args
+        raise failure(f"a worker process met {kind} while it {doing}: {text}") from failed
+    return item, result
