@@ -11,11 +11,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from registry.api import Catalog, Dataset, connect, is_locked, load, locked
+    from registry.api import Catalog, Dataset, connect, is_locked, load, load_pin, locked
     from registry.building import BuilderConfig, DatasetBuilder
     from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
     from registry.model import DatasetVersion, Reference, SlicingRule, Split, Version, VersionRequest, VersionStatus
     from registry.order import ReadConfig
+    from registry.pins import Pin, PinFile
     from registry.reading import Reader
     from registry.splits import (
         Explanation,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "registry.api": ("Catalog", "Dataset", "connect", "is_locked", "load", "locked"),
+    "registry.api": ("Catalog", "Dataset", "connect", "is_locked", "load", "load_pin", "locked"),
     "registry.building": ("BuilderConfig", "DatasetBuilder"),
     "registry.errors": ("RegistryError", "RegistryWarning", "YankedVersionWarning"),
     "registry.model": (
@@ -48,6 +49,7 @@ _HOMES: Final = {
         "VersionStatus",
     ),
     "registry.order": ("ReadConfig",),
+    "registry.pins": ("Pin", "PinFile"),
     "registry.reading": ("Reader",),
     "registry.splits": (
         "Explanation",
@@ -74,6 +76,8 @@ __all__ = [
     "DatasetVersion",
     "Explanation",
     "FileInstruction",
+    "Pin",
+    "PinFile",
     "Plan",
     "ReadConfig",
     "ReadInstruction",
@@ -95,6 +99,7 @@ __all__ = [
     "is_locked",
     "k_fold",
     "load",
+    "load_pin",
     "locked",
     "relation",
     "resolve",

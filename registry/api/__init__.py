@@ -10,7 +10,8 @@ from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
 from registry.api.loading import load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
-from registry.api.locked import is_locked, locked
+from registry.api.lock import is_locked, locked
+from registry.api.pin_files import load_pin
 from registry.api.references import read_uses
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "data_folder",
     "is_locked",
     "load",
+    "load_pin",
     "locked",
     "make_catalog_folder",
     "read_uses",

@@ -17,7 +17,7 @@ from registry.api.dataset import Dataset, PastDataset
 from registry.api.experiments import Experiments
 from registry.api.lifecycle import Lifecycle
 from registry.api.locations import catalog_url, data_folder, index_folder, make_catalog_folder
-from registry.api.locked import is_locked, may_be_exact, refuse_moving
+from registry.api.lock import current_lock, may_be_exact, refuse_moving
 from registry.api.moments import Moment, read_moment
 from registry.api.references import parse_reference
 from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
@@ -73,7 +73,7 @@ class Catalog:
             ReferenceSyntaxError: the reference does not parse.
             NotFoundError: no such dataset, config, version or alias; the nearest are named.
             VersionWithdrawnError: what answers is dropped, or yanked and not named; the hint names what can be read.
-            LockedError: look-ups are locked, and the reference does not name one version exactly.
+            LockedError: look-ups are locked, and the reference does not name one version exactly, or is not pinned.
             UsageError: ``at`` is no moment.
         """
         found = self.look_up(reference, at=at)
@@ -84,8 +84,13 @@ class Catalog:
     def look_up(self, reference: str | Reference, *, at: Moment | None = None) -> Dataset:
         """As ``dataset``, without a warning: what is to be known of the version is in its ``notes``."""
         wanted = parse_reference(reference)
+        lock = current_lock()
+        if lock is not None and lock.pins is not None:
+            from registry.api.pinned import find_pinned
+
+            return find_pinned(lock.pins, wanted)
         moment = read_moment(at)
-        exactly = is_locked()
+        exactly = lock is not None
         if exactly and not may_be_exact(wanted):
             raise refuse_moving(wanted, self._given(wanted, moment), moment)
         found = self._find(wanted, moment)

@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.catalog import PastLookUp
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
+    from registry.pins import PinFile
+    from registry.pins.measure import AdvanceBytes
     from registry.publishing import Advance, VerifyReport
     from registry.reading import Reader, State
     from registry.splits import Explanation, Relation
@@ -45,8 +47,12 @@ class Dataset:
 
     def __init__(self, version: DatasetVersion, *, catalog: Catalog, wanted: Reference | None = None) -> None:
         self._version = version
-        self._catalog = catalog
+        self._opened = catalog
         self._wanted = version.reference if wanted is None else wanted
+
+    @property
+    def _catalog(self) -> Catalog:
+        return self._opened
 
     @property
     def reference(self) -> Reference:
@@ -258,6 +264,55 @@ class Dataset:
             verify=verify,
             copy=copy,
             indexes=self._catalog.indexes(),
+        )
+
+    def pin(
+        self,
+        *splits: str | ReadInstruction | Mapping[str, str | ReadInstruction],
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        read_config: ReadConfig | None = None,
+        locations: Sequence[str] = (),
+        into: PinFile | None = None,
+        processes: int | None = None,
+        advance: AdvanceBytes | None = None,
+    ) -> PinFile:
+        """Pin slices of this version for a paper: which records, and the digests that prove them.
+
+            digits.pin("train[:80%]", "test").save("dataset.lock.yaml")
+            digits.pin({"train": "train[:80%]", "validation": "train[80%:]"})
+
+        Args:
+            splits: split expressions, or dicts of them by the names that the pins are to have. A pin without a given
+                name is called by its split, or by its expression where two are cut from one split.
+            slicing: as ``resolve``.
+            rounding: as ``resolve``.
+            read_config: the order in which the records were read; None is that of ``read``. A shuffle needs its seed.
+            locations: URLs of folders in which others find the files.
+            into: a pin file that gets these pins beside its own.
+            processes: how many hash; None takes as many as there are cores where there is enough to do.
+            advance: called with the number of bytes hashed since the last call.
+
+        Raises:
+            As ``resolve``.
+            ShardMismatchError, CorruptRecordError, StorageError: a file is not as it was published, or cannot be read.
+            ConflictError: ``into`` has another pin of that name.
+            UsageError: nothing to pin, or a shuffle without a seed.
+        """
+        from registry.api.pinning import pin_dataset
+
+        return pin_dataset(
+            self,
+            splits,
+            catalog=self._catalog,
+            wanted=self._wanted,
+            into=into,
+            slicing=slicing,
+            rounding=rounding,
+            read_config=read_config,
+            locations=locations,
+            processes=processes,
+            advance=advance,
         )
 
     def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:

@@ -6,7 +6,10 @@ import warnings
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.catalog import Catalog, connect
+from registry.api.dataset import Dataset
+from registry.api.lock import current_lock
 from registry.api.moments import Moment
+from registry.api.references import parse_reference
 from registry.errors import YankedVersionWarning
 from registry.model import Reference, SlicingRule
 from registry.splits import ReadInstruction
@@ -37,13 +40,21 @@ def load(
 
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
     """
-    dataset = (catalog or connect()).look_up(reference, at=at)
+    lock = current_lock()
+    if lock is not None and lock.pins is not None:  # answered without a catalog
+        from registry.api.pinned import find_pinned
+
+        dataset: Dataset = find_pinned(lock.pins, parse_reference(reference))
+    else:
+        dataset = (catalog or connect()).look_up(reference, at=at)
     if dataset.yank_note is not None:
         warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
 
     def read(expression: str | ReadInstruction) -> Reader:
         return dataset.read(expression, read_config, slicing=slicing, rounding=rounding)
 
+    if split is None and (pins := getattr(dataset, "pins", None)):
+        return {pin.name: pin.read(read_config) for pin in pins}
     if split is None:
         return {name: read(name) for name in dataset.splits}
     if isinstance(split, dict):

@@ -28,6 +28,7 @@ from registry.pins.document import (
 from registry.pins.layout import GENERATORS
 from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, measure_records, spot_places
 from registry.splits import Plan
+from registry.splits.slices import Rounding
 from registry.storage import Store
 from registry.tfrecord import IndexFolder
 
@@ -63,7 +64,6 @@ def make_entry(
     name: str,
     plan: Plan,
     *,
-    rounding: str | None = None,
     read_config: ReadConfig | None = None,
     locations: Sequence[str] = (),
     indexes: IndexFolder | None = None,
@@ -76,7 +76,6 @@ def make_entry(
         source: the version.
         name: of the pin.
         plan: which records of it.
-        rounding: that ``plan`` was resolved with, where the expression does not say it.
         read_config: the order in which they are to be read; None is TFDS's default.
         locations: URLs of folders in which the files lie, for others to find.
         indexes: where the places of records are kept.
@@ -126,7 +125,7 @@ def make_entry(
         version_digest=f"sha256:{version.content_digest}",
         split=plan.expression,
         slicing=plan.slicing.value,
-        rounding=rounding,  # type: ignore[arg-type]  # the plan was resolved with it
+        rounding=_rounding(plan),
         num_examples=plan.num_examples,
         ranges=tuple(RangeEntry(split=one.split, start=one.start, stop=one.stop) for one in plan.ranges),
         records=_records_entry(plan, digests),
@@ -204,6 +203,17 @@ def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
             )
         )
     return tuple(sources)
+
+
+def _rounding(plan: Plan) -> Rounding | None:
+    """The rounding of the expression's percents, which its text does not say; None for the usual one."""
+    roundings = plan.instruction.roundings
+    if len(roundings) > 1:
+        raise UsageError(
+            f"{plan.expression} rounds its percents in {len(roundings)} ways, which its text does not say",
+            hint="Pin each part for itself.",
+        )
+    return roundings[0] if roundings and roundings[0] != "closest" else None
 
 
 def _order_entry(read_config: ReadConfig | None, version: DatasetVersion) -> OrderEntry:

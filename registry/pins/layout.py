@@ -57,6 +57,20 @@ def splits_of(entry: PinEntry) -> tuple[Split, ...]:
     return tuple(_split_of(one, files.get(one.name, []), entry) for one in entry.splits)
 
 
+def merge_entries(entries: Sequence[PinEntry]) -> PinEntry:
+    """The first of some pins of one version with the splits and files of all of them, so that it can read all slices.
+
+    Its ranges and digests are those of the first, and mean nothing for the others.
+    """
+    splits = {split.name: split for entry in entries for split in entry.splits}
+    files = {(file.split, file.index): file for entry in entries for file in entry.files}
+    places = {name: place for place, name in enumerate(splits)}
+    in_order = sorted(files, key=lambda key: (places[key[0]], key[1]))
+    return entries[0].model_copy(
+        update={"splits": tuple(splits.values()), "files": tuple(files[key] for key in in_order)}
+    )
+
+
 def plan_of(entry: PinEntry) -> Plan:
     """The plan that reads the ranges of a pin, in their order."""
     splits = {split.name: split for split in splits_of(entry)}

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from registry.errors import CorruptExampleError, VerificationError
+from registry.features import FeaturesDict
 from registry.order import ReadConfig
 from registry.pins.digest_pile import DigestPile
 from registry.pins.feature_digest import LEAF_RECORDS, hash_leaf, join_leaves
 from registry.pins.finder import Finder
 from registry.processes import call_in_order, num_cpus
 from registry.reading.source import RecordSource
-from registry.splits import Plan
+from registry.splits import Plan, resolve
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, Verify
+from registry.tfrecord import IndexFolder, RecordBlock, Verify
 from registry.wire import BlockDecoder
 
 AdvanceBytes = Callable[[int], None]
@@ -81,6 +82,7 @@ def measure_records(
     *,
     files: Sequence[str] = (),
     verify: Verify = "block",
+    features: FeaturesDict | None = None,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
@@ -92,13 +94,14 @@ def measure_records(
         store: the folder of their files.
         files: names of files that are hashed as a whole.
         verify: how checksums of records are checked; ``off`` digests damaged records as they are.
+        features: a schema by which every record is decoded as well; None decodes none.
         indexes: where the places of records are kept for the next time.
         processes: how many hash; None takes as many as there are cores where there is enough to do.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
         CorruptRecordError, ShardMismatchError, StorageError: a record, or a file, cannot be read.
-        CorruptExampleError: with ``verify`` on, a record that is no tf.train.Example.
+        CorruptExampleError: with ``verify`` on, a record that is no tf.train.Example, or not of ``features``.
     """
     sizes = {name: store.size(name) for name in files}
     mean = _mean_bytes(plan, store, sizes)
@@ -108,7 +111,7 @@ def measure_records(
     tasks = _interleave([*files], runs)
     state = _Sums(plan)
     digests: dict[str, FileDigest] = {}
-    worker = Measurer(plan, store, verify, indexes)
+    worker = Measurer(plan, store, verify, indexes, features)
     outcomes = call_in_order(worker, tasks, processes=chosen, doing="hashed records", failure=VerificationError)
     with state.pile:
         for task, result in outcomes:
@@ -121,6 +124,17 @@ def measure_records(
             if advance is not None:
                 advance(done)
         return state.result(), digests
+
+
+def measure_files(
+    store: Store, files: Sequence[str], *, processes: int | None = None, advance: AdvanceBytes | None = None
+) -> dict[str, FileDigest]:
+    """Size and sha256 of each of ``files``; arguments as above.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    return measure_records(resolve("none", {"none": [0]}), store, files=files, processes=processes, advance=advance)[1]
 
 
 class RunDigests(NamedTuple):
@@ -139,6 +153,7 @@ class Measurer:
     store: Store
     verify: Verify
     indexes: IndexFolder | None
+    features: FeaturesDict | None = None
     _open: list[Any] = field(default_factory=list, compare=False, repr=False)
 
     def __call__(self, task: str | tuple[int, int]) -> RunDigests | tuple[int, str]:
@@ -159,20 +174,33 @@ class Measurer:
             records += [sha256(view).digest() for view in block.views()]
             num_bytes += block.num_bytes
             leaf = hash_leaf(block, decoder)
-            if leaf is None and self.verify != "off":
-                raise CorruptExampleError(
-                    f"records {first}..{first + block.num_records} of {self.plan.expression}: one is no "
-                    "tf.train.Example",
-                    hint="registry verify --deep names it.",
-                )
+            if self.verify != "off":
+                self._require_examples(block, first, is_sound=leaf is not None)
             if leaf is None or leaves is None:
                 leaves = None
             else:
                 leaves.append(leaf)
         return RunDigests(b"".join(records), leaves, num_bytes)
 
+    def _require_examples(self, block: RecordBlock, first: int, *, is_sound: bool) -> None:
+        """Refuse records that are no examples, or not of the features."""
+        features = FeaturesDict({}) if self.features is None else self.features
+        if is_sound and self.features is None:
+            return
+        fault = features.decode_block(*block, copy=False).fault
+        if isinstance(fault, CorruptExampleError):
+            instructions, records = self.plan.order(STORED_ORDER).locate([first + fault.details["record"]])
+            name = self.plan[int(instructions[0])].filename
+            raise CorruptExampleError(
+                f"{name}: record {records[0]}: {fault.message}",
+                hint=fault.hint,
+                details={**fault.details, "path": name, "record": int(records[0])},
+            ) from fault
+        if fault is not None:
+            raise fault
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Measurer, (self.plan, self.store, self.verify, self.indexes)
+        return Measurer, (self.plan, self.store, self.verify, self.indexes, self.features)
 
 
 def hash_file(store: Store, name: str) -> tuple[int, str]:

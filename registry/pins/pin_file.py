@@ -16,7 +16,7 @@ from registry.model import DatasetVersion, Reference
 from registry.order import ReadConfig, check_config
 from registry.pins.consistency import find_faults
 from registry.pins.document import LOCK_VERSION, PinDocument, PinEntry, to_plain
-from registry.pins.layout import config_of, features_of, plan_of, reference_of, version_of
+from registry.pins.layout import config_of, features_of, merge_entries, plan_of, reference_of, version_of
 from registry.pins.places import Places
 from registry.pins.seal import canonical_json, find_changed, seal
 from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
@@ -25,6 +25,8 @@ from registry.storage import open_store
 
 if TYPE_CHECKING:
     from registry.features import FeaturesDict
+    from registry.pins.measure import AdvanceBytes
+    from registry.pins.report import PinReport
     from registry.reading import Reader, State
     from registry.storage import Store
     from registry.tfrecord import Verify
@@ -125,19 +127,51 @@ class Pin:
             NotStoredError: the files are nowhere where they were looked for.
             As ``Reader``, and while iterating as it does.
         """
+        options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
+        return self.read_plan(self.plan, read_config, **options)
+
+    def read_plan(self, plan: Plan, read_config: ReadConfig | None = None, **options: Any) -> Reader:
+        """``read`` for a plan of other records of the pin's files."""
         from registry.reading import Reader
 
         return Reader(
-            self.plan,
+            plan,
             store=self.store(),
             features=self.features,
             config=self.read_config if read_config is None else check_config(read_config),
-            state=state,
-            process=process,
             dataset=f"{self.reference} ({self.entry.version_digest[:19]})",
-            verify=verify,
-            copy=copy,
             indexes=self._places.indexes(),
+            **options,
+        )
+
+    def joined(self, others: Sequence[Pin]) -> Pin:
+        """This pin with the splits and files of ``others`` too, which are of the same version: a way to all of them."""
+        return Pin(merge_entries([self.entry, *(other.entry for other in others)]), self._places)
+
+    def verify(
+        self,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        deep: bool = False,
+        processes: int | None = None,
+        advance: AdvanceBytes | None = None,
+    ) -> PinReport:
+        """Prove that the records are the pinned ones, or say what differs: see ``registry.pins.verify``.
+
+        Args:
+            folder: of the files, or of another version of the dataset; None looks where ``read`` does.
+            deep: digest and decode every record also where all files are the pinned ones.
+            processes: how many hash; None takes as many as there are cores where there is enough to do.
+            advance: called with the number of bytes hashed since the last call.
+
+        Raises:
+            NotStoredError: there is nothing to verify.
+        """
+        from registry.pins.verify import verify_pin
+
+        store = self._places.find_any(self.entry) if folder is None else open_store(folder)
+        return verify_pin(
+            self.entry, store, deep=deep, indexes=self._places.indexes(), processes=processes, advance=advance
         )
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from registry.errors import MissingExtraError, NotStoredError, StorageError
 from registry.pins.document import PinEntry
 from registry.pins.layout import folder_of, reference_of
+from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.storage import Store, open_store
 from registry.tfrecord import IndexFolder
 
@@ -56,6 +57,20 @@ class Places:
             details={"places": told[:100]},
         )
 
+    def find_any(self, entry: PinEntry) -> Store:
+        """As ``find``; where nobody has all files as pinned, the first folder that has one of them, or a version.
+
+        Raises:
+            NotStoredError: none has anything.
+        """
+        try:
+            return self.find(entry)
+        except NotStoredError:
+            for store in self.candidates(entry):
+                if any(_has(store, name) for name in (*(file.name for file in entry.files[:100]), INFO_FILENAME)):
+                    return store
+            raise
+
     def candidates(self, entry: PinEntry) -> Iterator[Store]:
         """The folders that may hold the files of a pin, the nearest first; each once."""
         seen = set()
@@ -97,6 +112,13 @@ def first_missing(store: Store, entry: PinEntry) -> str | None:
         if num_bytes != file.num_bytes:
             return f"{file.name} has {num_bytes} bytes, {file.num_bytes} are pinned"
     return None
+
+
+def _has(store: Store, name: str) -> bool:
+    try:
+        return store.size(name) >= 0
+    except StorageError:
+        return False
 
 
 def _is_absolute(location: str) -> bool:

@@ -1,0 +1,137 @@
+"""Who may not look up what can move? A program that is locked: every reference in it has to name one version.
+
+A result that is to be had again must not hang on what ``mnist:3.*`` means on that day. ``with registry.locked():``
+locks a block, ``$REGISTRY_LOCKED`` a whole program with all its threads, ``--locked`` one command. With a pin file
+every look-up is answered from its pins, without the catalog, and what is not pinned is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from registry.errors import LockedError, UsageError
+from registry.model import Reference, describe_moment
+
+if TYPE_CHECKING:  # pydantic is loaded when a pin file is read
+    from registry.pins import PinFile
+
+LOCKED_VARIABLE: Final = "REGISTRY_LOCKED"
+
+_ON: Final = frozenset({"1", "true", "yes", "on"})
+_OFF: Final = frozenset({"", "0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lock:
+    """What a locked block asks of every look-up: an exact reference; or, with ``pins``, one that they answer."""
+
+    pins: PinFile | None = None
+
+
+_lock: ContextVar[Lock | None] = ContextVar("registry_lock", default=None)
+
+
+@contextmanager
+def locked(
+    pins: PinFile | str | os.PathLike[str] | None = None, *, data_dir: str | os.PathLike[str] | None = None
+) -> Iterator[Lock]:
+    """Refuse every look-up in this block that does not name one version exactly, or is not in ``pins``.
+
+    Blocks nest, and belong to the task or thread that entered them: a thread that is started inside looks up as it
+    likes, unless it runs in a copy of the context (``contextvars.copy_context().run``). For a whole program set
+    ``$REGISTRY_LOCKED`` to 1.
+
+        with registry.locked():
+            mnist = catalog.dataset("mnist/plain:3.0.1")
+            catalog.dataset("mnist")   # LockedError: the hint names what it gives today
+
+        with registry.locked("dataset.lock.yaml"):
+            registry.load("mnist:3.*", split="train[:80%]")   # the pinned records; no catalog is opened
+            registry.load("mnist:3.*", split="test")          # LockedError, if that is not pinned
+
+    Args:
+        pins: a pin file, or its path. A reference is answered by the pin of a version that it allows; of that version
+            slices within the pinned records can be read, and nothing else. ``$REGISTRY_LOCKED`` may name one as well.
+        data_dir: where the shards of the pins lie; see ``load_pin``.
+
+    Raises:
+        PinFormatError, PinChangedError, NotStoredError: there is no such pin file, or it is not as it was written.
+        LockedError: at a look-up of a reference without a version, with a wildcard, a range or an alias, or without the
+            config of a dataset that has configs.
+    """
+    if pins is None and data_dir is not None:
+        raise UsageError("data_dir is where the shards of pins lie, and no pin file is given")
+    outer = current_lock()
+    entered = Lock(pins=_open_pins(pins, data_dir) if pins is not None or outer is None else outer.pins)
+    token = _lock.set(entered)
+    try:
+        yield entered
+    finally:
+        _lock.reset(token)
+
+
+def is_locked() -> bool:
+    """Whether look-ups have to be exact here and now.
+
+    Raises:
+        UsageError: ``$REGISTRY_LOCKED`` is neither on nor off.
+    """
+    return current_lock() is not None
+
+
+def current_lock() -> Lock | None:
+    """The lock that holds here and now: of the innermost block, else of ``$REGISTRY_LOCKED``.
+
+    Raises:
+        UsageError: ``$REGISTRY_LOCKED`` is neither on, nor off, nor a pin file.
+        PinFormatError, PinChangedError, NotStoredError: it names a pin file that cannot be used.
+    """
+    entered = _lock.get()
+    if entered is not None:
+        return entered
+    value = os.environ.get(LOCKED_VARIABLE, "").strip()
+    if value.endswith((".yaml", ".yml")):
+        return Lock(pins=_pins_of_program(value))
+    if value.lower() not in _ON | _OFF:
+        raise UsageError(
+            f"${LOCKED_VARIABLE} is {value[:40]!r}",
+            hint="Set it to 1 to lock every look-up, to the path of a pin file (.yaml), or to 0.",
+        )
+    return Lock() if value.lower() in _ON else None
+
+
+@cache
+def _pins_of_program(path: str) -> PinFile | None:
+    return _open_pins(path, None)
+
+
+def _open_pins(
+    pins: PinFile | str | os.PathLike[str] | None, data_dir: str | os.PathLike[str] | None
+) -> PinFile | None:
+    if pins is None or not isinstance(pins, str | os.PathLike):
+        return pins
+    from registry.api.pin_files import load_pin
+
+    return load_pin(pins, data_dir=data_dir)
+
+
+def may_be_exact(wanted: Reference) -> bool:
+    """Whether the text of ``wanted`` names one version; whether it lacks a config is seen when it is looked up."""
+    return wanted.request is not None and wanted.request.exact is not None
+
+
+def refuse_moving(wanted: Reference, given: Reference | None, moment: datetime | None) -> LockedError:
+    """The error for a reference that is not exact; ``given`` is what it gives, or gave at ``moment``, if anything."""
+    when = "Today it gives" if moment is None else f"At {describe_moment(moment)} it gave"
+    return LockedError(
+        f"{wanted} does not name one version exactly, and look-ups are locked",
+        hint=f"{when} {given}. Name that." if given else "Name one version, e.g. mnist:3.0.1 or mnist/plain:3.0.1.",
+        details={"reference": str(wanted), "exactly": None if given is None else str(given)},
+    )

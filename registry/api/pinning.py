@@ -1,0 +1,163 @@
+"""How is a dataset pinned? The wiring between catalog, shards and pin files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from registry.api.locations import index_folder
+from registry.errors import BuildError, NotFoundError, UsageError
+from registry.model import DatasetVersion, Reference, SlicingRule
+from registry.pins import AliasEntry, BuilderEntry, PinFile, PinSource, Places, choose_names, make_entry
+from registry.splits import ReadInstruction
+
+if TYPE_CHECKING:
+    from registry.api.catalog import Catalog
+    from registry.api.dataset import Dataset
+    from registry.order import ReadConfig
+    from registry.pins.measure import AdvanceBytes
+
+SplitLike: TypeAlias = str | ReadInstruction
+
+
+def software() -> str:
+    """What writes a pin file: this software and its version."""
+    from importlib.metadata import version
+
+    return f"dataset-registry {version('dataset-registry')}"
+
+
+def pin_dataset(
+    dataset: Dataset,
+    splits: Sequence[SplitLike | Mapping[str, SplitLike]],
+    *,
+    catalog: Catalog,
+    wanted: Reference,
+    into: PinFile | None,
+    slicing: SlicingRule | str | None,
+    rounding: str | None,
+    read_config: ReadConfig | None,
+    locations: Sequence[str],
+    processes: int | None,
+    advance: AdvanceBytes | None,
+) -> PinFile:
+    """The pin file of some slices of ``dataset``; see ``Dataset.pin``."""
+    named: dict[str, SplitLike] = {}
+    texts: list[SplitLike] = []
+    for one in splits:
+        if isinstance(one, Mapping):
+            named |= one
+        else:
+            texts.append(one)
+    if not named and not texts:
+        raise UsageError("there is nothing to pin", hint='Name split expressions: pin("train[:80%]", "test").')
+    by_text = {str(one): one for one in (*texts, *named.values())}
+    plans = {text: dataset.resolve(one, slicing=slicing, rounding=rounding) for text, one in by_text.items()}
+
+    def names_of(text: str) -> str:
+        return "+".join(plans[text].instruction.names)
+
+    chosen = choose_names(
+        {name: str(one) for name, one in named.items()},
+        [str(one) for one in texts],
+        names_of,
+        _taken_names(into, dataset.reference, set(by_text)),
+        str(dataset.reference),
+    )
+    source = pin_source(dataset, catalog=catalog, wanted=wanted)
+    entries = [
+        make_entry(
+            source,
+            name,
+            plans[text],
+            read_config=read_config,
+            locations=locations,
+            indexes=catalog.indexes(),
+            processes=processes,
+            advance=advance,
+        )
+        for name, text in chosen.items()
+    ]
+    places = Places(data_dirs=(catalog.data_dir,), index_folder=index_folder())
+    made = PinFile.of(entries, created_by=software(), places=places)
+    return made if into is None else into.merged(made)
+
+
+def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:
+    """The names of a file's pins that are of something else than these expressions of the version."""
+    if into is None:
+        return set()
+    return {pin.name for pin in into.values() if pin.reference != reference or pin.split not in texts}
+
+
+def pin_source(dataset: Dataset, *, catalog: Catalog, wanted: Reference) -> PinSource:
+    """What is to be known of a version to pin it."""
+    version = dataset.details
+    builder = None if version.version_to_prepare else _find_builder(version.reference)
+    packages = dict([software().split()])
+    if builder is not None:
+        packages[builder.package] = builder.version
+    return PinSource(
+        version=version,
+        request=wanted,
+        why=dataset.why,
+        shards=_shards_of(catalog, version),
+        store=catalog.version_store(version),
+        alias=None if wanted.alias is None else _alias_entry(catalog, wanted, version),
+        builder=builder,
+        packages=packages,
+    )
+
+
+def _shards_of(catalog: Catalog, version: DatasetVersion) -> Callable[[str], Any]:
+    return lambda split: catalog.shards(version, split)
+
+
+def _alias_entry(catalog: Catalog, wanted: Reference, version: DatasetVersion) -> AliasEntry | None:
+    """The alias that was named, and the last time that it was set to this version."""
+    moves = [move for move in catalog.aliases.history(wanted) if move.after == version.version]
+    if not moves or wanted.alias is None:
+        return None
+    move = moves[-1]
+    return AliasEntry(name=wanted.alias, set_at=move.at.isoformat(), set_by=move.actor, message=move.message)
+
+
+def _find_builder(reference: Reference) -> BuilderEntry | None:
+    """The installed code that can build exactly this version, or None."""
+    from registry.building import find_builder
+
+    try:
+        builder = find_builder(reference.name)
+        builder.pick(reference)
+    except (NotFoundError, BuildError, UsageError):
+        return None
+    package, version = _package_of(reference.name)
+    return BuilderEntry(
+        code=f"{builder.__module__}:{builder.__qualname__}",
+        package=package,
+        version=version,
+        sha256=_source_digest(builder),
+    )
+
+
+def _package_of(name: str) -> tuple[str, str]:
+    from importlib.metadata import entry_points
+
+    from registry.building.discovery import ENTRY_POINT_GROUP
+
+    for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+        if point.dist is not None:
+            return point.dist.name, point.dist.version
+    return "unknown", "unknown"
+
+
+def _source_digest(code: type) -> str | None:
+    import inspect
+
+    try:
+        path = inspect.getsourcefile(code)
+        return None if path is None else f"sha256:{hashlib.sha256(Path(path).read_bytes()).hexdigest()}"
+    except (OSError, TypeError):
+        return None

@@ -1,0 +1,40 @@
+"""Which records of a file are damaged? Every one whose checksum is wrong, not only the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from registry.errors import CorruptRecordError, RegistryError
+from registry.storage import Store
+from registry.tfrecord import open_shard
+
+_MOST_IN_BLOCK: Final = 1024
+
+
+def find_damaged(store: Store, name: str) -> Iterator[RegistryError]:
+    """The faults of the records of a file, one after the other, until one hides the rest."""
+    try:
+        shard = open_shard(store, name, verify="record")
+    except RegistryError as error:
+        yield error
+        return
+    first, count = 0, _MOST_IN_BLOCK
+    while True:
+        try:
+            shard.read(first, count)
+        except CorruptRecordError as error:
+            yield error
+            if error.details["record"] < first:
+                return
+            first, count = error.details["record"] + 1, _MOST_IN_BLOCK
+            try:
+                open_shard(store, name, verify="off").read(first - 1, 1)
+            except RegistryError:  # its header is damaged: where the next one begins is not known
+                return
+        except RegistryError:  # fewer than that are left
+            if count == 1:
+                return
+            count = max(count // 2, 1)
+        else:
+            first += count

@@ -1,0 +1,99 @@
+"""What came of holding records against a pin? Faults with their place and both digests, and one report for each pin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from registry.errors import RecordsMismatchError, RegistryError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinFault:
+    """What is not as pinned.
+
+    Attributes:
+        code: of the error it would raise.
+        problem: in one sentence.
+        filename, record: the file, and the index of the record in it; None where it is not of one.
+        position: the record's place in the slice.
+        features: what differs in content, by key: the digest over the slice that is pinned, and the one found.
+        pinned, found: the sha256 of the record, or of the file, or of the slice.
+    """
+
+    code: str
+    problem: str
+    filename: str | None = None
+    record: int | None = None
+    position: int | None = None
+    features: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    pinned: str | None = None
+    found: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "code": self.code,
+            "problem": self.problem,
+            "filename": self.filename,
+            "record": self.record,
+            "position": self.position,
+            "features": {key: {"pinned": one, "found": other} for key, (one, other) in self.features.items()},
+            "pinned": self.pinned,
+            "found": self.found,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinReport:
+    """What the verification of one pin found.
+
+    Attributes:
+        name, dataset, split, num_examples: the pin.
+        folder: where its records were read.
+        proved_by: ``files`` where every file is the pinned one, ``records`` where only the records are; ``""`` where
+            there are faults.
+        deep: whether every record was digested and decoded.
+        num_files, num_bytes: how many files, and how much of them, were looked at.
+        notes: what a reader should know though all is well.
+    """
+
+    name: str
+    dataset: str
+    split: str
+    num_examples: int
+    folder: str
+    proved_by: str
+    deep: bool
+    num_files: int
+    num_bytes: int
+    faults: tuple[PinFault, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the records are the pinned ones."""
+        return not self.faults
+
+    def require_sound(self) -> None:
+        """Raise RecordsMismatchError that lists the faults; do nothing where there are none."""
+        if self.faults:
+            listed = "".join(f"\n  {fault.problem}" for fault in self.faults)
+            raise RecordsMismatchError(
+                f"{self.dataset} {self.split} in {self.folder} is not what was pinned{listed}",
+                hint="Get the pinned files: registry pin restore FILE --to DIR",
+                details={"faults": [fault.to_json() for fault in self.faults]},
+            )
+
+
+def as_fault(error: RegistryError, filename: str | None = None) -> PinFault:
+    """The fault that an error tells of; ``filename`` where it does not name the file as the pin does."""
+    record = error.details.get("record")
+    path = filename or error.details.get("path")
+    return PinFault(
+        code=error.code,
+        problem=error.message,
+        filename=str(path).rpartition("/")[2] if path else None,
+        record=record if isinstance(record, int) else None,
+    )

@@ -1,0 +1,355 @@
+"""Are these the pinned records? By their files where these are the pinned ones, else record by record.
+
+    every file has the pinned sha256              -> the records are the pinned ones, byte for byte
+    else: the digest over all records is the same -> the same records, in other files
+    else                                          -> what differs: file, record, features, and both digests
+
+A folder may hold another version of the dataset, with other shards: its ``dataset_info.json`` says how they lie.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from registry.errors import (
+    NotStoredError,
+    PreparedFormatError,
+    RecordsMismatchError,
+    RegistryError,
+    SliceError,
+    StorageError,
+    VerificationError,
+)
+from registry.features import FeaturesDict
+from registry.model import Split
+from registry.pins.damage import find_damaged
+from registry.pins.document import PinEntry
+from registry.pins.finder import Finder
+from registry.pins.layout import features_of, plan_of, plan_ranges, reference_of, splits_of
+from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, measure_files, measure_records
+from registry.pins.report import PinFault, PinReport, as_fault
+from registry.prepared import read_prepared
+from registry.reading.source import RecordSource
+from registry.splits import Plan
+from registry.storage import Store
+from registry.tfrecord import IndexFolder, Verify
+
+_MOST_FAULTS: Final = 20
+"""So many damaged records are named; of a folder of other records, all are."""
+
+
+def verify_pin(
+    entry: PinEntry,
+    store: Store,
+    *,
+    deep: bool = False,
+    indexes: IndexFolder | None = None,
+    processes: int | None = None,
+    advance: AdvanceBytes | None = None,
+) -> PinReport:
+    """Hold the records in the folder ``store`` against a pin.
+
+    Args:
+        entry: the pin.
+        store: a folder with the pinned files, or with any version of the dataset.
+        deep: digest and decode every record, and check all that the pin says of them, also where the files are right.
+        indexes: where the places of records are kept.
+        processes: how many hash; None takes as many as there are cores where there is enough to do.
+        advance: called with the number of bytes hashed since the last call.
+
+    Raises:
+        NotStoredError: the folder holds neither the pinned files nor a version of the dataset.
+    """
+    return _Verification(entry, store, indexes=indexes, processes=processes, advance=advance).run(deep=deep)
+
+
+class _Verification:
+    """One pin against one folder."""
+
+    def __init__(
+        self,
+        entry: PinEntry,
+        store: Store,
+        *,
+        indexes: IndexFolder | None,
+        processes: int | None,
+        advance: AdvanceBytes | None,
+    ) -> None:
+        self._entry = entry
+        self._store = store
+        self._options: dict[str, Any] = {"processes": processes, "advance": advance}
+        self._indexes = indexes
+        self._others = _other_splits(entry, store)
+        self._not_decoded: PinFault | None = None
+        self._report = PinReport(
+            name=entry.name,
+            dataset=str(reference_of(entry)),
+            split=entry.split,
+            num_examples=entry.num_examples,
+            folder=store.url,
+            proved_by="",
+            deep=False,
+            num_files=0,
+            num_bytes=0,
+        )
+
+    def run(self, *, deep: bool) -> PinReport:
+        if self._others is not None:
+            return self._compare_records(self._others, notes=(), file_faults=(), deep=deep)
+        if self._entry.files and not any(self._has(file.name) for file in self._entry.files):
+            raise NotStoredError(
+                f"{self._store.url} holds neither a file of {reference_of(self._entry)} nor a dataset_info.json",
+                hint="Name the folder of the version, or the data directory that holds it.",
+                details={"path": self._store.url},
+            )
+        faults = tuple(self._check_files())
+        if not faults and not deep:
+            return replace(self._report, proved_by="files")
+        if any(fault.code == NotStoredError.code for fault in faults):
+            return replace(self._report, faults=faults)
+        notes = tuple(f"{fault.problem}, and its records are the pinned ones" for fault in faults)
+        return self._compare_records(None, notes=notes, file_faults=faults, deep=deep)
+
+    def _has(self, name: str) -> bool:
+        try:
+            self._store.size(name)
+        except StorageError:
+            return False
+        return True
+
+    def _check_files(self) -> Iterator[PinFault]:
+        """The files that are not the pinned ones, byte for byte."""
+        alike = []
+        for file in self._entry.files:
+            try:
+                num_bytes = self._store.size(file.name)
+            except StorageError as error:
+                yield PinFault(code=NotStoredError.code, problem=error.message, filename=file.name, pinned=file.sha256)
+                continue
+            if num_bytes == file.num_bytes:
+                alike.append(file)
+            else:
+                yield PinFault(
+                    code=RecordsMismatchError.code,
+                    problem=f"{file.name}: it is {num_bytes} bytes long, {file.num_bytes} are pinned",
+                    filename=file.name,
+                    pinned=file.sha256,
+                )
+        found = measure_files(self._store, [file.name for file in alike], **self._options)
+        self._count([(found[file.name].num_bytes) for file in alike])
+        for file in alike:
+            digest = f"sha256:{found[file.name].sha256}"
+            if digest != file.sha256:
+                yield PinFault(
+                    code=RecordsMismatchError.code,
+                    problem=f"{file.name}: its sha256 is {digest[7:]}, pinned was {file.sha256[7:]}",
+                    filename=file.name,
+                    pinned=file.sha256,
+                    found=digest,
+                )
+
+    def _count(self, sizes: Sequence[int]) -> None:
+        self._report = replace(
+            self._report,
+            num_files=self._report.num_files + len(sizes),
+            num_bytes=self._report.num_bytes + sum(sizes),
+        )
+
+    def _compare_records(
+        self,
+        splits: Mapping[str, Split] | None,
+        *,
+        notes: tuple[str, ...],
+        file_faults: tuple[PinFault, ...],
+        deep: bool,
+    ) -> PinReport:
+        entry = self._entry
+        try:
+            plan = plan_of(entry) if splits is None else _plan_other(entry, splits)
+            names = dict.fromkeys(file.filename for file in plan)
+            if splits is not None:
+                self._count([self._store.size(name) for name in names])
+            digests = self._measure(plan, decode=deep and not file_faults)
+        except (VerificationError, StorageError, SliceError) as error:
+            return replace(self._report, faults=(*file_faults, as_fault(error)))
+        differ = list(self._differences(plan, digests))
+        if differ:
+            damaged = self._damaged_records(
+                names if splits is not None else [fault.filename for fault in file_faults if fault.filename]
+            )
+            return replace(self._report, faults=(*file_faults, *_join_faults(differ, damaged)))
+        if self._not_decoded is not None:
+            return replace(self._report, faults=(*file_faults, self._not_decoded))
+        if splits is not None:
+            notes = (f"{len(names)} files of another layout hold the pinned records", *notes)
+        proved_by = "records" if splits is not None or file_faults else "files"
+        return replace(self._report, proved_by=proved_by, deep=deep, notes=notes)
+
+    def _differences(self, plan: Plan, digests: RecordDigests) -> Iterator[PinFault]:
+        """What of the records is not as pinned."""
+        pinned = self._entry.records
+        if digests.ordered == pinned.ordered:
+            yield from self._contradictions(digests)
+            return
+        features = {
+            key: (pinned.features.get(key), digests.features.get(key))
+            for key in sorted({*pinned.features, *digests.features})
+            if digests.features and pinned.features.get(key) != digests.features.get(key)
+        }
+        position = digests.position_of(Finder.parse(pinned.finder).find_weight(digests.finder))
+        if digests.unordered == pinned.unordered:
+            problem = "the pinned records are all there, and in another order"
+        elif position is not None:
+            yield self._changed_record(plan, digests, position, features)
+            return
+        elif not features:
+            problem = "more than one record differs"
+        else:
+            problem = f"more than one record differs, in {_listed(features)}"
+        yield PinFault(
+            code=RecordsMismatchError.code,
+            problem=f"{problem}: the digest of all records is {digests.ordered}, pinned was {pinned.ordered}"
+            f"{self._spots_told(digests)}",
+            features=features,
+            pinned=pinned.ordered,
+            found=digests.ordered,
+        )
+
+    def _changed_record(
+        self, plan: Plan, digests: RecordDigests, position: int, features: dict[str, tuple[str | None, str | None]]
+    ) -> PinFault:
+        instructions, records = plan.order(STORED_ORDER).locate([position])
+        filename, record = plan[int(instructions[0])].filename, int(records[0])
+        now = self._record_digest(plan, instructions, records)
+        before = Finder.parse(self._entry.records.finder).hash_before(digests.finder, now)
+        if features:
+            what = f"differs in {_listed(features)}"
+        elif digests.features:
+            what = "is serialized otherwise, with the same values"
+        else:
+            what = "is no tf.train.Example any more"
+        return PinFault(
+            code=RecordsMismatchError.code,
+            problem=f"{filename}: record {record} (number {position} of {self._entry.split}) {what}: "
+            f"its sha256 is {now.hex()}, pinned was {before.hex()}",
+            filename=filename,
+            record=record,
+            position=position,
+            features=features,
+            pinned=f"sha256:{before.hex()}",
+            found=f"sha256:{now.hex()}",
+        )
+
+    def _record_digest(self, plan: Plan, instructions: Any, records: Any) -> bytes:
+        source = RecordSource(plan, self._store, verify="off", indexes=self._indexes)
+        return hashlib.sha256(source.fetch(instructions, records).records()[0]).digest()
+
+    def _spots_told(self, digests: RecordDigests) -> str:
+        """Which of the three spot checks hold: it says whether the beginning or the end is at fault."""
+        pinned = self._entry.records
+        spots = [("first", pinned.first), ("middle", pinned.middle), ("last", pinned.last)]
+        if digests.spots is None:
+            return ""
+        right = [
+            name
+            for (name, spot), found in zip(spots, digests.spots, strict=True)
+            if spot is not None and spot.sha256 == found
+        ]
+        return f" (the {' and the '.join(right)} record {'are' if len(right) > 1 else 'is'} right)" if right else ""
+
+    def _contradictions(self, digests: RecordDigests) -> Iterator[PinFault]:
+        """Where the records are the pinned ones, and what else the pin says of them is not so."""
+        pinned = self._entry.records
+        said: list[tuple[str, str, str]] = [
+            ("unordered", pinned.unordered, digests.unordered),
+            ("finder", pinned.finder, str(digests.finder)),
+        ]
+        said += [
+            (f"features.{key}", pinned.features.get(key, "nothing"), digests.features.get(key, "nothing"))
+            for key in sorted({*pinned.features, *digests.features})
+        ]
+        if digests.spots is not None:
+            spots = zip(("first", "middle", "last"), (pinned.first, pinned.middle, pinned.last), strict=True)
+            said += [
+                (name, spot.sha256 if spot else "nothing", found)
+                for (name, spot), found in zip(spots, digests.spots, strict=True)
+            ]
+        for name, told, found in said:
+            if told != found:
+                yield PinFault(
+                    code=RecordsMismatchError.code,
+                    problem=f"the records are the pinned ones, and the pin's records.{name} is not: it is {told}, "
+                    f"of these records it is {found}",
+                    pinned=told,
+                    found=found,
+                )
+
+    def _damaged_records(self, names: Sequence[str] | Mapping[str, None]) -> list[PinFault]:
+        """The records of these files whose checksums are wrong, the first of them."""
+        found: list[PinFault] = []
+        for name in dict.fromkeys(names):
+            for error in find_damaged(self._store, name):
+                found.append(as_fault(error, filename=name))
+                if len(found) == _MOST_FAULTS:
+                    return found
+        return found
+
+    def _measure(self, plan: Plan, *, decode: bool) -> RecordDigests:
+        """The digests of the records, of damaged ones as well; ``_damaged_records`` tells what their checksums say."""
+        if decode:
+            try:
+                return self._measured(plan, verify="block", features=features_of(self._entry))
+            except VerificationError as error:  # which record it is, and what it was, is seen with all digests
+                self._not_decoded = as_fault(error)
+        return self._measured(plan, verify="off", features=None)
+
+    def _measured(self, plan: Plan, *, verify: Verify, features: FeaturesDict | None) -> RecordDigests:
+        return measure_records(
+            plan, self._store, verify=verify, features=features, indexes=self._indexes, **self._options
+        )[0]
+
+
+def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
+    """The splits of the version in ``store`` where its shards are not laid out as the pinned ones, else None."""
+    try:
+        splits = {split.name: split for split in read_prepared(store).splits}
+    except (PreparedFormatError, StorageError, RegistryError):
+        return None
+    for split in splits_of(entry):
+        other = splits.get(split.name)
+        if other is None or other.num_shards != split.num_shards or other.files != split.files:
+            return splits
+    for file in entry.files:
+        lengths = splits[file.split].shard_lengths
+        if (lengths[file.index], lengths.start(file.index)) != (file.num_examples, file.first_example):
+            return splits
+    return None
+
+
+def _plan_other(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
+    for one in entry.ranges:
+        held = splits[one.split].num_examples if one.split in splits else 0
+        if one.stop > held:
+            raise SliceError(f"records {one.start}..{one.stop} of {one.split} are pinned, and here it has {held}")
+    return plan_ranges(entry, {name: split for name, split in splits.items() if name in {s.name for s in entry.splits}})
+
+
+def _join_faults(differ: Sequence[PinFault], damaged: Sequence[PinFault]) -> list[PinFault]:
+    """Both, one for each record: what is damaged and differs is told as damaged, with what is known of it."""
+    joined = []
+    places = {(fault.filename, fault.record): fault for fault in damaged}
+    for fault in differ:
+        other = places.pop((fault.filename, fault.record), None) if fault.record is not None else None
+        if other is None:
+            joined.append(fault)
+        else:
+            joined.append(replace(fault, code=other.code, problem=f"{fault.problem}; its checksum is wrong too"))
+    return joined + list(places.values())
+
+
+def _listed(features: Mapping[str, Any]) -> str:
+    names = list(features)
+    return f"feature{'s' if len(names) > 1 else ''} {', '.join(names)}"
