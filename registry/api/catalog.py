@@ -25,6 +25,7 @@ from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, 
 from registry.model import DatasetVersion, Event, Reference, Shard, Standing, Version, read_code_version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
+    from registry.api.pins import CatalogPins
     from registry.building import BuildProgress, DatasetBuilder
     from registry.publishing import Advance, Preview, Publication, VersionDiff
     from registry.storage import Store
@@ -259,6 +260,18 @@ class Catalog:
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
         return publication
+
+    @cached_property
+    def pins(self) -> CatalogPins:
+        """Pin files, seen from here: ``audit``, ``preview_update`` and ``update``, ``from_citation``."""
+        from registry.api.pins import CatalogPins
+
+        return CatalogPins(self)
+
+    def published_digest(self, exactly: Reference) -> str | None:
+        """The content digest that was ever published under an exact reference, 64 hex digits, or None."""
+        version = None if exactly.request is None else exactly.request.exact
+        return None if version is None else self._catalog.published_digest(exactly.name, exactly.config, version)
 
     @property
     def aliases(self) -> Aliases:

@@ -60,6 +60,11 @@ class Dataset:
         return self._version.reference
 
     @property
+    def wanted(self) -> Reference:
+        """The reference that was looked up."""
+        return self._wanted
+
+    @property
     def name(self) -> str:
         """The dataset's name."""
         return self._version.name

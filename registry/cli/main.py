@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "config": "List configs, and choose the default one.",
     "experiment": "Look after experiments: flags that versions switch on or off.",
     "alias": "Give versions names that may be moved: mnist@paper.",
+    "pin": "Pin slices for a paper; verify, restore, cite and sign pins.",
     "log": "Show who did what and when, or verify the log.",
     "db": "Look after the catalog's database.",
     "completion": "Print the shell's completion script.",

@@ -44,11 +44,12 @@ class Session:
 
 
 def session_command(
-    name: str, *, at: bool = False, locked: bool = False, **attributes: Any
+    name: str, *, at: bool = False, locked: bool = False, catalog: bool = True, **attributes: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
 
-    ``at`` and ``locked`` add the options of that name, for commands that look a reference up.
+    ``at`` and ``locked`` add the options of that name, for commands that look a reference up; without ``catalog`` there
+    is neither ``--catalog`` nor ``--data-dir``, for commands that open none.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -63,17 +64,24 @@ def session_command(
                 "--at", metavar="DATE", help="As things stood at the end of that day, or at that moment, in UTC."
             )(function)
 
+        def for_catalog(decorator: Callable[..., Any]) -> Callable[..., Any]:
+            return decorator if catalog else lambda undecorated: undecorated
+
         @click.command(name, **attributes)
-        @click.option(
-            "--catalog",
-            "url",
-            metavar="URL",
-            help="Database URL or SQLite file.  [default: $REGISTRY_CATALOG, else a file in your data folder]",
+        @for_catalog(
+            click.option(
+                "--catalog",
+                "url",
+                metavar="URL",
+                help="Database URL or SQLite file.  [default: $REGISTRY_CATALOG, else a file in your data folder]",
+            )
         )
-        @click.option(
-            "--data-dir",
-            metavar="DIR",
-            help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' beside the catalog]",
+        @for_catalog(
+            click.option(
+                "--data-dir",
+                metavar="DIR",
+                help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' beside the catalog]",
+            )
         )
         @click.option(
             "--format",
@@ -84,9 +92,9 @@ def session_command(
         )
         @functools.wraps(function)
         def wrapped(
-            url: str | None,
-            data_dir: str | None,
             output_format: str,
+            url: str | None = None,
+            data_dir: str | None = None,
             at: str | None = None,
             locked: bool = False,
             **arguments: Any,

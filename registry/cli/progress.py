@@ -43,6 +43,17 @@ def record_progress(
 
 
 @contextmanager
+def byte_progress(out: Output, verb: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar that counts bytes; its value is called with the number done since the last call. None in a pipe."""
+    if not _wanted(out):
+        yield None
+        return
+    with _bar(in_bytes=True) as bar:
+        task = bar.add_task(verb, total=total)
+        yield lambda num_bytes: bar.advance(task, num_bytes)
+
+
+@contextmanager
 def build_progress(out: Output) -> Iterator[BuildBars | None]:
     """Bars for a build: each split is encoded, then written; at last all is verified. None in a pipe."""
     if not _wanted(out):
@@ -82,14 +93,22 @@ class BuildBars:
         self._task = self._bar.add_task(description, total=total)
 
 
-def _bar(*, redirect_stdout: bool = True) -> Progress:
+def _bar(*, redirect_stdout: bool = True, in_bytes: bool = False) -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        *((DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

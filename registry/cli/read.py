@@ -13,9 +13,9 @@ from registry.cli.jsonable import jsonable
 from registry.cli.options import Session, examples, session_command
 from registry.cli.plans import note_overlaps, rule_json
 from registry.cli.progress import record_progress
+from registry.cli.reading_order import make_read_config, order_options
 
 if TYPE_CHECKING:  # numpy is loaded when something is read
-    from registry.order import ReadConfig
     from registry.reading import Reader
 
 _T = TypeVar("_T")
@@ -38,21 +38,7 @@ _T = TypeVar("_T")
 @rounding_option
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
 @click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file.")
-@click.option(
-    "--cycle-length",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Read N files in turns.  [default: 16, as TFDS]",
-)
-@click.option(
-    "--block-length", type=click.IntRange(min=1), metavar="N", help="Take N records of a file at a time.  [default: 16]"
-)
-@click.option(
-    "--shuffle",
-    type=click.Choice(["files", "global"]),
-    help="Shuffle the files as tf.data does, or all records.  [default: files with --shuffle-seed, else nothing]",
-)
-@click.option("--shuffle-seed", type=int, metavar="N", help="The seed of the shuffle.  [default: a new one each time]")
+@order_options
 def command(
     session: Session,
     reference: str,
@@ -75,7 +61,7 @@ def command(
     """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        config = _read_config(cycle_length, block_length, shuffle, shuffle_seed)
+        config = make_read_config(cycle_length, block_length, shuffle, shuffle_seed)
         reader = dataset.read(split, config, slicing=slicing, rounding=rounding)
         note_overlaps(session.out, reader.plan)
         _note_seed(session, reader, shuffle_seed)
@@ -95,24 +81,6 @@ def command(
             else:
                 for item in selected:
                     session.out.line(item) if ids else session.out.json_line(item)
-
-
-def _read_config(
-    cycle_length: int | None, block_length: int | None, shuffle: str | None, seed: int | None
-) -> ReadConfig | None:
-    """The config that the options ask for; None where they ask for nothing, for the version has a default."""
-    from registry.order import ReadConfig
-
-    options: dict[str, Any] = {}
-    if cycle_length is not None:
-        options["interleave_cycle_length"] = cycle_length
-    if block_length is not None:
-        options["interleave_block_length"] = block_length
-    if shuffle == "global":
-        options |= {"shuffle": "global", "seed": seed}
-    elif shuffle == "files" or seed is not None:
-        options |= {"shuffle_files": True, "shuffle_seed": seed}
-    return ReadConfig(**options) if options else None
 
 
 def _note_seed(session: Session, reader: Reader, asked: int | None) -> None:

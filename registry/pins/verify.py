@@ -110,7 +110,10 @@ class _Verification:
             return replace(self._report, proved_by="files")
         if any(fault.code == NotStoredError.code for fault in faults):
             return replace(self._report, faults=faults)
-        notes = tuple(f"{fault.problem}, and its records are the pinned ones" for fault in faults)
+        notes: tuple[str, ...] = ()
+        if faults:
+            more = f", and {len(faults) - 1} more files alike" if len(faults) > 1 else ""
+            notes = (f"{faults[0].problem}{more}: their pinned records are as they were",)
         return self._compare_records(None, notes=notes, file_faults=faults, deep=deep)
 
     def _has(self, name: str) -> bool:

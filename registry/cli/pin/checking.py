@@ -1,0 +1,219 @@
+"""``registry pin verify``, ``audit`` and ``from-citation``: is this what was pinned, and is it still good?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.arguments import complete_reference
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size
+from registry.cli.pin.files import (
+    choose_pins,
+    complete_file,
+    count_bytes,
+    data_option,
+    file_argument,
+    names_argument,
+    open_pins,
+)
+from registry.cli.pin.making import print_pins
+from registry.cli.progress import byte_progress
+from registry.errors import LockedError, UsageError, VerificationError
+from registry.splits import counted
+
+if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
+    from registry.pins.report import PinReport
+
+
+@session_command(
+    "verify",
+    epilog=examples(
+        "registry pin verify dataset.lock.yaml",
+        "registry pin verify dataset.lock.yaml --data /data/datasets --deep",
+        "registry pin verify dataset.lock.yaml --against digits:1.0.1",
+    ),
+)
+@file_argument
+@names_argument
+@data_option
+@click.option(
+    "--deep", is_flag=True, help="Digest and decode every record too, also where all files are the pinned ones."
+)
+@click.option(
+    "--against",
+    metavar="REF",
+    shell_complete=complete_reference,
+    help="Hold the records of another version of the catalog against the pins.",
+)
+@click.pass_context
+def verify(
+    ctx: click.Context,
+    session: Session,
+    file: str,
+    names: tuple[str, ...],
+    *,
+    data: str | None,
+    deep: bool,
+    against: str | None,
+) -> None:
+    """Prove that the stored records are the pinned ones: all pins of FILE, or those of NAME.
+
+    Where every file has its pinned sha256, that is the proof. Where files differ, as those of a version with other
+    shards do, the digests of the records are. What differs is named: file, record, feature, and both digests. Ends with
+    exit code 5 where it does. No catalog is opened, unless --against asks for it.
+    """
+    pins = open_pins(file, data if data is not None else session.data_dir)
+    chosen = choose_pins(pins, names)
+    folder = None
+    if against is not None:
+        if data is not None:
+            raise UsageError("--data and --against both say what is verified", hint="Give one of them.")
+        with session.connect() as catalog:
+            folder = session.look_up(catalog, against).folder
+    for pin in chosen:
+        if pin.yank_note is not None:
+            session.out.note(f"note: {pin.yank_note}")
+    with byte_progress(session.out, "verifying", count_bytes(chosen) * (2 if deep or against else 1)) as advance:
+        reports = [pin.verify(folder=folder, deep=deep, advance=advance) for pin in chosen]
+
+    def human() -> None:
+        for report in reports:
+            _print_report(session, report)
+
+    data_ = {"file": file, "digest": pins.digest, "pins": [_report_json(report) for report in reports]}
+    session.out.result("pin.verify", data_, human)
+    if not all(report.is_sound for report in reports):
+        ctx.exit(VerificationError.exit_code)
+
+
+@session_command(
+    "audit",
+    epilog=examples(
+        "registry pin audit dataset.lock.yaml", "registry pin audit papers/*/dataset.lock.yaml --format json"
+    ),
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)
+@data_option
+@click.pass_context
+def audit(ctx: click.Context, session: Session, files: tuple[str, ...], data: str | None) -> None:
+    """Show how each pin stands today: the state of its version in the catalog, and whether its files are there.
+
+    Ends with exit code 6 where a version is yanked, dropped, unknown to the catalog or of other content, else with 5
+    where files are missing.
+    """
+    with session.connect() as catalog:
+        found = [
+            (file, one)
+            for file in files
+            for one in catalog.pins.audit(open_pins(file, data if data is not None else catalog.data_dir))
+        ]
+    rows = [
+        (
+            file,
+            one.name,
+            one.reference,
+            f"{one.state}{f': {one.message}' if one.message else ''}",
+            "missing" if one.missing else "there",
+            one.today or "",
+        )
+        for file, one in found
+    ]
+    told = [
+        {
+            "file": file,
+            "name": one.name,
+            "reference": one.reference,
+            "split": one.split,
+            "state": one.state,
+            "message": one.message,
+            "is_withdrawn": one.is_withdrawn,
+            "folder": one.folder,
+            "missing": one.missing,
+            "today": one.today,
+            "is_good": one.is_good,
+        }
+        for file, one in found
+    ]
+
+    def human() -> None:
+        session.out.table(("FILE", "PIN", "VERSION", "STATE", "DATA", "TODAY IT GIVES"), rows)
+        for text in dict.fromkeys(one.missing for _, one in found if one.missing):
+            session.out.note(text)
+
+    session.out.result("pin.audit", told, human)
+    if any(one.is_withdrawn for _, one in found):
+        ctx.exit(LockedError.exit_code)
+    if any(one.missing for _, one in found):
+        ctx.exit(VerificationError.exit_code)
+
+
+@session_command(
+    "from-citation",
+    epilog=examples(
+        "registry pin from-citation 'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac' -o dataset.lock.yaml",
+        "registry pin from-citation 'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac' --in dataset.lock.yaml",
+    ),
+)
+@click.argument("citation", metavar="TEXT")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the pin to FILE.")
+@click.option("--force", is_flag=True, help="Replace FILE where there is another one.")
+@click.option(
+    "--in", "inside", metavar="FILE", type=click.Path(), help="Look for it in a pin file, not in the catalog."
+)
+def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
+    """Find the pin that the short form in a paper's text names, and check it: number of records and digest.
+
+    TEXT may come as it stands in the paper, with LaTeX's backslashes. The version is looked up in the catalog and its
+    records are digested; with --in, a pin file is searched instead, and no catalog is opened.
+    """
+    from registry.pins.citation import Citation
+
+    cited = Citation.parse(citation)
+    if inside is not None:
+        if output is not None:
+            raise UsageError("--in looks in a file that is there, and -o writes a new one", hint="Give one of them.")
+        pins = open_pins(inside).only([cited.find(open_pins(inside)).name])
+    else:
+        with session.connect() as catalog, byte_progress(session.out, "hashing", 0) as advance:
+            pins = catalog.pins.from_citation(cited, advance=advance)
+    if output is not None:
+        pins.save(output, overwrite=force)
+    print_pins(session.out, pins, output, schema="pin.from-citation")
+
+
+def _print_report(session: Session, report: PinReport) -> None:
+    place = report.folder.removeprefix("file://")
+    if report.is_sound:
+        how = "every file is the pinned one" if report.proved_by == "files" else "the records are the pinned ones"
+        deep = ", and every record was digested and decoded" if report.deep else ""
+        session.out.line(
+            f"{report.name}: {report.dataset} {report.split}: {counted(report.num_examples, 'record')} as pinned: "
+            f"{how}{deep} ({counted(report.num_files, 'file')}, {size(report.num_bytes)} in {place})"
+        )
+        for note in report.notes:
+            session.out.line(f"  {note}")
+        return
+    session.out.line(f"{report.name}: {report.dataset} {report.split} in {place} is not what was pinned")
+    for fault in report.faults:
+        session.out.line(f"  {fault.problem}")
+        for key, (pinned, found) in fault.features.items():
+            session.out.line(f"    {key}: pinned {pinned or 'nothing'}, found {found or 'nothing'}")
+
+
+def _report_json(report: PinReport) -> dict[str, Any]:
+    return {
+        "name": report.name,
+        "dataset": report.dataset,
+        "split": report.split,
+        "num_examples": report.num_examples,
+        "folder": report.folder,
+        "is_sound": report.is_sound,
+        "proved_by": report.proved_by or None,
+        "deep": report.deep,
+        "num_files": report.num_files,
+        "num_bytes": report.num_bytes,
+        "notes": list(report.notes),
+        "faults": [fault.to_json() for fault in report.faults],
+    }

@@ -1,0 +1,119 @@
+"""How do two pin files differ? Pin by pin: which records, whether they are the same, and what else changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from registry.pins.document import PinEntry
+from registry.pins.layout import reference_of
+from registry.pins.pin_file import Pin, PinFile
+from registry.splits import print_ranges
+from registry.splits.ranges import common, without
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinDifference:
+    """One pin in two files.
+
+    Attributes:
+        name: of the pin.
+        kind: ``added``, ``removed``, ``changed``, or ``same`` where both files say the same of it.
+        records: ``same``; ``reordered``, the same in another order; ``other``; or ``""`` where only one file has it.
+        lines: what differs, in words.
+    """
+
+    name: str
+    kind: Literal["added", "removed", "changed", "same"]
+    records: Literal["same", "reordered", "other", ""] = ""
+    lines: tuple[str, ...] = ()
+
+
+def compare_pins(old: PinFile, new: PinFile) -> tuple[PinDifference, ...]:
+    """What became of each pin of ``old``, then the pins that only ``new`` has."""
+    found = []
+    for name, pin in old.items():
+        found.append(
+            _compare(pin, new[name]) if name in new else PinDifference(name=name, kind="removed", lines=(_told(pin),))
+        )
+    added = {name: pin for name, pin in new.items() if name not in old}
+    found += [PinDifference(name=name, kind="added", lines=(_told(pin),)) for name, pin in added.items()]
+    return tuple(found)
+
+
+def _told(pin: Pin) -> str:
+    return f"{pin.reference} {pin.split}, {pin.num_examples:,} records"
+
+
+def _compare(old: Pin, new: Pin) -> PinDifference:
+    before, after = old.entry, new.entry
+    records: Literal["same", "reordered", "other"] = "other"
+    if before.records.ordered == after.records.ordered:
+        records = "same"
+    elif before.records.unordered == after.records.unordered:
+        records = "reordered"
+    lines = tuple(_lines(old, new))
+    return PinDifference(name=old.name, kind="changed" if lines else "same", records=records, lines=lines)
+
+
+def _lines(old: Pin, new: Pin) -> Iterator[str]:
+    before, after = old.entry, new.entry
+    for what, one, other in (
+        ("version", str(reference_of(before)), str(reference_of(after))),
+        ("request", before.request, after.request),
+        ("status when pinned", before.status, after.status),
+        ("expression", before.split, after.split),
+        ("slicing rule", before.slicing, after.slicing),
+        ("rounding of percents", before.rounding or "closest", after.rounding or "closest"),
+        ("number of records", f"{before.num_examples:,}", f"{after.num_examples:,}"),
+    ):
+        if one != other:
+            yield f"{what}: {one} -> {other}"
+    yield from _range_lines(old, new)
+    if before.records.ordered != after.records.ordered:
+        yield f"records: {before.records.ordered} -> {after.records.ordered}"
+        features = sorted({*before.records.features, *after.records.features})
+        differing = [one for one in features if before.records.features.get(one) != after.records.features.get(one)]
+        if differing:
+            yield f"values of {', '.join(differing)}"
+    yield from _other_lines(before, after)
+
+
+def _range_lines(old: Pin, new: Pin) -> Iterator[str]:
+    """Where the records stand, for slices of one version: of two versions numbers say nothing."""
+    before, after = old.plan.ranges, new.plan.ranges
+    if before == after:
+        return
+    yield f"ranges: {print_ranges(before)} -> {print_ranges(after)}"
+    if old.reference == new.reference:
+        shared = sum(one.num_examples for one in common(before, after))
+        gone = sum(one.num_examples for one in without(before, after))
+        fresh = sum(one.num_examples for one in without(after, before))
+        yield f"of the records, {shared:,} are in both, {gone:,} are gone, {fresh:,} are new"
+
+
+def _other_lines(before: PinEntry, after: PinEntry) -> Iterator[str]:
+    if before.order != after.order:
+        yield f"reading order: {_order(before)} -> {_order(after)}"
+    if before.features.digest != after.features.digest:
+        yield "the schema, or the names of its labels"
+    if before.files != after.files:
+        kept = len({file.sha256 for file in before.files} & {file.sha256 for file in after.files})
+        yield f"files: {len(before.files)} -> {len(after.files)}, of which {kept} are the same"
+    for what, one, other in (
+        ("locations", before.locations, after.locations),
+        ("licence", before.license, after.license),
+        ("citation", before.citation, after.citation),
+        ("provenance", before.provenance, after.provenance),
+        ("experiments", before.experiments, after.experiments),
+        ("alias", before.alias, after.alias),
+    ):
+        if one != other:
+            yield f"{what}"
+
+
+def _order(entry: PinEntry) -> str:
+    order = entry.order
+    seed = "" if order.shuffle == "none" else f", seed {order.seed if order.seed is not None else order.global_seed}"
+    return f"shuffle {order.shuffle}{seed}, {order.cycle_length} files by {order.block_length}"
