@@ -5,6 +5,7 @@
     │   ├── ReferenceSyntaxError                a reference, version or request that does not parse
     │   ├── SplitSyntaxError                    a split expression that does not parse
     │   ├── SliceError                          a slice that parses and cannot be resolved
+    │   ├── CitationSyntaxError                 a citation of a pin that does not parse
     │   └── StateMismatchError                  a state of another read than the one that is to go on
     ├── NotFoundError (LookupError)             nothing of that name
     │   ├── DatasetNotFoundError
@@ -134,6 +135,24 @@ class SliceError(UsageError):
     """A slice that parses and cannot be resolved: out of range, reversed, too few records."""
 
     code = "slice"
+
+
+class CitationSyntaxError(UsageError):
+    """A citation of a pin that does not parse; the message draws a caret under the place.
+
+    ``details`` holds ``citation``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
+    """
+
+    code = "citation_syntax"
+
+    def __init__(self, expected: str, *, citation: str, start: int, stop: int, hint: str | None = None) -> None:
+        super().__init__(
+            f"{expected}\n{point_at(citation, start, stop)}",
+            hint=hint
+            or "Write dataset@version split #records sha256:digits, "
+            "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac.",
+            details={"citation": citation, "start": start, "stop": stop, "expected": expected},
+        )
 
 
 class StateMismatchError(UsageError):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from registry import errors
-from registry.errors import CorruptRecordError, MissingExtraError, RegistryError, SplitSyntaxError
+from registry.errors import CitationSyntaxError, CorruptRecordError, MissingExtraError, RegistryError, SplitSyntaxError
 
 
 def every_kind(kind: type[RegistryError]) -> Iterator[type[RegistryError]]:
@@ -21,6 +21,8 @@ def every_kind(kind: type[RegistryError]) -> Iterator[type[RegistryError]]:
 def make(kind: type[RegistryError]) -> RegistryError:
     if issubclass(kind, SplitSyntaxError):
         return kind("expected a digit here", expression="train[:x]", start=7, stop=8)
+    if issubclass(kind, CitationSyntaxError):
+        return kind("expected a digit here", citation="digits@1.x", start=9, stop=10)
     if issubclass(kind, CorruptRecordError):
         return kind("wrong checksum", path="f", record=3, offset=99)
     if issubclass(kind, MissingExtraError):

@@ -1,0 +1,313 @@
+r"""How does a paper name a pin in one line? ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``, both ways.
+
+Written, it is short and always the same. Read, it may have been through a paper: escaped for LaTeX, broken over lines,
+copied out of a PDF. What such ways do to a text is undone; anything else is refused with a caret under the place.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+from registry.errors import CitationSyntaxError, ReferenceSyntaxError, SplitSyntaxError, UsageError
+from registry.model import Reference, SlicingRule, Version
+from registry.pins.document import PinEntry
+from registry.pins.layout import reference_of
+from registry.pins.paper_text import escape_latex, plain_text
+from registry.splits import ReadInstruction
+
+SHORT_DIGITS: Final = 16
+"""How many hex digits of the digest are printed."""
+
+FEWEST_DIGITS: Final = 8
+ALL_DIGITS: Final = 64
+ROUNDINGS: Final = ("closest", "pct1_dropremainder")
+
+_LARGEST: Final = 2**63 - 1
+_HEX = re.compile(rf"[0-9a-f]{{{FEWEST_DIGITS},{ALL_DIGITS}}}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Citation:
+    r"""A pin in one line: which records of which version, and the beginning of the digest that proves them.
+
+    Attributes:
+        reference: the exact version; never an alias, never a range.
+        split: the split expression, as it prints itself.
+        num_examples: number of records.
+        sha256: hex digits of the pin's ``records.ordered``: 8 or more, or all 64.
+        slicing: the rule that reads the expression; told where it is not ``documented``.
+        rounding: of percentages, where the expression was resolved with one. ``closest`` is what None means.
+
+    >>> text = "digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac"
+    >>> str(Citation.parse(text)) == text
+    True
+    >>> Citation.parse(text).latex()
+    '\\texttt{digits@1.0.0 train[:80\\%] \\#1438 sha256:f9c5a485541c42ac}'
+    >>> str(replace(Citation.parse(text), slicing="tfds-4", rounding="pct1_dropremainder"))
+    'digits@1.0.0 train[:80%] (tfds-4 slicing, pct1_dropremainder rounding) #1438 sha256:f9c5a485541c42ac'
+
+    Raises:
+        UsageError: a reference that may move, a number or digest that cannot be, an unknown rule.
+        SplitSyntaxError: ``split`` is no expression of that rule.
+    """
+
+    reference: Reference
+    split: str
+    num_examples: int
+    sha256: str
+    slicing: SlicingRule = SlicingRule.DOCUMENTED
+    rounding: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.reference.request is None or self.reference.request.exact is None:
+            raise UsageError(
+                f"a citation names an exact version, and {self.reference} may move",
+                hint="Write the version that was used, e.g. digits:1.0.0.",
+            )
+        if not 0 <= self.num_examples <= _LARGEST:
+            raise UsageError(f"{self.num_examples} is no number of records")
+        if not _HEX.fullmatch(self.sha256):
+            raise UsageError(
+                f"a citation holds {FEWEST_DIGITS} to {ALL_DIGITS} hex digits of the digest, not {self.sha256!r:.80}"
+            )
+        if self.rounding not in (None, *ROUNDINGS):
+            raise UsageError(f"unknown rounding {self.rounding!r:.60}", hint=f"There are: {', '.join(ROUNDINGS)}.")
+        slicing = SlicingRule.of(self.slicing)
+        put = object.__setattr__
+        put(self, "slicing", slicing)
+        put(self, "rounding", None if self.rounding == "closest" else self.rounding)
+        put(self, "split", str(ReadInstruction.from_spec(self.split, slicing=slicing).read_by(slicing)))
+
+    @classmethod
+    def of(cls, entry: PinEntry) -> Citation:
+        """The citation of a pin, with all digits of its digest; ``str`` prints the first of them, ``full`` all."""
+        return cls(
+            reference=reference_of(entry),
+            split=entry.split,
+            num_examples=entry.num_examples,
+            sha256=entry.records.ordered.removeprefix("sha256:"),
+            slicing=SlicingRule(entry.slicing),
+            rounding=entry.rounding,
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Citation:
+        r"""The citation that ``text`` spells, also after what papers do to it.
+
+        Grammar, with any white space between its parts::
+
+            citation  := reference split notes? "#" number "sha256:" digits
+            reference := name ( "/" config )? ( "@" | ":" ) MAJOR.MINOR.PATCH
+            notes     := "(" note ( "," note )* ")"       note := rule " slicing" | rounding " rounding"
+            digits    := 8 to 64 hex digits
+
+        Undone are escapes and fonts of LaTeX, curly and soft hyphens, ligatures, line breaks and hyphens that a line
+        break put into the name of the dataset, a number or the digest, quotes around, and dots behind.
+
+        >>> str(Citation.parse("\\texttt{digits@1.0.0 train[:80\\%]\n \\#1438 SHA256:f9c5a485-\n541c42ac\\dots}"))
+        'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac'
+
+        Raises:
+            CitationSyntaxError: it is none; the message draws a caret under the place.
+        """
+        if not isinstance(text, str):
+            raise UsageError(f"a citation is a text, not {type(text).__name__}")
+        return _Parser(plain_text(text)).citation()
+
+    @property
+    def version(self) -> Version:
+        """The exact version."""
+        exact = self.reference.request.exact if self.reference.request is not None else None
+        assert exact is not None  # noqa: S101 (checked when it was made)
+        return exact
+
+    @property
+    def dataset(self) -> str:
+        """``name`` or ``name/config``."""
+        return self.reference.dataset
+
+    @property
+    def full(self) -> str:
+        """The same line with every digit of the digest that is known."""
+        notes = []
+        if self.slicing is not SlicingRule.DOCUMENTED:
+            notes.append(f"{self.slicing.value} slicing")
+        if self.rounding is not None:
+            notes.append(f"{self.rounding} rounding")
+        told = f" ({', '.join(notes)})" if notes else ""
+        return f"{self.dataset}@{self.version} {self.split}{told} #{self.num_examples} sha256:{self.sha256}"
+
+    def shortened(self) -> Citation:
+        """The same with as many digits of the digest as ``str`` prints."""
+        return replace(self, sha256=self.sha256[:SHORT_DIGITS])
+
+    def latex(self) -> str:
+        r"""The line for LaTeX: ``\texttt{...}``, with what has a meaning there escaped."""
+        return f"\\texttt{{{escape_latex(str(self))}}}"
+
+    def differences(self, entry: PinEntry) -> tuple[str, ...]:
+        """In what a pin is not the cited one, a line each; none where it is."""
+        pinned = Citation.of(entry)
+        rows: tuple[tuple[str, object, object], ...] = (
+            ("dataset", self.dataset, pinned.dataset),
+            ("version", self.version, pinned.version),
+            ("slice", self.split, pinned.split),
+            ("slicing rule", self.slicing.value, pinned.slicing.value),
+            ("rounding", self.rounding or ROUNDINGS[0], pinned.rounding or ROUNDINGS[0]),
+            ("number of records", self.num_examples, pinned.num_examples),
+            ("sha256 of the records", self.sha256, pinned.sha256[: len(self.sha256)]),
+        )
+        return tuple(f"{what}: cited is {ours}, the pin has {theirs}" for what, ours, theirs in rows if ours != theirs)
+
+    def matches(self, entry: PinEntry) -> bool:
+        """Whether a pin is the cited one, as far as the cited digits say."""
+        return not self.differences(entry)
+
+    def __str__(self) -> str:
+        return self.full if len(self.sha256) <= SHORT_DIGITS else self.shortened().full
+
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:- [A-Za-z0-9_]+)*")
+_CONFIG = re.compile(r"[A-Za-z0-9_+.-]+")
+_VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
+_NUMBER = re.compile(r"[0-9]+(?:- [0-9]+)*")
+_ALGORITHM = re.compile(r"sha-?256 ?: ?", flags=re.IGNORECASE)
+# A PDF gives a line break within the digest as a space. Digits joined wrongly match no pin, so nothing is risked.
+_DIGITS = re.compile(r"[0-9a-f]+(?:-? [0-9a-f]+)*", flags=re.IGNORECASE)
+_NOTES = re.compile(r" ?\(([^()]*(?:slicing|rounding))\) ?$")
+_LOOSE_SPACE = re.compile(r"(?<=[\[\]():+,%]) | (?=[\[\]():+,%])")
+
+
+class _Parser:
+    """One pass over one line; ``at`` is the place that is read next."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+
+    def citation(self) -> Citation:
+        """``citation := reference split notes? "#" number "sha256:" digits``."""
+        reference = self.reference()
+        if not self._take(" "):
+            self._refuse("expected a space and a split expression here")
+        start, stop = self.at, self.text.find("#", self.at)
+        if stop < 0:
+            self.at = len(self.text)
+            self._refuse("expected '#' and the number of records here")
+        body = self.text[start:stop]
+        noted = _NOTES.search(body)
+        slicing, rounding = SlicingRule.DOCUMENTED, None
+        if noted is not None:
+            slicing, rounding = self.notes(noted[1], start + noted.start(1))
+            body = body[: noted.start()]
+        self.at = stop + 1
+        num_examples = self.number()
+        digits = self.digits()
+        kept = [place for place in range(len(body)) if not _LOOSE_SPACE.match(body, place)]
+        while kept and body[kept[-1]] == " ":
+            kept.pop()
+        try:
+            return Citation(
+                reference=reference,
+                split="".join(body[place] for place in kept),
+                num_examples=num_examples,
+                sha256=digits,
+                slicing=slicing,
+                rounding=rounding,
+            )
+        except SplitSyntaxError as error:
+            places = [*(start + place for place in kept), start + (kept[-1] + 1 if kept else 0)]
+            first = places[min(error.details["start"], len(kept))]
+            last = places[min(error.details["stop"] - 1, len(kept))]
+            raise CitationSyntaxError(
+                error.details["expected"], citation=self.text, start=first, stop=last + 1, hint=error.hint
+            ) from error
+
+    def reference(self) -> Reference:
+        """``reference := name ( "/" config )? ( "@" | ":" ) MAJOR.MINOR.PATCH``."""
+        name = self._match(_NAME, "expected the name of a dataset here").replace("- ", "")
+        self._take(" ")
+        config = None
+        if self._take("/"):
+            self._take(" ")
+            config = self._match(_CONFIG, "expected the name of a config here")
+            self._take(" ")
+        if not self._take("@") and not self._take(":"):
+            self._refuse("expected '@' and a version here" if config else "expected '/', or '@' and a version here")
+        self._take(" ")
+        start = self.at
+        version = self._match(
+            _VERSION,
+            "expected an exact version here, e.g. 1.0.0",
+            hint="An alias or a range may move. Write the version that was used.",
+        )
+        try:
+            return Reference.exactly(name, config, Version.parse(version))
+        except ReferenceSyntaxError as error:
+            is_version = not Version.is_valid(version)
+            return self._refuse(error.message, start=start if is_version else 0, stop=self.at, hint=error.hint)
+
+    def notes(self, text: str, start: int) -> tuple[SlicingRule, str | None]:
+        """``note := rule " slicing" | rounding " rounding"``, each kind at most once."""
+        found: dict[str, str] = {}
+        known = {f"{rule.value} slicing": rule.value for rule in SlicingRule}
+        known |= {f"{rounding} rounding": rounding for rounding in ROUNDINGS}
+        for note in text.split(","):
+            kind = note.rpartition(" ")[2]
+            if note.strip() not in known or kind in found:
+                self._refuse(
+                    f"expected {SlicingRule.TFDS_4.value} slicing or {ROUNDINGS[1]} rounding here, each at most once",
+                    start=start + len(note) - len(note.lstrip()),
+                    stop=start + len(note),
+                )
+            found[kind] = known[note.strip()]
+            start += len(note) + 1
+        return SlicingRule(found.get("slicing", SlicingRule.DOCUMENTED)), found.get("rounding")
+
+    def number(self) -> int:
+        """The number of records: digits, without a leading zero."""
+        self._take(" ")
+        start = self.at
+        digits = self._match(_NUMBER, "expected the number of records here").replace("- ", "")
+        if len(digits) > 19 or int(digits) > _LARGEST or str(int(digits)) != digits:
+            self._refuse("a number of records has no leading zero, and is below 2**63", start=start, stop=self.at)
+        return int(digits)
+
+    def digits(self) -> str:
+        """``"sha256:"`` and 8 to 64 hex digits, and nothing behind them."""
+        self._take(" ")
+        self._match(_ALGORITHM, "expected 'sha256:' here")
+        start = self.at
+        digits = re.sub("[- ]", "", self._match(_DIGITS, "expected hex digits here")).lower()
+        if self.at < len(self.text):
+            self._refuse("expected a hex digit or the end of the citation here")
+        if not FEWEST_DIGITS <= len(digits) <= ALL_DIGITS:
+            self._refuse(
+                f"there are {len(digits)} hex digits, and it takes {FEWEST_DIGITS} to {ALL_DIGITS}",
+                start=start,
+                stop=self.at,
+            )
+        return digits
+
+    def _match(self, pattern: re.Pattern[str], expected: str, *, hint: str | None = None) -> str:
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            self._refuse(expected, hint=hint)
+        self.at = found.end()
+        return found[0]
+
+    def _take(self, word: str) -> bool:
+        if not self.text.startswith(word, self.at):
+            return False
+        self.at += len(word)
+        return True
+
+    def _refuse(
+        self, expected: str, *, start: int | None = None, stop: int | None = None, hint: str | None = None
+    ) -> NoReturn:
+        start = self.at if start is None else start
+        raise CitationSyntaxError(
+            expected, citation=self.text, start=start, stop=start + 1 if stop is None else stop, hint=hint
+        )

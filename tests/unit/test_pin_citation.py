@@ -1,0 +1,268 @@
+"""Citations of pins: the short form, what papers do to it, and what an author pastes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pin_samples import BIBTEX, digest_of, empty_entry, sample_entry, sample_pins
+
+from registry.errors import CitationSyntaxError, UsageError
+from registry.model import Reference, Version
+from registry.pins.citation import Citation
+from registry.pins.cite import cite_bibtex, cite_latex, cite_text
+from registry.pins.document import PinEntry
+
+ORDERED = digest_of("ordered").removeprefix("sha256:")
+LINE = f"digits@1.0.0 train[:80%] #8 sha256:{ORDERED[:16]}"
+CITED = Citation(
+    reference=Reference.exactly("mnist", "plain", Version(3, 0, 1)),
+    split="train[:80%]+test",
+    num_examples=1438,
+    sha256="f9c5a485541c42ac",
+)
+
+
+def entry_of(**changes: Any) -> PinEntry:
+    return sample_pins(sample_entry(**changes)).document.pins[0]
+
+
+def test_a_pin_is_one_line() -> None:
+    citation = Citation.of(entry_of())
+    assert str(citation) == LINE
+    assert citation.full == f"digits@1.0.0 train[:80%] #8 sha256:{ORDERED}"
+    assert str(citation.shortened()) == LINE
+    assert str(CITED) == "mnist/plain@3.0.1 train[:80%]+test #1438 sha256:f9c5a485541c42ac"
+
+
+def test_what_changes_the_meaning_of_the_expression_is_told() -> None:
+    assert str(replace(CITED, slicing="tfds-4")) == (  # type: ignore[arg-type]
+        "mnist/plain@3.0.1 train[:80%]+test (tfds-4 slicing) #1438 sha256:f9c5a485541c42ac"
+    )
+    assert str(replace(CITED, rounding="pct1_dropremainder")) == (
+        "mnist/plain@3.0.1 train[:80%]+test (pct1_dropremainder rounding) #1438 sha256:f9c5a485541c42ac"
+    )
+    assert replace(CITED, rounding="closest") == CITED
+
+
+def test_an_alias_is_never_cited() -> None:
+    pinned = entry_of(
+        request="digits@paper", alias={"name": "paper", "set_at": "2026-11-21", "set_by": "ada", "message": ""}
+    )
+    assert str(Citation.of(pinned)) == LINE
+    for text in ("digits@paper", "digits:1.*", "digits"):
+        with pytest.raises(UsageError, match=r"a citation names an exact version, and digits\S* may move"):
+            replace(CITED, reference=Reference.parse(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}",
+        f"{{\\ttfamily digits@1.0.0~train[:80\\,\\%]\\ \\#8 sha256:\\allowbreak {ORDERED[:16]}\\ldots}}",
+        f"digits@1.0.0\u00a0train[:80%]\n#8\n  SHA256:{ORDERED[:8]}-\n{ORDERED[8:16]}…",
+        f"dig-\nits@1.0.0 train [:80 %] # 8 SHA-256: {ORDERED[:16].upper()}...",
+        f"(`digits:1.0.0 train[:80%] #8 sha256:{ORDERED[:16]}`).",
+        f"“digits @1.0.0 train[\u00ad:80%] #8 sha256:{ORDERED[:8]} {ORDERED[8:16]}”",
+    ],
+)
+def test_what_papers_do_to_it_is_undone(text: str) -> None:
+    assert str(Citation.parse(text)) == LINE
+
+
+def test_dashes_and_ligatures_of_a_pdf_are_letters_again() -> None:
+    citation = Citation.parse("tf_ﬂowers@3.0.1 train[\u2212100:] #100 sha256:f9c5a485")
+    assert str(citation) == "tf_flowers@3.0.1 train[-100:] #100 sha256:f9c5a485"
+    foreign = Citation.parse("digits@3.0.1 ﬂowers (tfds-4 slicing) #100 sha256:f9c5a485")
+    assert foreign.split == "ﬂowers"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected the name of a dataset here\n    \n    ^"),
+        (
+            "digits 1.0.0 train",
+            "expected '/', or '@' and a version here\n    digits 1.0.0 train\n           ^",
+        ),
+        (
+            "digits@paper train #3 sha256:f9c5a485",
+            "expected an exact version here, e.g. 1.0.0\n    digits@paper train #3 sha256:f9c5a485\n           ^",
+        ),
+        (
+            "digits@1.0.0 train[:8O%] #3 sha256:f9c5a485",
+            "expected a digit, '%', 'shard' or ']' here\n"
+            "    digits@1.0.0 train[:8O%] #3 sha256:f9c5a485\n"
+            "                         ^",
+        ),
+        (
+            "digits@1.0.0 train [ : 8O % ] #3 sha256:f9c5a485",
+            "expected a digit, '%', 'shard' or ']' here\n"
+            "    digits@1.0.0 train [ : 8O % ] #3 sha256:f9c5a485\n"
+            "                            ^",
+        ),
+        (
+            "digits@1.0.0 train (tfds-3 slicing) #3 sha256:f9c5a485",
+            "expected tfds-4 slicing or pct1_dropremainder rounding here, each at most once\n"
+            "    digits@1.0.0 train (tfds-3 slicing) #3 sha256:f9c5a485\n"
+            "                        ^~~~~~~~~~~~~~",
+        ),
+        (
+            "digits@1.0.0 train[:80%]",
+            "expected '#' and the number of records here\n    digits@1.0.0 train[:80%]\n                            ^",
+        ),
+        (
+            "digits@1.0.0 train #03 sha256:f9c5a485",
+            "a number of records has no leading zero, and is below 2**63\n"
+            "    digits@1.0.0 train #03 sha256:f9c5a485\n"
+            "                        ^~",
+        ),
+        (
+            "digits@1.0.0 train #3 md5:f9c5a485",
+            "expected 'sha256:' here\n    digits@1.0.0 train #3 md5:f9c5a485\n                          ^",
+        ),
+        (
+            "digits@1.0.0 train #3 sha256:f9c5a48...",
+            "there are 7 hex digits, and it takes 8 to 64\n"
+            "    digits@1.0.0 train #3 sha256:f9c5a48\n"
+            "                                 ^~~~~~~",
+        ),
+        (
+            "digits@1.0.0 train #3 sha256:f9c5a485xyz",
+            "expected a hex digit or the end of the citation here\n"
+            "    digits@1.0.0 train #3 sha256:f9c5a485xyz\n"
+            "                                         ^",
+        ),
+        (
+            "\\input{digits}",
+            "a command of LaTeX that is not known here\n    \\input{digits}\n    ^~~~~~",
+        ),
+    ],
+)
+def test_what_is_no_citation_is_pointed_at(text: str, message: str) -> None:
+    with pytest.raises(CitationSyntaxError) as caught:
+        Citation.parse(text)
+    assert caught.value.message == message
+
+
+def test_an_error_says_how_a_citation_is_written() -> None:
+    with pytest.raises(CitationSyntaxError) as caught:
+        Citation.parse("digits")
+    assert caught.value.hint == (
+        "Write dataset@version split #records sha256:digits, "
+        "e.g. digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac."
+    )
+    assert caught.value.exit_code == 2
+    with pytest.raises(CitationSyntaxError, match="a citation is one line, this has 20000 characters"):
+        Citation.parse("x" * 20_000)
+
+
+def test_a_pin_that_is_another_one_differs_in_words() -> None:
+    entry = entry_of()
+    assert Citation.parse(LINE).matches(entry)
+    assert Citation.parse(LINE).differences(entry) == ()
+    assert Citation.of(entry).matches(entry)
+    other = Citation.parse(f"mnist/plain@1.0.1 train[:81%] (tfds-4 slicing) #9 sha256:{'0' * 10}")
+    assert not other.matches(entry)
+    assert other.differences(entry) == (
+        "dataset: cited is mnist/plain, the pin has digits",
+        "version: cited is 1.0.1, the pin has 1.0.0",
+        "slice: cited is train[:81%], the pin has train[:80%]",
+        "slicing rule: cited is tfds-4, the pin has documented",
+        "number of records: cited is 9, the pin has 8",
+        f"sha256 of the records: cited is 0000000000, the pin has {ORDERED[:10]}",
+    )
+
+
+def test_an_author_pastes_sentences() -> None:
+    pins = sample_pins(sample_entry(), empty_entry())
+    nothing = str(Citation.of(pins["none"].entry))
+    assert cite_text(pins) == (
+        f"We used 8 records of digits, version 1.0.0, slice train[:80%] ({LINE}).\n"
+        f"We used 0 records of digits, version 1.0.0, slice train[:0] ({nothing}).\n"
+        "Every record is pinned in a file that dataset-registry reads and checks; "
+        f"the digest of this file is {pins.digest}.\n"
+    )
+
+
+def test_an_author_pastes_latex() -> None:
+    pins = sample_pins()
+    digits = pins.digest.removeprefix("sha256:")
+    assert cite_latex(pins) == (
+        "We used 8 records of digits, version 1.0.0, slice train[:80\\%] "
+        f"(\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}).\n"
+        "Every record is pinned in a file that dataset-registry reads and checks; the digest of this file is "
+        f"\\texttt{{sha256:\\allowbreak {digits[:16]}\\allowbreak {digits[16:32]}"
+        f"\\allowbreak {digits[32:48]}\\allowbreak {digits[48:]}}}.\n"
+    )
+
+
+def test_the_sentences_hold_citations_that_parse() -> None:
+    pins = sample_pins()
+    for text in (cite_text(pins), cite_latex(pins)):
+        [cited] = re.findall(r"\((\S*digits@.*)\)\.", text)
+        assert Citation.parse(cited).matches(pins["train"].entry)
+
+
+PIN_ENTRY = f"""@misc{{digits-1.0.0-{ORDERED[:8]},
+  key = {{digits}},
+  title = {{{{digits, version 1.0.0, slice train[:80\\%]}}}},
+  howpublished = {{\\url{{https://example.org/digits}}}},
+  version = {{1.0.0}},
+  note = {{\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}}},
+}}
+"""
+
+
+def test_an_author_pastes_bibtex() -> None:
+    assert cite_bibtex(sample_pins()) == f"{BIBTEX}\n\n{PIN_ENTRY}"
+
+
+def test_what_several_pins_have_in_common_is_cited_once() -> None:
+    again = sample_entry("again")
+    assert cite_bibtex(sample_pins(sample_entry(), again)) == f"{BIBTEX}\n\n{PIN_ENTRY}"
+    other = cite_bibtex(sample_pins(sample_entry(), sample_entry("other", split="train[:8]")))
+    assert re.findall(r"^@.*", other, flags=re.MULTILINE) == [
+        "@misc{kaynak1998digits,",
+        f"@misc{{digits-1.0.0-{ORDERED[:8]},",
+        f"@misc{{digits-1.0.0-{ORDERED[:8]}-2,",
+    ]
+
+
+@pytest.mark.parametrize("citation", ["", "   \n"])
+def test_a_dataset_without_a_citation_has_no_entry(citation: str) -> None:
+    assert cite_bibtex(sample_pins(sample_entry(citation=citation))) == PIN_ENTRY
+
+
+@pytest.mark.parametrize(
+    ("citation", "note"),
+    [
+        ("Alpaydin & Kaynak,\n1998, 100% of it", "Alpaydin \\& Kaynak, 1998, 100\\% of it"),
+        ("@misc{a, title = {A}", "@misc\\textbraceleft{}a, title = \\textbraceleft{}A\\textbraceright{}"),
+        ("Große Ziffern, 手書き数字", "Große Ziffern, 手書き数字"),
+    ],
+)
+def test_a_citation_that_is_no_bibtex_is_a_note(citation: str, note: str) -> None:
+    text = cite_bibtex(sample_pins(sample_entry(citation=citation)))
+    assert text == (
+        "@misc{digits,\n  key = {digits},\n  title = {{digits}},\n"
+        f"  howpublished = {{\\url{{https://example.org/digits}}}},\n  note = {{{note}}},\n}}\n\n{PIN_ENTRY}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("homepage", "field"),
+    [
+        ("", ""),
+        ("https://example.org/a_b#c%20", "  howpublished = {\\url{https://example.org/a_b#c%20}},\n"),
+        ("https://example.org/{a} \\x", "  howpublished = {\\url{https://example.org/%7Ba%7D%20%5Cx}},\n"),
+        ("the library, 3rd floor & left", "  howpublished = {the library, 3rd floor \\& left},\n"),
+    ],
+)
+def test_no_homepage_breaks_the_bibliography(homepage: str, field: str) -> None:
+    entry = sample_entry(citation="", provenance=sample_entry()["provenance"] | {"homepage": homepage})
+    assert cite_bibtex(sample_pins(entry)) == PIN_ENTRY.replace(
+        "  howpublished = {\\url{https://example.org/digits}},\n", field
+    )
