@@ -46,14 +46,15 @@ def pin_dataset(
     """The pin file of some slices of ``dataset``; see ``Dataset.pin``."""
     named: dict[str, SplitLike] = {}
     texts: list[SplitLike] = []
+    by_text: dict[str, SplitLike] = {}
     for one in splits:
         if isinstance(one, Mapping):
             named |= one
         else:
             texts.append(one)
+        by_text |= {str(split): split for split in (one.values() if isinstance(one, Mapping) else [one])}
     if not named and not texts:
         raise UsageError("there is nothing to pin", hint='Name split expressions: pin("train[:80%]", "test").')
-    by_text = {str(one): one for one in (*texts, *named.values())}
     plans = {text: dataset.resolve(one, slicing=slicing, rounding=rounding) for text, one in by_text.items()}
 
     def names_of(text: str) -> str:
@@ -78,7 +79,7 @@ def pin_dataset(
             processes=processes,
             advance=advance,
         )
-        for name, text in chosen.items()
+        for name, text in sorted(chosen.items(), key=lambda one: list(by_text).index(one[1]))
     ]
     places = Places(data_dirs=(catalog.data_dir,), index_folder=index_folder())
     made = PinFile.of(entries, created_by=software(), places=places)

@@ -32,7 +32,7 @@ def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="References in use, one a line, # comments: name those that change. May be repeated.",
+        help="References in use, one a line, # comments, or a pin file (.yaml): name those that change.",
     )(function)
     return click.option("--dry-run", is_flag=True, help="Change nothing: show which references would change.")(function)
 
@@ -45,7 +45,7 @@ def version_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def load_uses(paths: Sequence[Path]) -> list[Use]:
-    """The references in use that the files name.
+    """The references in use that the files name: lists, and pin files.
 
     Raises:
         UsageError: a file that cannot be read as text, or a line that is no reference.
@@ -54,6 +54,9 @@ def load_uses(paths: Sequence[Path]) -> list[Use]:
 
     uses = []
     for path in paths:
+        if path.suffix in (".yaml", ".yml"):
+            uses += _pinned_uses(path)
+            continue
         try:
             with path.open(encoding="utf-8") as lines:
                 uses += read_uses(lines, str(path))
@@ -62,6 +65,13 @@ def load_uses(paths: Sequence[Path]) -> list[Use]:
                 f"{path} cannot be read as text: {error}", hint="Write one reference a line, e.g. mnist:3.*."
             ) from error
     return uses
+
+
+def _pinned_uses(path: Path) -> list[Use]:
+    """The versions that the pins of a file use; they are named exactly."""
+    from registry.api import load_pin
+
+    return [Use(reference=pin.reference, place=f"{path}: {pin.name}") for pin in load_pin(path).values()]
 
 
 def print_change(out: Output, change: Change, uses: Sequence[Use]) -> None:

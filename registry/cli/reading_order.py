@@ -20,7 +20,7 @@ def order_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--shuffle",
             type=click.Choice(["files", "global"]),
-            help="Shuffle the files as tf.data does, or all records.  [default: files with --shuffle-seed, else nothing]",
+            help="Shuffle the files as tf.data does, or all records.  [default: files with --shuffle-seed, else none]",
         ),
         click.option(
             "--block-length",

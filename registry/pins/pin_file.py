@@ -6,7 +6,7 @@ Reading one needs the file and the shards, and nothing else: no catalog is opene
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -319,6 +319,16 @@ class PinFile(Mapping[str, Pin]):
             if entry["name"] not in self:
                 entries.append(entry)
         return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=self)
+
+    def only(self, names: Collection[str]) -> PinFile:
+        """This file with some of its pins.
+
+        Raises:
+            PinNotFoundError: there is no such pin.
+        """
+        chosen = {self[name].name for name in names}
+        entries = [entry for entry in self._content["pins"] if entry["name"] in chosen]
+        return PinFile.of(entries, created_by=self.document.created_by, places=self.places, base=self)
 
     def find(self, name: str) -> Pin:
         """The pin of that name, or the only one of that expression.

@@ -20,10 +20,12 @@ from registry.cli.pin.files import (
 )
 from registry.cli.pin.making import print_pins
 from registry.cli.progress import byte_progress
-from registry.errors import LockedError, UsageError, VerificationError
+from registry.errors import LockedError, PinNotFoundError, RecordsMismatchError, UsageError, VerificationError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
+    from registry.pins import PinFile
+    from registry.pins.citation import Citation
     from registry.pins.report import PinReport
 
 
@@ -38,9 +40,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 @file_argument
 @names_argument
 @data_option
-@click.option(
-    "--deep", is_flag=True, help="Digest and decode every record too, also where all files are the pinned ones."
-)
+@click.option("--deep", is_flag=True, help="Digest and decode every record too, also where all files are right.")
 @click.option(
     "--against",
     metavar="REF",
@@ -90,9 +90,7 @@ def verify(
 
 @session_command(
     "audit",
-    epilog=examples(
-        "registry pin audit dataset.lock.yaml", "registry pin audit papers/*/dataset.lock.yaml --format json"
-    ),
+    epilog=examples("registry pin audit dataset.lock.yaml", "registry pin audit papers/*/*.lock.yaml --format json"),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)
 @data_option
@@ -159,9 +157,7 @@ def audit(ctx: click.Context, session: Session, files: tuple[str, ...], data: st
 @click.argument("citation", metavar="TEXT")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the pin to FILE.")
 @click.option("--force", is_flag=True, help="Replace FILE where there is another one.")
-@click.option(
-    "--in", "inside", metavar="FILE", type=click.Path(), help="Look for it in a pin file, not in the catalog."
-)
+@click.option("--in", "inside", metavar="FILE", type=click.Path(), help="Look in a pin file, not in the catalog.")
 def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
     """Find the pin that the short form in a paper's text names, and check it: number of records and digest.
 
@@ -174,13 +170,32 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
     if inside is not None:
         if output is not None:
             raise UsageError("--in looks in a file that is there, and -o writes a new one", hint="Give one of them.")
-        pins = open_pins(inside).only([cited.find(open_pins(inside)).name])
+        pins = _find_cited(open_pins(inside), cited)
     else:
         with session.connect() as catalog, byte_progress(session.out, "hashing", 0) as advance:
             pins = catalog.pins.from_citation(cited, advance=advance)
     if output is not None:
         pins.save(output, overwrite=force)
     print_pins(session.out, pins, output, schema="pin.from-citation")
+
+
+def _find_cited(pins: PinFile, cited: Citation) -> PinFile:
+    """The pin of a file that a citation is of, as a file of its own."""
+    from registry.pins.citation import Citation
+
+    near = [pin for pin in pins.values() if pin.reference == cited.reference and pin.split == cited.split]
+    for pin in near:
+        if cited.matches(pin.entry):
+            return pins.only([pin.name])
+    if not near:
+        known = ", ".join(str(Citation.of(pin.entry)) for pin in list(pins.values())[:5])
+        raise PinNotFoundError(f"no pin of the file is {cited}", hint=f"There are: {known}.")
+    differences = cited.differences(near[0].entry)
+    raise RecordsMismatchError(
+        f"{cited}: the pin {near[0].name} is another one: {'; '.join(differences)}",
+        hint="Was the text copied right?",
+        details={"citation": str(cited), "differences": list(differences)},
+    )
 
 
 def _print_report(session: Session, report: PinReport) -> None:

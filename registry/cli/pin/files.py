@@ -31,8 +31,8 @@ def data_option(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option(
         "--data",
         metavar="DIR",
-        help="Where the shards lie: a data directory, their own folder, or an unpacked bundle.  [default: 'data' beside "
-        "FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
+        help="Where the shards lie: a data directory, their own folder, or an unpacked bundle.  [default: 'data' "
+        "beside FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
     )(function)
 
 

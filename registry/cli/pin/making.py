@@ -80,8 +80,7 @@ def create(
     SPLIT may be given a name: NAME=SPLIT. Every file that is touched is hashed and held against the catalog, every
     record is digested. The same version and slices give the same file, byte for byte.
     """
-    if not force and not options["dry_run"]:
-        _refuse_other(session, output)
+    _require_folder(output)
     _pin(session, reference, splits, output, None, force=force, verb="create", **options)
 
 
@@ -121,7 +120,7 @@ def add(session: Session, reference: str, splits: tuple[str, ...], *, output: st
 @file_argument
 @names_argument
 @click.option(
-    "--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of what was asked."
+    "--to", metavar="REQUEST", help="A version (2.0.0, 2.*, @paper) or a reference, instead of the pin's own."
 )
 @_location_option
 @show_option
@@ -220,6 +219,8 @@ def _pin(
 
 def print_pins(out: Output, pins: PinFile, path: str | None, *, schema: str) -> None:
     """Say what is pinned in a file that was written, or would be."""
+    from registry.pins.citation import Citation
+
     data = {"file": path, "digest": pins.digest, "pins": [pin_json(pin) for pin in pins.values()]}
 
     def human() -> None:
@@ -227,8 +228,8 @@ def print_pins(out: Output, pins: PinFile, path: str | None, *, schema: str) -> 
             out.line(f"wrote {path} ({counted(len(pins), 'pin')}, {pins.digest[:19]})")
         for pin in pins.values():
             out.line(
-                f"{pin.name}: {pin.reference} {pin.split}, {counted(pin.num_examples, 'record')} in "
-                f"{counted(len(pin.entry.files), 'file')} of {size(count_bytes([pin]))}, {pin.entry.records.ordered[:23]}"
+                f"{pin.name}: {Citation.of(pin.entry)} "
+                f"({counted(len(pin.entry.files), 'file')}, {size(count_bytes([pin]))})"
             )
 
     out.result(schema, data, human)
@@ -244,8 +245,8 @@ def _named(text: str) -> str | Mapping[str, str]:
     return {name.strip(): split}
 
 
-def _refuse_other(session: Session, output: str) -> None:
-    """Refuse to pin into the place of a file before hours are spent; the same pins are found to be the same later."""
+def _require_folder(output: str) -> None:
+    """Refuse a file that cannot be written before an hour is spent on hashing."""
     path = Path(output)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}", hint="Make it, or name another file.")

@@ -52,7 +52,7 @@ def show(session: Session, file: str) -> None:
 @session_command(
     "explain",
     catalog=False,
-    epilog=examples("registry pin explain dataset.lock.yaml", "registry pin explain FILE train"),
+    epilog=examples("registry pin explain dataset.lock.yaml", "registry pin explain dataset.lock.yaml train"),
 )
 @file_argument
 @names_argument
@@ -99,7 +99,7 @@ def cite(session: Session, file: str, form: str) -> None:
 @click.option("--exit-code", is_flag=True, help="End with 1 where a pin of the two reads other records.")
 @click.pass_context
 def diff(ctx: click.Context, session: Session, old: str, new: str, exit_code: bool) -> None:
-    """Show how the pins of two files differ, by their names: other records, the same ones in other files, other words."""
+    """Show how the pins of two files differ, by their names: other records, the same in other files, other words."""
     from registry.pins.compare import compare_pins
 
     found = compare_pins(open_pins(old), open_pins(new))
