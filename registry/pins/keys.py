@@ -1,0 +1,193 @@
+"""With what is a pin signed? Ed25519 keys, from the files that OpenSSL and OpenSSH write, and new ones.
+
+The cryptography is that of the package ``cryptography`` (extra ``sign``). No key is printed or logged, nor any part of
+one but the name of its public half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from registry.errors import MissingExtraError, UsageError
+from registry.storage.faults import storage_errors
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+_MAX_BYTES: Final = 2**16
+_KEY_TEXT = re.compile(r"\s*(?:-----BEGIN |(?:ssh|ecdsa|sk)-\S+ )")
+_OPENSSH: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_NEW_KEY: Final = "Make one with: ssh-keygen -t ed25519 -f FILE"
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """The name of a key: ``sha256:`` and 64 hex digits over the 32 bytes of its public half."""
+    return f"sha256:{hashlib.sha256(key.public_bytes_raw()).hexdigest()}"
+
+
+def load_private_key(path: str | os.PathLike[str], password: str | None = None) -> Ed25519PrivateKey:
+    """The private key in a file: PEM (PKCS #8) or the form of OpenSSH, encrypted or not.
+
+    Args:
+        path: of the file.
+        password: of an encrypted key.
+
+    Raises:
+        StorageError: the file cannot be read.
+        UsageError: it holds no private Ed25519 key, or ``password`` is not its password.
+        MissingExtraError: ``cryptography`` is not installed, or ``bcrypt`` for an encrypted key of OpenSSH.
+    """
+    _need_cryptography()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
+
+    name, data = os.fspath(path), _read_key(path)
+    is_openssh = _OPENSSH in data
+    load = load_ssh_private_key if is_openssh else load_pem_private_key
+    try:
+        key = load(data, None if password is None else password.encode())
+    except TypeError as error:
+        if password is None:
+            raise UsageError(f"the key {name} is encrypted", hint="Give its password.") from error
+        raise UsageError(
+            f"the key {name} is not encrypted, and a password was given", hint="Leave the password out."
+        ) from error
+    except UnsupportedAlgorithm as error:
+        if is_openssh and not _has_bcrypt():
+            raise MissingExtraError(package="bcrypt", extra="sign", needed_for="an encrypted key of OpenSSH") from error
+        raise _not_ed25519(name, "unknown") from error
+    except ValueError as error:
+        if b"PUBLIC KEY" in data or data.startswith(b"ssh-"):
+            raise UsageError(
+                f"{name} is a public key: only the private half signs", hint="Name the file without .pub behind it."
+            ) from error
+        if password is not None:
+            raise UsageError(f"the password does not open the key {name}, or it is damaged") from error
+        raise UsageError(f"{name} holds no private key in PEM or the form of OpenSSH", hint=_NEW_KEY) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _not_ed25519(name, _kind(key))
+    return key
+
+
+def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
+    """A public key, from a file or as text: PEM, or a line of OpenSSH (``ssh-ed25519 AAAA...``).
+
+    Raises:
+        StorageError: the file cannot be read.
+        UsageError: no public Ed25519 key.
+        MissingExtraError: ``cryptography`` is not installed.
+    """
+    _need_cryptography()
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_public_key
+
+    given = os.fspath(path_or_text)
+    is_text = _KEY_TEXT.match(given) is not None
+    name, data = ("the given key", given.encode()) if is_text else (given, _read_key(given))
+    if b"PRIVATE KEY" in data:
+        raise UsageError(
+            f"{name} is a private key: a signature is checked with the public half alone",
+            hint="Keep it to yourself. Give the public one, which is named .pub beside it.",
+        )
+    load = load_pem_public_key if b"-----BEGIN" in data else load_ssh_public_key
+    try:
+        key = load(data.strip() if load is load_ssh_public_key else data)
+    except UnsupportedAlgorithm as error:
+        raise _not_ed25519(name, "unknown") from error
+    except ValueError as error:
+        raise UsageError(f"{name} holds no public key in PEM or the form of OpenSSH", hint=_NEW_KEY) from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _not_ed25519(name, _kind(key))
+    return key
+
+
+def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
+    """Write a new key to ``path``, for its owner's eyes alone, and its public half to ``path`` with ``.pub`` behind.
+
+    Args:
+        path: of the private key; nothing there is replaced.
+        password: that encrypts it; None writes it as it is.
+
+    Returns:
+        The name of the key.
+
+    Raises:
+        AlreadyStoredError: a file of one of both names is there. Neither is written then.
+        StorageError: they cannot be written.
+        UsageError: an empty password.
+        MissingExtraError: ``cryptography`` is not installed.
+    """
+    _need_cryptography()
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    if password is not None and not password:
+        raise UsageError("an empty password protects nothing", hint="Give a password, or leave it out.")
+    encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+    if password is not None:
+        encryption = serialization.BestAvailableEncryption(password.encode())
+    private = Path(path).expanduser()
+    public = private.with_name(f"{private.name}.pub")
+    key = Ed25519PrivateKey.generate()
+    pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    _write_new(private, key.private_bytes(pem, form, encryption), mode=0o600)
+    try:
+        told = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+        _write_new(public, told, mode=0o644)
+    except BaseException:
+        private.unlink(missing_ok=True)  # we made it just now
+        raise
+    return key_id(key.public_key())
+
+
+def _write_new(path: Path, data: bytes, *, mode: int) -> None:
+    with storage_errors("write", str(path)):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _read_key(path: str | os.PathLike[str]) -> bytes:
+    place = Path(path).expanduser()
+    with storage_errors("read", str(place)), place.open("rb") as file:
+        data = file.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise UsageError(f"{os.fspath(path)} is no key: it is longer than {_MAX_BYTES} bytes")
+    return data
+
+
+def _kind(key: Any) -> str:
+    """What its owner calls the kind of a key: ``RSA`` of an RSAPrivateKey."""
+    kind = re.sub(r"^_*|(?:Private|Public)Key$", "", type(key).__name__)
+    return {"EC": "ECDSA", "EllipticCurve": "ECDSA"}.get(kind, kind)
+
+
+def _not_ed25519(name: str, kind: str) -> UsageError:
+    return UsageError(f"{name} is a key of the kind {kind}: pins are signed with Ed25519 alone", hint=_NEW_KEY)
+
+
+def _need_cryptography() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(package="cryptography", extra="sign", needed_for="a signature") from error
+
+
+def _has_bcrypt() -> bool:
+    try:
+        import bcrypt  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True

@@ -1,0 +1,175 @@
+"""Who says that this is the pin? A signature over the bytes of a pin file, in a file beside it, and its check.
+
+The signed text is an in-toto statement, version 1, in a DSSE envelope: tools that know both check it without this
+software. What it says of the pins is there for people; what it proves is the sha256 of the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from registry.errors import PinChangedError, PinFormatError, SignatureError, UsageError
+from registry.pins.citation import Citation
+from registry.pins.envelope import Envelope, Signature, parse_json, refusal
+from registry.pins.keys import key_id
+from registry.pins.pin_file import PinFile
+from registry.pins.seal import canonical_json
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE: Final = "urn:dataset-registry:pin:1"
+
+_STATEMENT: Final = "the signed text is no statement of a pin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedBy:
+    """A signature that holds.
+
+    Attributes:
+        keyids: the given keys that signed, by name (``keys.key_id``).
+        unchecked: other keys that the envelope names; whether they signed is not known.
+        name: what the file was called when it was signed.
+        sha256: of the file, 64 hex digits.
+        digest: the pin file's own digest.
+    """
+
+    keyids: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    name: str
+    sha256: str
+    digest: str
+
+
+def sign_pin(data: bytes, key: Ed25519PrivateKey, *, name: str, envelope: str | bytes | None = None) -> str:
+    """The envelope with a signature over the pin file ``data``, as JSON text. The same key gives the same text.
+
+    Args:
+        data: the bytes of the file.
+        key: that signs (``keys.load_private_key``).
+        name: of the file, without its folder.
+        envelope: one that others signed, of the same file and name: it gets one more signature.
+
+    Raises:
+        PinFormatError, PinChangedError: ``data`` is no pin file; such is not signed.
+        SignatureError: ``envelope`` is none, or of another file.
+        UsageError: ``name`` is not the name of a file.
+    """
+    if not name or not name.isprintable() or "/" in name or len(name) > 255:
+        raise UsageError(f"{name!r:.80} is not the name of a file", hint="Give it without its folder.")
+    payload = canonical_json(_statement(data, PinFile.from_yaml(data, name), name)).encode()
+    blank = Envelope.of(PAYLOAD_TYPE, payload)
+    signed = blank if envelope is None else Envelope.parse(envelope)
+    if (signed.payload_type, signed.payload) != (blank.payload_type, blank.payload):
+        raise SignatureError(
+            f"the envelope is not of {name} as it is now: its signatures would not be of what you sign",
+            hint="Sign into a new envelope, or take the file that the others signed.",
+            details={"name": name},
+        )
+    return signed.signed(Signature.of(key_id(key.public_key()), key.sign(blank.signed_bytes))).to_text()
+
+
+def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterable[Ed25519PublicKey]) -> SignedBy:
+    """Who signed the pin file ``data``.
+
+    Every signature of a given key must hold, and there must be one.
+
+    Args:
+        data: the bytes of the file.
+        envelope_text: what ``sign_pin`` gave.
+        public_keys: the keys that are trusted (``keys.load_public_key``).
+
+    Raises:
+        SignatureError: no envelope, none of these keys, a signature that does not hold, or another file.
+        UsageError: no key is given.
+    """
+    keys = {key_id(key): key for key in public_keys}
+    if not keys:
+        raise UsageError("no key is given to check the signature with", hint="Give the public key of who signed.")
+    envelope = Envelope.parse(envelope_text)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise refusal("the envelope is not of a pin", f"it holds {envelope.payload_type!r:.80}, not {PAYLOAD_TYPE!r}")
+    keyids = _check_keys(envelope, keys)
+    statement = parse_json(envelope.payload, _STATEMENT)
+    name, signed_sha256, digest = _read_statement(statement)
+    sha256 = hashlib.sha256(data).hexdigest()
+    if sha256 != signed_sha256:
+        raise SignatureError(
+            f"the file is not the one that was signed as {name}: its sha256 is {sha256}, signed is {signed_sha256}",
+            hint="It was changed, or is another file. Take it again from where it was published.",
+            details={"name": name, "sha256": sha256, "signed": signed_sha256},
+        )
+    try:
+        found = PinFile.from_yaml(data, name).digest
+    except (PinFormatError, PinChangedError) as error:
+        raise SignatureError(
+            f"{name} was signed as it is, and is no pin file: {error.message}", details={"name": name}
+        ) from error
+    if found != digest:
+        raise SignatureError(
+            f"{name} was signed with the digest {digest}, and has the digest {found}",
+            hint="Whoever signed it did not use dataset-registry. Ask for a new signature.",
+            details={"name": name, "digest": found, "signed": digest},
+        )
+    unchecked = tuple(one.keyid for one in envelope.signatures if one.keyid not in keys)
+    return SignedBy(keyids=keyids, unchecked=unchecked, name=name, sha256=sha256, digest=digest)
+
+
+def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
+    """The given keys that signed, all of whose signatures hold."""
+    from cryptography.exceptions import InvalidSignature
+
+    signers = [one.keyid or "a key without a name" for one in envelope.signatures]
+    given = [one for one in envelope.signatures if one.keyid in keys]
+    if not given:
+        raise SignatureError(
+            f"signed by {' and '.join(signers[:10])}, and that is none of the given keys: {' '.join(keys)}",
+            hint="Give the public key of who signed, if you trust it.",
+            details={"signers": signers, "given": list(keys)},
+        )
+    for one in given:
+        try:
+            keys[one.keyid].verify(one.sig, envelope.signed_bytes)
+        except InvalidSignature as error:
+            raise SignatureError(
+                f"the signature of {one.keyid} does not hold: the envelope was changed, or another key signed",
+                hint="Take the signature again from where it was published, beside the file that it is of.",
+                details={"keyid": one.keyid},
+            ) from error
+    return tuple(one.keyid for one in given)
+
+
+def _statement(data: bytes, pins: PinFile, name: str) -> dict[str, Any]:
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "lock_version": pins.document.lock_version,
+            "digest": pins.digest,
+            "pins": {pin.name: str(Citation.of(pin.entry)) for pin in pins.values()},
+        },
+    }
+
+
+def _read_statement(statement: Any) -> tuple[str, str, str]:
+    """Name and sha256 of the file, and the pin file's own digest, as they were signed."""
+    if not isinstance(statement, dict) or statement.get("_type") != STATEMENT_TYPE:
+        raise refusal(_STATEMENT, f"its _type is not {STATEMENT_TYPE}")
+    if statement.get("predicateType") != PREDICATE_TYPE:
+        raise refusal(
+            _STATEMENT, f"its predicateType is {statement.get('predicateType')!r:.80}, not {PREDICATE_TYPE!r}"
+        )
+    match statement:
+        case {
+            "subject": [{"name": str(name), "digest": {"sha256": str(sha256)}}],
+            "predicate": {"digest": str(digest)},
+        }:
+            return name, sha256, digest
+    raise refusal(_STATEMENT, "it does not name one file, its sha256 and the digest of its pins")

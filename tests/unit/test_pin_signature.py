@@ -1,0 +1,475 @@
+"""Signatures of pin files: whatever is changed afterwards, file, envelope or key, is refused and named."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from pin_samples import digest_of, sample_entry, sample_pins
+
+from registry.errors import (
+    AlreadyStoredError,
+    MissingExtraError,
+    NotStoredError,
+    PinChangedError,
+    PinFormatError,
+    SignatureError,
+    UsageError,
+)
+from registry.pins.envelope import MAX_BYTES, encode_for_signing
+from registry.pins.keys import key_id, load_private_key, load_public_key, new_key
+from registry.pins.signature import SignedBy, check_signature, sign_pin
+
+PINS = sample_pins(sample_entry(), sample_entry("again"))
+DATA = PINS.to_yaml().encode()
+SHA256 = hashlib.sha256(DATA).hexdigest()
+NAME = "dataset.lock.yaml"
+ADA, BOB = (Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32) for number in (1, 2))
+ADA_ID, BOB_ID = key_id(ADA.public_key()), key_id(BOB.public_key())
+SIGNED = sign_pin(DATA, ADA, name=NAME)
+
+PEM = serialization.Encoding.PEM
+OPENSSH = serialization.PrivateFormat.OpenSSH
+PKCS8 = serialization.PrivateFormat.PKCS8
+NO_PASSWORD = serialization.NoEncryption()
+
+
+def check(data: bytes = DATA, envelope: str | bytes = SIGNED, *keys: Ed25519PublicKey) -> SignedBy:
+    return check_signature(data, envelope, keys or [ADA.public_key()])
+
+
+def refusal(data: bytes = DATA, envelope: str | bytes = SIGNED, *keys: Ed25519PublicKey) -> str:
+    with pytest.raises(SignatureError) as caught:
+        check(data, envelope, *keys)
+    assert caught.value.exit_code == 5
+    return caught.value.message
+
+
+def signed_by_hand(
+    payload: Any, *, payload_type: str = "application/vnd.in-toto+json", raw: bytes | None = None
+) -> str:
+    """An envelope that Ada really signed, whatever is in it."""
+    data = json.dumps(payload).encode() if raw is None else raw
+    message = b"DSSEv1 " + str(len(payload_type)).encode() + b" " + payload_type.encode()
+    message += b" " + str(len(data)).encode() + b" " + data
+    return json.dumps(
+        {
+            "payloadType": payload_type,
+            "payload": base64.b64encode(data).decode(),
+            "signatures": [{"keyid": ADA_ID, "sig": base64.b64encode(ADA.sign(message)).decode()}],
+        }
+    )
+
+
+def statement(**changes: Any) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(base64.b64decode(json.loads(SIGNED)["payload"]))
+    return told | changes
+
+
+def flips(data: bytes) -> Iterator[bytes]:
+    """``data`` with each of its bits turned over."""
+    for place in range(len(data)):
+        for bit in range(8):
+            yield data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
+
+
+def test_the_encoding_that_is_signed_is_that_of_the_specification() -> None:
+    told = encode_for_signing("http://example.com/HelloWorld", b"hello world")
+    assert told == b"DSSEv1 29 http://example.com/HelloWorld 11 hello world"
+    assert encode_for_signing("é", "é".encode()) == "DSSEv1 2 é 2 é".encode()
+    assert encode_for_signing("", b"") == b"DSSEv1 0  0 "
+
+
+def test_a_signature_holds() -> None:
+    assert check() == SignedBy(keyids=(ADA_ID,), unchecked=(), name=NAME, sha256=SHA256, digest=PINS.digest)
+    assert check(DATA, SIGNED.encode(), BOB.public_key(), ADA.public_key()).keyids == (ADA_ID,)
+    assert sign_pin(DATA, ADA, name=NAME) == SIGNED
+
+
+def test_the_envelope_is_what_other_tools_check() -> None:
+    envelope = json.loads(SIGNED)
+    assert list(envelope) == ["payloadType", "payload", "signatures"]
+    payload = base64.b64decode(envelope["payload"], validate=True)
+    message = b"DSSEv1 28 application/vnd.in-toto+json %d %s" % (len(payload), payload)
+    [signature] = envelope["signatures"]
+    ADA.public_key().verify(base64.b64decode(signature["sig"], validate=True), message)
+    raw = ADA.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+    assert signature["keyid"] == "sha256:" + hashlib.sha256(raw).hexdigest()
+    ordered = digest_of("ordered")[:23]
+    assert json.loads(payload) == {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": NAME, "digest": {"sha256": SHA256}}],
+        "predicateType": "urn:dataset-registry:pin:1",
+        "predicate": {
+            "lock_version": 1,
+            "digest": PINS.digest,
+            "pins": {
+                "train": f"digits@1.0.0 train[:80%] #8 {ordered}",
+                "again": f"digits@1.0.0 train[:80%] #8 {ordered}",
+            },
+        },
+    }
+
+
+def test_every_byte_of_the_file_counts() -> None:
+    for place in range(len(DATA)):
+        data = DATA[:place] + bytes([DATA[place] ^ 1 << place % 8]) + DATA[place + 1 :]
+        found = hashlib.sha256(data).hexdigest()
+        assert refusal(data) == (
+            f"the file is not the one that was signed as {NAME}: its sha256 is {found}, signed is {SHA256}"
+        )
+    for data in (DATA[:-1], DATA + b"\n", b"", b"# x\n" + DATA):
+        assert refusal(data).startswith(f"the file is not the one that was signed as {NAME}: ")
+
+
+def test_every_bit_of_the_envelope_counts() -> None:
+    for text in flips(SIGNED.encode()):
+        refusal(DATA, text)
+    for place in range(len(SIGNED) - 1):
+        refusal(DATA, SIGNED[:place])
+
+
+def test_every_bit_of_the_signature_counts() -> None:
+    envelope = json.loads(SIGNED)
+    for sig in flips(base64.b64decode(envelope["signatures"][0]["sig"])):
+        envelope["signatures"][0]["sig"] = base64.b64encode(sig).decode()
+        assert refusal(DATA, json.dumps(envelope)) == (
+            f"the signature of {ADA_ID} does not hold: the envelope was changed, or another key signed"
+        )
+
+
+def test_every_bit_of_the_statement_counts() -> None:
+    envelope = json.loads(SIGNED)
+    for payload in flips(base64.b64decode(envelope["payload"])):
+        envelope["payload"] = base64.b64encode(payload).decode()
+        assert refusal(DATA, json.dumps(envelope)) == (
+            f"the signature of {ADA_ID} does not hold: the envelope was changed, or another key signed"
+        )
+
+
+def test_every_bit_of_the_key_counts() -> None:
+    for raw in flips(ADA.public_key().public_bytes_raw()):
+        other = Ed25519PublicKey.from_public_bytes(raw)
+        named = SIGNED.replace(ADA_ID, key_id(other))
+        assert refusal(DATA, SIGNED, other) == (
+            f"signed by {ADA_ID}, and that is none of the given keys: {key_id(other)}"
+        )
+        assert refusal(DATA, named, other) == (
+            f"the signature of {key_id(other)} does not hold: the envelope was changed, or another key signed"
+        )
+
+
+def test_a_key_that_was_not_given_is_named() -> None:
+    with pytest.raises(SignatureError) as caught:
+        check(DATA, SIGNED, BOB.public_key())
+    assert caught.value.message == f"signed by {ADA_ID}, and that is none of the given keys: {BOB_ID}"
+    assert caught.value.hint == "Give the public key of who signed, if you trust it."
+    assert caught.value.details == {"signers": [ADA_ID], "given": [BOB_ID]}
+
+
+def test_without_a_key_nothing_is_checked() -> None:
+    with pytest.raises(UsageError, match="no key is given to check the signature with"):
+        check_signature(DATA, SIGNED, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no envelope: no JSON: Expecting value in line 1, column 1"),
+        (b"\xff{}", "no envelope: no UTF-8 text: invalid start byte at byte 0"),
+        ("[]", "no envelope: it is no JSON object"),
+        ("{}", "no envelope: 'payloadType' is missing, or no text"),
+        ('{"a": 1, "a": 2}', "no envelope: the key 'a' is given twice"),
+        ('{"a": NaN}', "no envelope: NaN is no number"),
+        ("[" * 100_000, "no envelope: no JSON that can be read: nested too deep, or a number too long"),
+        (" " * (MAX_BYTES + 1), f"no envelope: it is longer than {MAX_BYTES} bytes"),
+        (DATA, "no envelope: no JSON: Expecting value in line 1, column 1"),
+    ],
+)
+def test_what_is_no_json_object_is_no_envelope(text: str | bytes, message: str) -> None:
+    assert refusal(DATA, text) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"payload": 1}, "no envelope: 'payload' is missing, or no text"),
+        ({"payload": "e30"}, "no envelope: 'payload' is no standard base64"),
+        ({"payload": "e30=\n"}, "no envelope: 'payload' is no standard base64"),
+        ({"payload": "e31="}, "no envelope: 'payload' is no standard base64"),
+        ({"payload": "-_=="}, "no envelope: 'payload' is no standard base64"),
+        ({"payload": "é"}, "no envelope: 'payload' is no standard base64"),
+        ({"signatures": []}, "no envelope: 'signatures' is a list of 1 to 100 signatures"),
+        ({"signatures": [1] * 101}, "no envelope: 'signatures' is a list of 1 to 100 signatures"),
+        ({"signatures": {}}, "no envelope: 'signatures' is a list of 1 to 100 signatures"),
+        ({"signatures": ["x"]}, "no envelope: signatures[0]: it is no JSON object"),
+        ({"signatures": [{"keyid": ""}]}, "no envelope: signatures[0]: 'sig' is missing, or no text"),
+        ({"signatures": [{"keyid": "a\nb", "sig": ""}]}, "no envelope: signatures[0]: 'keyid' is no line of text"),
+        (
+            {"signatures": [{"keyid": "k", "sig": ""}, {"keyid": "k", "sig": ""}]},
+            "no envelope: signatures[1]: a second signature of the key k",
+        ),
+        (
+            {"payloadType": "text/plain"},
+            "the envelope is not of a pin: it holds 'text/plain', not 'application/vnd.in-toto+json'",
+        ),
+        (
+            {"signatures": [{"sig": "AAAA"}]},
+            f"signed by a key without a name, and that is none of the given keys: {ADA_ID}",
+        ),
+        (
+            {"signatures": [{"keyid": ADA_ID, "sig": "AAAA"}]},
+            f"the signature of {ADA_ID} does not hold: the envelope was changed, or another key signed",
+        ),
+    ],
+)
+def test_an_envelope_has_its_form(change: dict[str, Any], message: str) -> None:
+    assert refusal(DATA, json.dumps(json.loads(SIGNED) | change)) == message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"_type": "https://in-toto.io/Statement/v0.1"}, "its _type is not https://in-toto.io/Statement/v1"),
+        (
+            {"predicateType": "https://slsa.dev/provenance/v1"},
+            "its predicateType is 'https://slsa.dev/provenance/v1', not 'urn:dataset-registry:pin:1'",
+        ),
+        ({"subject": []}, "it does not name one file, its sha256 and the digest of its pins"),
+        ({"subject": [{"name": NAME}]}, "it does not name one file, its sha256 and the digest of its pins"),
+        ({"predicate": {"digest": 3}}, "it does not name one file, its sha256 and the digest of its pins"),
+    ],
+)
+def test_what_was_signed_has_its_form(change: dict[str, Any], message: str) -> None:
+    told = refusal(DATA, signed_by_hand(statement(**change)))
+    assert told == f"the signed text is no statement of a pin: {message}"
+
+
+def test_a_signed_text_that_is_no_json_is_refused() -> None:
+    assert refusal(DATA, signed_by_hand(None, raw=b"{")) == (
+        "the signed text is no statement of a pin: no JSON: "
+        "Expecting property name enclosed in double quotes in line 1, column 2"
+    )
+    assert refusal(DATA, signed_by_hand(None)) == (
+        "the signed text is no statement of a pin: its _type is not https://in-toto.io/Statement/v1"
+    )
+    assert refusal(DATA, signed_by_hand(statement(), payload_type="text/plain")).startswith(
+        "the envelope is not of a pin"
+    )
+
+
+def test_fields_that_are_not_known_are_ignored() -> None:
+    assert check(DATA, signed_by_hand(statement(later=1))) == check()
+    envelope = json.loads(SIGNED)
+    envelope["later"] = envelope["signatures"][0]["cert"] = "x"
+    assert check(DATA, json.dumps(envelope)) == check()
+    again = json.loads(sign_pin(DATA, BOB, name=NAME, envelope=json.dumps(envelope)))
+    assert (again["later"], again["signatures"][0]["cert"]) == ("x", "x")
+
+
+def test_a_digest_that_is_not_that_of_the_pins_is_refused() -> None:
+    other = digest_of("other")
+    assert refusal(DATA, signed_by_hand(statement(predicate={"digest": other}))) == (
+        f"{NAME} was signed with the digest {other}, and has the digest {PINS.digest}"
+    )
+
+
+def test_a_signed_file_that_is_no_pin_is_refused() -> None:
+    sha256 = hashlib.sha256(b"x: 1\n").hexdigest()
+    text = signed_by_hand(statement(subject=[{"name": NAME, "digest": {"sha256": sha256}}]))
+    assert refusal(b"x: 1\n", text).startswith(f"{NAME} was signed as it is, and is no pin file: {NAME}: 5 faults")
+
+
+def test_several_may_sign() -> None:
+    both = sign_pin(DATA, BOB, name=NAME, envelope=SIGNED)
+    assert [one["keyid"] for one in json.loads(both)["signatures"]] == [ADA_ID, BOB_ID]
+    assert check(DATA, both).unchecked == (BOB_ID,)
+    assert check(DATA, both, BOB.public_key()).keyids == (BOB_ID,)
+    assert check(DATA, both, BOB.public_key(), ADA.public_key()).keyids == (ADA_ID, BOB_ID)
+    assert sign_pin(DATA, ADA, name=NAME, envelope=both) == both
+    broken = json.loads(both)
+    broken["signatures"][1]["sig"] = broken["signatures"][0]["sig"]
+    assert check(DATA, json.dumps(broken)).keyids == (ADA_ID,)
+    assert refusal(DATA, json.dumps(broken), ADA.public_key(), BOB.public_key()) == (
+        f"the signature of {BOB_ID} does not hold: the envelope was changed, or another key signed"
+    )
+
+
+def test_nobody_signs_what_others_signed_of_another_file() -> None:
+    other = sample_pins(sample_entry(license="MIT")).to_yaml().encode()
+    for data, name in ((other, NAME), (DATA, "other.yaml")):
+        with pytest.raises(SignatureError) as caught:
+            sign_pin(data, BOB, name=name, envelope=SIGNED)
+        assert caught.value.message == (
+            f"the envelope is not of {name} as it is now: its signatures would not be of what you sign"
+        )
+    with pytest.raises(SignatureError, match="no envelope: no JSON"):
+        sign_pin(DATA, BOB, name=NAME, envelope="")
+
+
+def test_only_a_pin_file_is_signed() -> None:
+    with pytest.raises(PinFormatError):
+        sign_pin(b"x: 1\n", ADA, name=NAME)
+    with pytest.raises(PinChangedError):
+        sign_pin(DATA.replace(b"CC BY", b"CC BZ"), ADA, name=NAME)
+    for name in ("", "a/b", "a\nb", "a" * 256):
+        with pytest.raises(UsageError, match="is not the name of a file"):
+            sign_pin(DATA, ADA, name=name)
+
+
+def written(folder: Path, data: bytes) -> Path:
+    path = folder / "key"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("form", [PKCS8, OPENSSH])
+@pytest.mark.parametrize("password", [None, "se§cret"])
+def test_keys_of_both_forms_are_read(tmp_path: Path, form: serialization.PrivateFormat, password: str | None) -> None:
+    encryption = NO_PASSWORD if password is None else serialization.BestAvailableEncryption(password.encode())
+    path = written(tmp_path, ADA.private_bytes(PEM, form, encryption))
+    assert load_private_key(path, password).private_bytes_raw() == bytes([1]) * 32
+    with pytest.raises(UsageError) as caught:
+        load_private_key(path, "wrong" if password is None else None)
+    assert caught.value.message == (
+        f"the key {path} is not encrypted, and a password was given"
+        if password is None
+        else f"the key {path} is encrypted"
+    )
+    if password is not None:
+        with pytest.raises(UsageError) as caught:
+            load_private_key(path, "wrong")
+        assert caught.value.message == f"the password does not open the key {path}, or it is damaged"
+    with pytest.raises(UsageError) as caught:
+        load_public_key(path)
+    assert caught.value.message == f"{path} is a private key: a signature is checked with the public half alone"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ADA.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
+        ADA.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH),
+        ADA.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+        + b" ada@example.org\n",
+    ],
+)
+def test_public_keys_are_read_from_files_and_texts(tmp_path: Path, data: bytes) -> None:
+    path = written(tmp_path, data)
+    assert key_id(load_public_key(path)) == key_id(load_public_key(str(path))) == ADA_ID
+    assert key_id(load_public_key(data.decode())) == ADA_ID
+    with pytest.raises(UsageError) as caught:
+        load_private_key(path)
+    assert caught.value.message == f"{path} is a public key: only the private half signs"
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: rsa.generate_private_key(65537, 2048), "RSA"),
+        (lambda: ec.generate_private_key(ec.SECP256R1()), "ECDSA"),
+        (ed448.Ed448PrivateKey.generate, "Ed448"),
+    ],
+    ids=["rsa", "ecdsa", "ed448"],
+)
+def test_keys_of_other_kinds_are_refused(tmp_path: Path, make: Callable[[], Any], kind: str) -> None:
+    key = make()
+    path = written(tmp_path, key.private_bytes(PEM, PKCS8, NO_PASSWORD))
+    with pytest.raises(UsageError) as caught:
+        load_private_key(path)
+    assert caught.value.message == f"{path} is a key of the kind {kind}: pins are signed with Ed25519 alone"
+    assert caught.value.hint == "Make one with: ssh-keygen -t ed25519 -f FILE"
+    text = key.public_key().public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
+    with pytest.raises(UsageError) as caught:
+        load_public_key(text)
+    assert caught.value.message == f"the given key is a key of the kind {kind}: pins are signed with Ed25519 alone"
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", b"-----BEGIN PRIVATE KEY-----\nAAAA\n", b"\xff" * 100])
+def test_what_is_no_key_is_refused(tmp_path: Path, data: bytes) -> None:
+    path = written(tmp_path, data)
+    with pytest.raises(UsageError) as caught:
+        load_private_key(path)
+    assert caught.value.message == f"{path} holds no private key in PEM or the form of OpenSSH"
+    if b"PRIVATE" not in data:
+        with pytest.raises(UsageError) as caught:
+            load_public_key(path)
+        assert caught.value.message == f"{path} holds no public key in PEM or the form of OpenSSH"
+
+
+def test_a_file_that_is_not_there_or_too_long_is_no_key(tmp_path: Path) -> None:
+    with pytest.raises(NotStoredError, match="No such file"):
+        load_private_key(tmp_path / "none")
+    with pytest.raises(NotStoredError, match="No such file"):
+        load_public_key(tmp_path / "none")
+    with pytest.raises(UsageError, match="is no key: it is longer than 65536 bytes"):
+        load_public_key(written(tmp_path, b" " * 100_000))
+
+
+@pytest.mark.parametrize("password", [None, "secret"])
+def test_a_new_key_signs(tmp_path: Path, password: str | None) -> None:
+    path = tmp_path / "key"
+    name = new_key(path, password)
+    assert key_id(load_public_key(tmp_path / "key.pub")) == name
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (b"ENCRYPTED" in path.read_bytes()) == (password is not None)
+    text = sign_pin(DATA, load_private_key(path, password), name=NAME)
+    assert check(DATA, text, load_public_key(f"{path}.pub")).keyids == (name,)
+    assert new_key(tmp_path / "other") != name
+
+
+@pytest.mark.parametrize("taken", ["key", "key.pub"])
+def test_a_new_key_replaces_nothing(tmp_path: Path, taken: str) -> None:
+    (tmp_path / taken).write_text("mine")
+    with pytest.raises(AlreadyStoredError, match="File exists"):
+        new_key(tmp_path / "key")
+    assert [path.name for path in tmp_path.iterdir()] == [taken]
+    assert (tmp_path / taken).read_text() == "mine"
+    with pytest.raises(UsageError, match="an empty password protects nothing"):
+        new_key(tmp_path / "another", "")
+
+
+def test_a_new_key_does_not_follow_a_link(tmp_path: Path) -> None:
+    (tmp_path / "key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AlreadyStoredError):
+        new_key(tmp_path / "key")
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_missing_package_is_asked_for_by_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encrypted = ADA.private_bytes(PEM, OPENSSH, serialization.BestAvailableEncryption(b"secret"))
+    path = written(tmp_path, encrypted)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    for call in (lambda: load_private_key(path), lambda: load_public_key(path), lambda: new_key(tmp_path / "new")):
+        with pytest.raises(MissingExtraError) as caught:
+            call()
+        assert caught.value.message == "a signature needs the package 'cryptography', which is not installed"
+        assert caught.value.hint == "Install it with: pip install 'dataset-registry[sign]'"
+
+
+def test_an_encrypted_key_of_openssh_asks_for_its_package(tmp_path: Path) -> None:
+    path = written(tmp_path, ADA.private_bytes(PEM, OPENSSH, serialization.BestAvailableEncryption(b"secret")))
+    script = (
+        "import sys; sys.modules['bcrypt'] = None\n"
+        "from registry.pins.keys import load_private_key\n"
+        f"try: load_private_key({str(path)!r}, 'secret')\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "an encrypted key of OpenSSH needs the package 'bcrypt', which is not installed\n"
+
+
+def test_importing_loads_no_cryptography() -> None:
+    script = "import sys, registry.pins.signature; print('cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
