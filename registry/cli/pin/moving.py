@@ -1,0 +1,126 @@
+"""``registry pin restore`` and ``bundle``: the pinned files, brought here or packed for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size
+from registry.cli.pin.files import choose_pins, count_bytes, data_option, file_argument, names_argument, open_pins
+from registry.cli.progress import byte_progress
+from registry.splits import counted
+
+
+@session_command(
+    "restore",
+    catalog=False,
+    epilog=examples(
+        "registry pin restore dataset.lock.yaml --to ~/datasets",
+        "registry pin restore dataset.lock.yaml train --to ~/datasets --dry-run",
+    ),
+)
+@file_argument
+@names_argument
+@click.option("--to", "target", required=True, metavar="DIR", help="A data directory; made where it is missing.")
+@data_option
+@click.option("--force", is_flag=True, help="Replace files that are there with other bytes.")
+@click.option("--dry-run", is_flag=True, help="Say what would be copied from where, and write nothing.")
+def restore(
+    session: Session, file: str, names: tuple[str, ...], *, target: str, data: str | None, force: bool, dry_run: bool
+) -> None:
+    """Get the pinned files of all pins, or of NAME, into DIR: from wherever they are, each checked against its sha256.
+
+    Files that are there and right are left as they are, so a restore that was interrupted goes on where it was. A file
+    that some place has with other bytes is taken from the next one.
+    """
+    from registry.pins.restore import restore as restore_files
+
+    pins = open_pins(file, data)
+    with byte_progress(session.out, "restoring", count_bytes(choose_pins(pins, names))) as advance:
+        report = restore_files(pins, names or None, target, overwrite=force, dry_run=dry_run, advance=advance)
+    data_ = {
+        "file": file,
+        "target": report.target,
+        "dry_run": report.dry_run,
+        "num_bytes": report.num_bytes,
+        "num_bytes_copied": report.num_bytes_copied,
+        "files": [
+            {"path": one.path, "num_bytes": one.num_bytes, "source": one.source, "problems": list(one.problems)}
+            for one in report.files
+        ],
+    }
+
+    def human() -> None:
+        done = "would copy" if report.dry_run else "copied"
+        there = len(report.files) - len(report.copied)
+        session.out.line(
+            f"{done} {counted(len(report.copied), 'file')} ({size(report.num_bytes_copied)}) to {target}"
+            + (f"; {counted(there, 'file')} {'was' if there == 1 else 'were'} there" if there else "")
+        )
+        for one in report.files:
+            for problem in one.problems:
+                session.out.note(f"{one.path}: {problem}")
+
+    session.out.result("pin.restore", data_, human)
+
+
+@session_command(
+    "bundle",
+    catalog=False,
+    epilog=examples(
+        "registry pin bundle dataset.lock.yaml -o paper.tar", "tar xf paper.tar && python3 -I -S paper/verify.py"
+    ),
+)
+@file_argument
+@names_argument
+@click.option(
+    "-o", "--output", required=True, metavar="TAR", type=click.Path(dir_okay=False), help="The archive: *.tar"
+)
+@data_option
+@click.option("--force", is_flag=True, help="Replace TAR where it is there.")
+def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, data: str | None, force: bool) -> None:
+    """Pack pins, the shards that they need and no others, what to cite, and a verifier into one archive.
+
+    The verifier, verify.py, takes Python and nothing else: it works when this software is long gone. The same pins give
+    the same archive, byte for byte. A signature beside FILE goes with it.
+    """
+    from registry.pins.bundle import write_bundle
+    from registry.pins.cite import cite_bibtex, cite_text
+
+    pins = open_pins(file, data)
+    chosen = pins.only(names) if names else pins
+    texts = {"CITATION.bib": cite_bibtex(chosen), "CITATION.txt": cite_text(chosen)} | _signature(
+        file, chosen.to_yaml()
+    )
+    with byte_progress(session.out, "packing", count_bytes(choose_pins(pins, names))) as advance:
+        report = write_bundle(chosen, output, overwrite=force, citation_texts=texts, advance=advance)
+    data_ = {
+        "bundle": output,
+        "digest": chosen.digest,
+        "num_files": report.num_files,
+        "num_bytes": report.num_bytes,
+        "pins": list(chosen),
+    }
+
+    def human() -> None:
+        top = Path(output).name.removesuffix(".tar")
+        session.out.line(
+            f"wrote {output}: {counted(len(chosen), 'pin')}, {counted(report.num_files, 'shard')}, "
+            f"{size(report.num_bytes)}"
+        )
+        session.out.line(f"check it anywhere with: tar xf {Path(output).name} && python3 {top}/verify.py")
+
+    session.out.result("pin.bundle", data_, human)
+
+
+def _signature(file: str, text: str) -> dict[str, str]:
+    """The signature that lies beside a pin file, if it is of the very bytes that go into the bundle."""
+    path = Path(f"{file}.sig")
+    try:
+        if Path(file).read_text(encoding="utf-8") == text:
+            return {"dataset.lock.yaml.sig": path.read_text(encoding="utf-8")}
+    except (OSError, UnicodeDecodeError):
+        return {}
+    return {}
