@@ -117,9 +117,9 @@ def _open_pins(
 ) -> PinFile | None:
     if pins is None or not isinstance(pins, str | os.PathLike):
         return pins
-    from registry.api.pin_files import load_pin
+    from registry.api.pin_files import open_pin_file
 
-    return load_pin(pins, data_dir=data_dir)
+    return open_pin_file(pins, data_dir)
 
 
 def may_be_exact(wanted: Reference) -> bool:

@@ -3,42 +3,74 @@
 from __future__ import annotations
 
 import os
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from registry.api.locations import catalog_url, data_folder, index_folder
+from registry.errors import YankedVersionWarning
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
-    from registry.pins import PinFile, Places
+    from registry.api.catalog import Catalog
+    from registry.pins import Pin, PinFile, Places
 
 
-def load_pin(path: str | os.PathLike[str], *, data_dir: str | os.PathLike[str] | None = None) -> PinFile:
+def load_pin(
+    path: str | os.PathLike[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    catalog: Catalog | None = None,
+) -> PinFile:
     """The pins of a file: ``registry.load_pin("dataset.lock.yaml")["train"].read()``. No catalog is opened.
+
+    A version that was yanked when it was pinned comes with a YankedVersionWarning.
 
     Args:
         path: of the pin file, or its URL.
         data_dir: where the shards lie: a data directory, their own folder, or an unpacked bundle. None looks in
             ``data`` beside the file, in ``$REGISTRY_DATA_DIR`` or the default data directory, and where the pin says.
+        catalog: an open catalog, to be warned as well of versions that were yanked since; None asks nobody.
 
     Raises:
         PinFormatError: it is no pin file; every fault with its key path.
         PinChangedError: it was changed since it was written.
         NotStoredError: there is no such file.
     """
+    pins = open_pin_file(path, data_dir)
+    for note in yank_notes(pins.values(), catalog):
+        warnings.warn(note, YankedVersionWarning, stacklevel=2)
+    return pins
+
+
+def open_pin_file(
+    path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, fallback: str | None = None
+) -> PinFile:
+    """As ``load_pin``, without a warning; ``fallback`` is a data directory instead of the default one."""
     from registry.pins import PinFile
 
-    return PinFile.load(path, places=pin_places(path, data_dir))
+    return PinFile.load(path, places=pin_places(path, data_dir, fallback=fallback))
 
 
-def pin_places(path: str | os.PathLike[str] | None, data_dir: str | os.PathLike[str] | None = None) -> Places:
-    """Where the files of the pins at ``path`` are looked for; None is a file that is not saved yet."""
+def yank_notes(pins: Iterable[Pin], catalog: Catalog | None = None) -> list[str]:
+    """What a reader should know of yanked versions: yanked when they were pinned, or, as ``catalog`` has it, since."""
+    chosen = list(pins)
+    notes = {pin.reference: pin.yank_note for pin in chosen}
+    if catalog is not None:
+        notes |= {one.reference: one.yank_note for one in catalog.pins.states(chosen) if one.yank_note}
+    return [note for note in notes.values() if note]
+
+
+def pin_places(
+    path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, fallback: str | None = None
+) -> Places:
+    """Where the files of the pins at ``path`` are looked for."""
     from registry.pins import Places
 
-    text = "" if path is None else os.fspath(path)
-    beside = str(Path(text).absolute().parent) if text and "://" not in text else text.rpartition("/")[0] or None
+    text = os.fspath(path)
     return Places(
         data_dir=None if data_dir is None else os.fspath(data_dir),
-        beside=beside,
-        data_dirs=(data_folder(catalog_url()),),
+        beside=text.rpartition("/")[0] if "://" in text else str(Path(text).absolute().parent),
+        data_dirs=(fallback or data_folder(catalog_url()),),
         index_folder=index_folder(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,28 +22,44 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinAudit:
-    """How a pin stands today.
+class PinState:
+    """How the version of a pin stands in the catalog today.
 
     Attributes:
         name, reference, split: the pin.
         state: of the version in the catalog, or ``"unknown"`` where the catalog does not have it.
         message: what its publisher says of that; or that the catalog has other content under the number.
         is_withdrawn: whether the version is yanked, dropped, unknown, or of other content.
+    """
+
+    name: str
+    reference: Reference
+    split: str
+    state: str
+    message: str
+    is_withdrawn: bool
+
+    @property
+    def yank_note(self) -> str | None:
+        """What its reader should know where it is yanked or dropped."""
+        if self.state not in ("yanked", "dropped"):
+            return None
+        return f"{self.reference} is {self.state}{f': {self.message}' if self.message else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinAudit(PinState):
+    """How a pin stands today.
+
+    Attributes:
         folder: where its files lie, or None.
         missing: what of its files is missing; ``""`` where all are there with their sizes.
         today: what the request gives today, where that is another version.
     """
 
-    name: str
-    reference: str
-    split: str
-    state: str
-    message: str
-    is_withdrawn: bool
     folder: str | None
     missing: str
-    today: str | None
+    today: Reference | None
 
     @property
     def is_good(self) -> bool:
@@ -72,6 +88,10 @@ class CatalogPins:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+
+    def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
+        """How the version of each pin stands in the catalog."""
+        return tuple(map(self._state, pins))
 
     def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
         """How each pin stands today: the state of its version, and whether its files are there."""
@@ -165,25 +185,36 @@ class CatalogPins:
         return pins
 
     def _audit(self, pin: Pin) -> PinAudit:
-        state, message, is_withdrawn = self._state(pin)
+        state = self._state(pin)
         folder, missing = None, ""
         try:
             folder = pin.store().url
         except NotStoredError as error:
             missing = error.message
         return PinAudit(
-            name=pin.name,
-            reference=str(pin.reference),
-            split=pin.split,
-            state=state,
-            message=message,
-            is_withdrawn=is_withdrawn,
+            name=state.name,
+            reference=state.reference,
+            split=state.split,
+            state=state.state,
+            message=state.message,
+            is_withdrawn=state.is_withdrawn,
             folder=folder,
             missing=missing,
             today=self._today(pin),
         )
 
-    def _state(self, pin: Pin) -> tuple[str, str, bool]:
+    def _state(self, pin: Pin) -> PinState:
+        state, message, is_withdrawn = self._stand(pin)
+        return PinState(
+            name=pin.name,
+            reference=pin.reference,
+            split=pin.split,
+            state=state,
+            message=message,
+            is_withdrawn=is_withdrawn,
+        )
+
+    def _stand(self, pin: Pin) -> tuple[str, str, bool]:
         try:
             standing = self._catalog.standing(pin.reference.name, pin.reference.config)
         except NotFoundError as error:
@@ -198,12 +229,12 @@ class CatalogPins:
         is_withdrawn = candidate.state in (VersionState.YANKED, VersionState.DROPPED)
         return state, candidate.described.partition(": ")[2], is_withdrawn
 
-    def _today(self, pin: Pin) -> str | None:
+    def _today(self, pin: Pin) -> Reference | None:
         try:
             found = self._catalog.look_up(pin.entry.request).reference
         except NotFoundError:
             return None
-        return None if found == pin.reference else str(found)
+        return None if found == pin.reference else found
 
     def _preview(self, pin: Pin, to: str | None, *, show: int, advance: Advance | None) -> PinMove:
         wanted = _target(pin, to)

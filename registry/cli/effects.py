@@ -69,9 +69,9 @@ def load_uses(paths: Sequence[Path]) -> list[Use]:
 
 def _pinned_uses(path: Path) -> list[Use]:
     """The versions that the pins of a file use; they are named exactly."""
-    from registry.api import load_pin
+    from registry.api.pin_files import open_pin_file
 
-    return [Use(reference=pin.reference, place=f"{path}: {pin.name}") for pin in load_pin(path).values()]
+    return [Use(reference=pin.reference, place=f"{path}: {pin.name}") for pin in open_pin_file(path).values()]
 
 
 def print_change(out: Output, change: Change, uses: Sequence[Use]) -> None:

@@ -16,6 +16,7 @@ from registry.cli.pin.files import (
     data_option,
     file_argument,
     names_argument,
+    note_yanks,
     open_pins,
 )
 from registry.cli.pin.making import print_pins
@@ -62,9 +63,10 @@ def verify(
 
     Where every file has its pinned sha256, that is the proof. Where files differ, as those of a version with other
     shards do, the digests of the records are. What differs is named: file, record, feature, and both digests. Ends with
-    exit code 5 where it does. No catalog is opened, unless --against asks for it.
+    exit code 5 where it does. No catalog is opened, unless --against asks for it, or --catalog names one: then you are
+    told of versions that were yanked since.
     """
-    pins = open_pins(file, data if data is not None else session.data_dir)
+    pins = open_pins(file, data, session)
     chosen = choose_pins(pins, names)
     folder = None
     if against is not None:
@@ -72,9 +74,7 @@ def verify(
             raise UsageError("--data and --against both say what is verified", hint="Give one of them.")
         with session.connect() as catalog:
             folder = session.look_up(catalog, against).folder
-    for pin in chosen:
-        if pin.yank_note is not None:
-            session.out.note(f"note: {pin.yank_note}")
+    note_yanks(session, chosen)
     with byte_progress(session.out, "verifying", count_bytes(chosen) * (2 if deep or against else 1)) as advance:
         reports = [pin.verify(folder=folder, deep=deep, advance=advance) for pin in chosen]
 
@@ -102,19 +102,15 @@ def audit(ctx: click.Context, session: Session, files: tuple[str, ...], data: st
     where files are missing.
     """
     with session.connect() as catalog:
-        found = [
-            (file, one)
-            for file in files
-            for one in catalog.pins.audit(open_pins(file, data if data is not None else catalog.data_dir))
-        ]
+        found = [(file, one) for file in files for one in catalog.pins.audit(open_pins(file, data, session))]
     rows = [
         (
             file,
             one.name,
-            one.reference,
+            str(one.reference),
             f"{one.state}{f': {one.message}' if one.message else ''}",
             "missing" if one.missing else "there",
-            one.today or "",
+            str(one.today or ""),
         )
         for file, one in found
     ]
@@ -122,14 +118,14 @@ def audit(ctx: click.Context, session: Session, files: tuple[str, ...], data: st
         {
             "file": file,
             "name": one.name,
-            "reference": one.reference,
+            "reference": str(one.reference),
             "split": one.split,
             "state": one.state,
             "message": one.message,
             "is_withdrawn": one.is_withdrawn,
             "folder": one.folder,
             "missing": one.missing,
-            "today": one.today,
+            "today": None if one.today is None else str(one.today),
             "is_good": one.is_good,
         }
         for file, one in found

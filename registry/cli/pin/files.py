@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 from registry.errors import RegistryError
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
+    from registry.cli.options import Session
     from registry.pins import Pin, PinFile
 
 DEFAULT_FILE: Final = "dataset.lock.yaml"
@@ -36,11 +37,27 @@ def data_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def open_pins(file: str, data: str | None = None) -> PinFile:
-    """The pin file at ``file``, with its shards in ``data``."""
-    from registry.api import load_pin
+def open_pins(file: str, data: str | None = None, session: Session | None = None) -> PinFile:
+    """The pin file at ``file``, with its shards in ``data``, or also in the data directory that a session names."""
+    from registry.api.locations import catalog_url, data_folder
+    from registry.api.pin_files import open_pin_file
 
-    return load_pin(file, data_dir=data)
+    is_named = session is not None and (session.url or session.data_dir)
+    fallback = data_folder(catalog_url(session.url), session.data_dir) if session is not None and is_named else None
+    return open_pin_file(file, data, fallback=fallback)
+
+
+def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
+    """Note which versions were yanked when they were pinned, or, where a catalog was named, since."""
+    from registry.api.pin_files import yank_notes
+
+    if session.url is None:
+        notes = yank_notes(pins)
+    else:
+        with session.connect() as catalog:
+            notes = yank_notes(pins, catalog)
+    for note in notes:
+        session.out.note(f"note: {note}")
 
 
 def choose_pins(pins: PinFile, names: Sequence[str]) -> list[Pin]:

@@ -17,6 +17,7 @@ from registry.cli.pin.files import (
     data_option,
     file_argument,
     names_argument,
+    note_yanks,
     open_pins,
     pin_json,
 )
@@ -124,7 +125,6 @@ def diff(ctx: click.Context, session: Session, old: str, new: str, exit_code: bo
 
 @session_command(
     "read",
-    catalog=False,
     epilog=examples(
         "registry pin read dataset.lock.yaml train --take 3", "registry pin read paper/dataset.lock.yaml train --ids"
     ),
@@ -135,13 +135,13 @@ def diff(ctx: click.Context, session: Session, old: str, new: str, exit_code: bo
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
 @click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead.")
 def read(session: Session, file: str, name: str, *, data: str | None, take: int | None, ids: bool) -> None:
-    """Print the examples of the pin NAME in its order, one JSON object a line. No catalog is opened.
+    """Print the examples of the pin NAME in its order, one JSON object a line.
 
-    Every record is held against its checksums; that the files are the pinned ones, `registry pin verify` proves.
+    Every record is held against its checksums; that the files are the pinned ones, `registry pin verify` proves. No
+    catalog is opened, unless --catalog names one: then you are told of versions that were yanked since.
     """
-    pin = open_pins(file, data)[name]
-    if pin.yank_note is not None:
-        session.out.note(f"note: {pin.yank_note}")
+    pin = open_pins(file, data, session)[name]
+    note_yanks(session, [pin])
     reader = pin.read()
     total = len(reader) if take is None else min(take, len(reader))
     items: Any = reader.ids() if ids else map(jsonable, reader)
