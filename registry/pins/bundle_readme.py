@@ -48,7 +48,7 @@ read YAML: of dataset.lock.yaml it looks at the digest alone.
 
   python -I -S verify.py --ids            the ids of the records, one a line, in the order of section 3
   python -I -S verify.py --pin NAME DIR   one pin, with its data in DIR/data or in DIR
-  python -I -S verify.py --crc always     look at the checksums stored with each record too, however long it takes
+  python -I -S verify.py --crc never      faster: without the checksums that are stored with each record
 
 With the Python package dataset-registry, no network and no catalog:
 

@@ -1,10 +1,10 @@
 """Are these the records that the paper used? A check that needs Python 3.9 or later and nothing else.
 
-    python -I -S verify.py [DIR] [--ids] [--pin NAME] [--crc auto|always|never]
+    python -I -S verify.py [DIR] [--ids] [--pin NAME] [--crc always|never]
 
-It reads dataset.lock.json beside itself, and the data from DIR/data or DIR. README.txt says what the digests are. The
-checksums stored with each record are looked at where the files have 64 MB at most, where one is not as pinned, and with
---crc always: that is slow, and sha256 proves more. Exit code: 0 as pinned, 5 not as pinned, 2 wrong usage.
+It reads dataset.lock.json beside itself, and the data from DIR/data or DIR. README.txt says what the digests are. With
+--crc never the checksums stored with each record are looked at only in files that are not as pinned: sha256 proves
+more. Exit code: 0 as pinned, 5 not as pinned, 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import gzip
 import hashlib
 import json
 import re
-import struct
 import sys
 import zlib
 from collections.abc import Iterator
@@ -22,15 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LOCK, LOCK_YAML = "dataset.lock.json", "dataset.lock.yaml"
-PIECE, CRC_LIMIT, PRIME, ONES = 2**20, 64 * 10**6, 2**256 - 189, 2**32 - 1
+PIECE, PRIME, ONES = 2**18, 2**256 - 189, 2**32 - 1
 TEXT, SHA256, SUMS = ".+", "sha256:[0-9a-f]{64}", "[0-9a-f]{64}-[0-9a-f]{64}"
 
-TABLES = [list(range(65536))]  # CRC32C, two bytes at a time: TABLES[k][v] is v after 2 * k + 2 zero bytes
-for _ in range(16):
-    TABLES[0] = [value >> 1 ^ 0x82F63B78 if value & 1 else value >> 1 for value in TABLES[0]]
-for _ in range(3):
-    TABLES.append([value >> 16 ^ TABLES[0][value & 0xFFFF] for value in TABLES[-1]])
-
+BYTES, FOLDS = list(range(256)), {}  # of CRC32C: what 8 zero bits make of a byte; of FOLDS see below
+for _ in range(8):
+    BYTES = [value >> 1 ^ 0x82F63B78 if value & 1 else value >> 1 for value in BYTES]
 
 # A pinned file below the data folder, and which records of its split it holds.
 File = NamedTuple("File", [("path", str), ("size", int), ("sha", str), ("split", str), ("start", int), ("stop", int)])
@@ -56,14 +52,20 @@ class Pin(NamedTuple):
 
 
 def add_crc(crc: int, data: bytes) -> int:
-    """The CRC32C register after ``data``, before which it is ``ONES``."""
-    (t0, t1, t2, t3), whole = TABLES, len(data) // 8
-    for word in struct.unpack_from(f"<{whole}Q", data):
-        mixed = word ^ crc
-        crc = t3[mixed & 0xFFFF] ^ t2[mixed >> 16 & 0xFFFF] ^ t1[mixed >> 32 & 0xFFFF] ^ t0[mixed >> 48]
-    for byte in data[whole * 8 :]:
-        crc = crc >> 8 ^ t0[((crc ^ byte) & 0xFF) << 8]
-    return crc
+    """The CRC32C register after ``data``, of ``PIECE`` bytes at most; before the first data it is ``ONES``."""
+    value, bits = crc ^ int.from_bytes(data, "little"), 8 * len(data)
+    while bits >= 1024:  # the first n bits, times x**n modulo the polynomial, are added to what follows them
+        n = 1 << bits.bit_length() - 2
+        value, first, bits = value >> n << 32, value & (1 << n) - 1, bits - n + 32
+        for place in FOLDS[n]:
+            value ^= first << place
+    for _ in range(bits // 8):
+        value = value >> 8 ^ BYTES[value & 0xFF]
+    return value
+
+
+for power in range(9, 21):  # the terms of x**n for n = 2**power, each found by those before it
+    FOLDS[1 << power] = [bit + 1 for bit in range(32) if add_crc(1 << 31, bytes(1 << power - 3)) >> bit & 1]
 
 
 def stored(register: int) -> bytes:
@@ -210,7 +212,7 @@ def main() -> int:
     parser.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="an unpacked bundle, or its data folder")
     parser.add_argument("--ids", action="store_true", help="list the TFDS ids of the records instead")
     parser.add_argument("--pin", metavar="NAME", help="this pin only")
-    parser.add_argument("--crc", choices=("auto", "always", "never"), default="auto", help="checksums of records")
+    parser.add_argument("--crc", choices=("always", "never"), default="always", help="checksums of records")
     asked, here, code = parser.parse_args(), Path(__file__).resolve().parent, 0
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # it is a file here
     roots = [folder for folder in ((asked.folder or here) / "data", asked.folder or here) if folder.is_dir()]
@@ -226,12 +228,10 @@ def main() -> int:
                 sys.stdout.writelines(f"{Path(file.path).name}__{index}\n" for index in range(start, stop))
             return 0
         print(f"{LOCK}: {digest}")
-        records: dict[File, bytes] = {}
         told: dict[File, list[str]] = {file: [] for pin in pins for file in pin.files}
-        crcs = asked.crc == "always" or (asked.crc == "auto" and sum(file.size for file in told) <= CRC_LIMIT)
+        crcs = asked.crc == "always"
+        records = {file: check_file(roots[0], file, crcs, faults) for file, faults in told.items()}
         for pin in pins:
-            for file in pin.files:
-                records[file] = records[file] if file in records else check_file(roots[0], file, crcs, told[file])
             faults = [fault for file in pin.files for fault in told[file]]
             if all(len(records[file]) == 32 * (file.stop - file.start) for file in pin.files):
                 faults += check_pin(roots[0], pin, records)
