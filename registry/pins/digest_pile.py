@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 import numpy as np
 
@@ -17,8 +17,8 @@ class DigestPile:
     """Digests of 32 bytes, as they come; beyond four million they wait in a temporary file without a name.
 
     >>> with DigestPile() as pile:
-    ...     pile.add(b"b" * 32 + b"a" * 32)
-    ...     pile.sorted_digest() == hashlib.sha256(b"a" * 32 + b"b" * 32).hexdigest()
+    ...     pile.add(bytes(range(1, 33)) + bytes(range(32)))
+    ...     pile.sorted_digest() == hashlib.sha256(bytes(range(32)) + bytes(range(1, 33))).hexdigest()
     True
     """
 
@@ -43,7 +43,7 @@ class DigestPile:
             hasher.update(self._sorted_bucket(bucket, buckets))
         return hasher.hexdigest()
 
-    def _sorted_bucket(self, bucket: int, buckets: int) -> Any:
+    def _sorted_bucket(self, bucket: int, buckets: int) -> bytes:
         """The sorted digests whose first 16 bits fall into this of ``buckets`` equal parts."""
         self._file.seek(0)
         found = []
@@ -56,7 +56,8 @@ class DigestPile:
         firsts = columns[order, 0]
         if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or somebody who looked for it
             order = np.lexsort(tuple(columns.T[::-1]))
-        return np.ascontiguousarray(rows[order]).data
+        # Joined rows are in the byte order of the machine; what is hashed are the bytes as they came.
+        return rows[order].astype(">u8").tobytes()
 
     def __enter__(self) -> Self:
         return self

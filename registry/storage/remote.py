@@ -109,7 +109,7 @@ class RemoteStore(Store):
         """The store rooted at the prefix ``name``."""
         path = self._path(check_relative_name(name))
         url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
-        return RemoteStore(self._files, path, url=url)
+        return type(self)(self._files, path, url=url)
 
     def remove_tree(self, name: str) -> None:
         """Remove an object and every one below it."""
@@ -206,6 +206,10 @@ def open_remote(url: str) -> RemoteStore:
             hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
             details={"path": shown},
         )
+    if url.startswith(("http://", "https://")):
+        from registry.storage.http import open_http
+
+        return open_http(url, shown=shown)
     try:
         file_system, root = url_to_fs(url)
     except ImportError as error:

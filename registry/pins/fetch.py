@@ -1,0 +1,222 @@
+"""Where do right bytes of a pinned file come from? Places tried in turn, each byte hashed on its way.
+
+pins --choose--> PinnedFile, each once --places tried in turn--> right bytes, or what was wrong at every place
+
+Used by whoever copies pinned files: ``restore`` into a folder, ``bundle`` into a tar.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from registry.errors import (
+    ConflictError,
+    MissingExtraError,
+    NotStoredError,
+    RegistryError,
+    ShardMismatchError,
+    StorageError,
+)
+from registry.pins.document import FileEntry, PinEntry
+from registry.pins.layout import folder_of
+from registry.pins.pin_file import Pin, PinFile
+from registry.pins.places import Places
+from registry.storage import Store, open_store
+from registry.storage.names import check_relative_name
+
+_PIECE: Final = 4 * 2**20
+_MOST_TOLD: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedFile:
+    """A file that pins need, and where it lies below a data directory.
+
+    Attributes:
+        path: ``name[/config]/version/file``.
+        file: what the pin says of it.
+        pin: the first pin that needs it.
+    """
+
+    path: str
+    file: FileEntry
+    pin: PinEntry
+
+    @property
+    def sha256(self) -> str:
+        """64 hex digits."""
+        return self.file.sha256.removeprefix("sha256:")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One place at which a file is looked for: a store, and the file's name in it."""
+
+    store: Store
+    name: str
+
+    @property
+    def url(self) -> str:
+        """The file's place, for people."""
+        return self.store.locate(self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A place that was passed over, and why. ``is_wrong``: a file is there, and is not the pinned one."""
+
+    place: str
+    problem: str
+    is_wrong: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}"
+
+
+class WrongBytesError(ShardMismatchError):
+    """What a place held was not the pinned file; raised when all of it, or a byte too many, was read."""
+
+
+def choose_pins(pin_file: PinFile, names: Collection[str] | None) -> list[Pin]:
+    """The pins of those names or expressions, in the order of the file; None is all.
+
+    Raises:
+        PinNotFoundError: there is none of a name.
+    """
+    if names is None:
+        return list(pin_file.values())
+    wanted = {pin_file.find(name).name for name in names}
+    return [pin for pin in pin_file.values() if pin.name in wanted]
+
+
+def list_files(pins: Collection[Pin]) -> list[PinnedFile]:
+    """The files that pins need, each once, sorted by path.
+
+    Raises:
+        ConflictError: two pins want different bytes at one path.
+    """
+    found: dict[str, PinnedFile] = {}
+    for pin in pins:
+        for file in pin.entry.files:
+            # A pin may come from anywhere, so what it names is checked here too, where it becomes a path.
+            path = check_relative_name(f"{folder_of(pin.entry)}/{check_relative_name(file.name)}")
+            other = found.setdefault(path, PinnedFile(path=path, file=file, pin=pin.entry))
+            if (other.file.sha256, other.file.num_bytes) != (file.sha256, file.num_bytes):
+                raise ConflictError(
+                    f"the pins {other.pin.name!r} and {pin.name!r} want different bytes in {path}",
+                    hint="They are of two versions of the same name. Take one of them at a time, by its name.",
+                    details={"path": path, "pins": [other.pin.name, pin.name]},
+                )
+    return [found[path] for path in sorted(found)]
+
+
+class Finding:
+    """Looks for one file, place by place, and remembers what was wrong. ``refused`` are places not to be tried."""
+
+    def __init__(self, wanted: PinnedFile, places: Places, *, refused: Collection[Refusal] = ()) -> None:
+        self._wanted = wanted
+        self._places = places
+        self.refusals: list[Refusal] = list(refused)
+
+    def sources(self) -> Iterator[Source]:
+        """Places where the file is with its pinned size, the nearest first."""
+        tried = {refusal.place for refusal in self.refusals}
+        for source in self._all():
+            if source.url in tried:
+                continue
+            tried.add(source.url)
+            try:
+                num_bytes = source.store.size(source.name)
+            except NotStoredError:
+                self.refuse(source.url, "no such file")
+            except StorageError as error:
+                self.refuse(source.url, error.message)
+            else:
+                if num_bytes == self._wanted.file.num_bytes:
+                    yield source
+                else:
+                    problem = f"it has {num_bytes} bytes, {self._wanted.file.num_bytes} are pinned"
+                    self.refuse(source.url, problem, is_wrong=True)
+
+    def refuse(self, place: str, problem: str, *, is_wrong: bool = False) -> Refusal:
+        """Remember what is wrong with a place; given back for those who keep it themselves."""
+        refusal = Refusal(place=place, problem=problem, is_wrong=is_wrong)
+        self.refusals.append(refusal)
+        return refusal
+
+    def _all(self) -> Iterator[Source]:
+        entry, file = self._wanted.pin, self._wanted.file
+        for store in self._places.candidates(entry):
+            yield Source(store=store, name=file.name)
+        if self._places.data_dir is not None:  # one folder was named: nowhere else is looked
+            return
+        for location in entry.locations:  # candidates pass over what cannot be opened; here it is told
+            if "://" in location:
+                self._open(location)
+        for location in file.locations:
+            folder, _, last_part = location.rpartition("/")
+            if not folder or ("://" not in location and not location.startswith("/")):
+                self.refuse(location, "this is no URL of a file")
+            elif (opened := self._open(folder, shown=location)) is not None:
+                yield Source(store=opened, name=unquote(last_part) if folder.startswith("file://") else last_part)
+
+    def _open(self, url: str, *, shown: str | None = None) -> Store | None:
+        try:
+            return open_store(url)
+        except (StorageError, MissingExtraError) as error:
+            self.refuse(shown or url, f"{error.message}. {error.hint}" if error.hint else error.message)
+            return None
+
+
+def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[bytes], object]) -> None:
+    """Read a file from one place and hand on its bytes, piece by piece; they are right if this returns.
+
+    Raises:
+        WrongBytesError: other bytes than the pinned ones; some of them were handed on.
+        StorageError: it cannot be read, or not be handed on.
+    """
+    hasher, num_bytes = hashlib.sha256(), 0
+    with source.store.open(source.name) as file:
+        while piece := file.read(_PIECE):
+            num_bytes += len(piece)
+            if num_bytes > wanted.file.num_bytes:
+                break
+            hasher.update(piece)
+            write(piece)
+    if num_bytes != wanted.file.num_bytes:
+        found = f"it gave {num_bytes} bytes, {wanted.file.num_bytes} are pinned"
+        if num_bytes > wanted.file.num_bytes:
+            found = f"it gave more than the pinned {wanted.file.num_bytes} bytes"
+        raise WrongBytesError(found, details={"path": source.url})
+    if hasher.hexdigest() != wanted.sha256:
+        raise WrongBytesError(
+            f"its sha256 is {hasher.hexdigest()}, {wanted.sha256} is pinned", details={"path": source.url}
+        )
+
+
+def no_right_bytes(missing: list[tuple[PinnedFile, list[Refusal]]]) -> RegistryError:
+    """The error for files that are nowhere as they were pinned: every place, and what is wrong there."""
+    told = []
+    for wanted, refusals in missing[:_MOST_TOLD]:
+        told.append(f"\n  {wanted.path} ({wanted.file.sha256}, {wanted.file.num_bytes} bytes)")
+        told += [f"\n    {refusal}" for refusal in refusals] or ["\n    there is no place to look at"]
+    if len(missing) > _MOST_TOLD:
+        told.append(f"\n  and {len(missing) - _MOST_TOLD} more")
+    count = "1 pinned file is" if len(missing) == 1 else f"{len(missing)} pinned files are"
+    wrong = any(refusal.is_wrong for _, refusals in missing for refusal in refusals)
+    kind: type[RegistryError] = ShardMismatchError if wrong else NotStoredError
+    return kind(
+        f"{count} nowhere to be had with the pinned bytes{''.join(told)}",
+        hint="Name a folder that holds them with --data DIR (data_dir= in Python), or fetch them by hand: "
+        "the sha256 tells the right ones.",
+        details={
+            "files": [
+                {"path": wanted.path, "sha256": wanted.sha256, "places": [str(one) for one in refusals]}
+                for wanted, refusals in missing[:100]
+            ]
+        },
+    )

@@ -1,0 +1,250 @@
+"""Are these the records that the paper used? A check that needs Python 3.9 or later and nothing else.
+
+    python -I -S verify.py [DIR] [--ids] [--pin NAME] [--crc always|never]
+
+It reads dataset.lock.json beside itself, and the data from DIR/data or DIR. README.txt says what the digests are. With
+--crc never the checksums stored with each record are looked at only in files that are not as pinned: sha256 proves
+more. Exit code: 0 as pinned, 5 not as pinned, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import re
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+LOCK, LOCK_YAML = "dataset.lock.json", "dataset.lock.yaml"
+PIECE, PRIME, ONES = 2**18, 2**256 - 189, 2**32 - 1
+TEXT, SHA256, SUMS = ".+", "sha256:[0-9a-f]{64}", "[0-9a-f]{64}-[0-9a-f]{64}"
+
+BYTES, FOLDS = list(range(256)), {}  # of CRC32C: what 8 zero bits make of a byte; of FOLDS see below
+for _ in range(8):
+    BYTES = [value >> 1 ^ 0x82F63B78 if value & 1 else value >> 1 for value in BYTES]
+
+# A pinned file below the data folder, and which records of its split it holds.
+File = NamedTuple("File", [("path", str), ("size", int), ("sha", str), ("split", str), ("start", int), ("stop", int)])
+
+
+class Pin(NamedTuple):
+    """A pinned slice: its records as (file, first, last + 1), in order, and the digests over them."""
+
+    name: str
+    title: str
+    num_examples: int
+    files: list[File]
+    pieces: list[tuple[File, int, int]]
+    digests: dict[str, Any]
+
+    def locate(self, place: int) -> tuple[File, int]:
+        """The file of a record of the slice, and which of its records that is."""
+        for file, start, stop in self.pieces:
+            if place < stop - start:
+                return file, start + place
+            place -= stop - start
+        raise ValueError(f"{self.name}: there is no such record")
+
+
+def add_crc(crc: int, data: bytes) -> int:
+    """The CRC32C register after ``data``, of ``PIECE`` bytes at most; before the first data it is ``ONES``."""
+    value, bits = crc ^ int.from_bytes(data, "little"), 8 * len(data)
+    while bits >= 1024:  # the first n bits, times x**n modulo the polynomial, are added to what follows them
+        n = 1 << bits.bit_length() - 2
+        value, first, bits = value >> n << 32, value & (1 << n) - 1, bits - n + 32
+        for place in FOLDS[n]:
+            value ^= first << place
+    for _ in range(bits // 8):
+        value = value >> 8 ^ BYTES[value & 0xFF]
+    return value
+
+
+for power in range(9, 21):  # the terms of x**n for n = 2**power, each found by those before it
+    FOLDS[1 << power] = [bit + 1 for bit in range(32) if add_crc(1 << 31, bytes(1 << power - 3)) >> bit & 1]
+
+
+def stored(register: int) -> bytes:
+    """A checksum as TFRecord stores it."""
+    crc = register ^ ONES
+    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & ONES).to_bytes(4, "little")
+
+
+def read_pieces(file: Any, count: int) -> Iterator[bytes]:
+    """The next ``count`` bytes of a file."""
+    while count:
+        piece = file.read(min(count, PIECE))
+        if not piece:
+            raise ValueError(f"the file ends {count} bytes before it should")
+        count -= len(piece)
+        yield piece
+
+
+def walk(path: Path, shown: str, faults: list[str], crcs: bool) -> Iterator[tuple[str, bytes]]:
+    """The place of each record, in words, and its sha256; wrong checksums, if looked at, go to ``faults``."""
+    index, offset, place = 0, 0, shown
+    with path.open("rb") as plain:
+        head = plain.peek(12)[:12]
+        packed = head[:3] == b"\x1f\x8b\x08" and stored(add_crc(ONES, head[:8])) != head[8:]
+        file: Any = gzip.GzipFile(fileobj=plain, mode="rb") if packed else plain
+        try:
+            while head := file.read(12):
+                place = f"{shown}: record {index} at {'inflated ' * packed}byte {offset}"
+                head += b"".join(read_pieces(file, 12 - len(head)))
+                if stored(add_crc(ONES, head[:8])) != head[8:]:
+                    raise ValueError("its length and the checksum of the length disagree")
+                length, hasher, register = int.from_bytes(head[:8], "little"), hashlib.sha256(), ONES
+                for piece in read_pieces(file, length):
+                    hasher.update(piece)
+                    register = add_crc(register, piece) if crcs else register
+                crc, kept = stored(register), b"".join(read_pieces(file, 4))
+                if crcs and crc != kept:
+                    faults.append(f"{place}: the checksum of its {length} bytes is {crc.hex()}, expected {kept.hex()}")
+                yield place, hasher.digest()
+                index, offset = index + 1, offset + 16 + length
+        except (ValueError, EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{place}: {error}") from error
+
+
+def check_file(root: Path, file: File, crcs: bool, faults: list[str]) -> bytes:
+    """The sha256 of all records of a file, as far as it can be read; what is wrong with it is added to ``faults``."""
+    path, hasher, records = root / file.path, hashlib.sha256(), b""
+    try:
+        if not path.is_file() or root.resolve() not in path.resolve().parents:
+            raise ValueError(f"{file.path}: no such file in {root}")
+        with path.open("rb") as opened:
+            for piece in iter(lambda: opened.read(PIECE), b""):
+                hasher.update(piece)
+            found = opened.tell(), hasher.hexdigest()
+        if found != (file.size, file.sha):
+            faults.append(f"{file.path}: {found[0]} bytes, sha256 {found[1]}, expected {file.size}, {file.sha}")
+        records = b"".join(digest for _, digest in walk(path, file.path, faults, crcs or len(faults) > 0))
+        if len(records) != 32 * (file.stop - file.start):
+            raise ValueError(f"{file.path}: it holds {len(records) // 32} records, expected {file.stop - file.start}")
+    except (ValueError, OSError) as error:
+        faults.append(str(error) if isinstance(error, ValueError) else f"{file.path}: it cannot be read: {error}")
+    return records
+
+
+def check_pin(root: Path, pin: Pin, records: dict[File, bytes]) -> Iterator[str]:
+    """What is wrong with the records of a pin; given are the sha256 of all records of its files."""
+    rows = b"".join(records[file][32 * start : 32 * stop] for file, start, stop in pin.pieces)
+    hashes = [rows[at : at + 32] for at in range(0, len(rows), 32)]
+    for key, listed in (("ordered", rows), ("unordered", b"".join(sorted(hashes)))):
+        found = f"sha256:{hashlib.sha256(listed).hexdigest()}"
+        if found != pin.digests[key]:
+            yield f"records.{key}: it is {found}, expected {pin.digests[key]}"
+    last = pin.num_examples - 1
+    for key, place in (("first", 0), ("middle", (last + 1) // 2), ("last", last)) if last >= 0 else ():
+        file, index = pin.locate(place)
+        found = f"{Path(file.path).name}__{index} sha256:{hashes[place].hex()}"
+        if found != "{id} {sha256}".format_map(pin.digests[key]):
+            yield f"records.{key}: it is {found}, expected {'{id} {sha256}'.format_map(pin.digests[key])}"
+    # Where one record was changed, how far two sums over all sha256 moved tells its place, and what it was.
+    kept = [int(text, 16) for text in pin.digests["finder"].split("-")]
+    numbers = [int.from_bytes(one, "big") for one in hashes]
+    moved, weighted = (sum(numbers) - kept[0]) % PRIME, sum(p * n for p, n in enumerate(numbers, 1)) - kept[1]
+    place = weighted * pow(moved, -1, PRIME) % PRIME - 1 if moved else -1
+    if 0 <= place <= last:
+        file, index = pin.locate(place)
+        where = [told for told, _ in walk(root / file.path, file.path, [], False)][index]
+        yield f"{where}: its sha256 is {hashes[place].hex()}, expected {(numbers[place] - moved) % PRIME:064x}"
+
+
+def take(value: Any, where: str, **kinds: Any) -> list[Any]:
+    """Fields of a JSON object, each if it is of its type, or a text of its form."""
+    for key, kind in kinds.items():
+        found: Any = value.get(key) if isinstance(value, dict) else None
+        is_text = isinstance(found, str) and found.isprintable()
+        fits = type(found) is kind if isinstance(kind, type) else is_text and re.fullmatch(kind, found)
+        if not fits or (kind is int and not 0 <= found < 2**63):
+            raise ValueError(f"{LOCK}: {where}{key}: expected {kind.__name__ if isinstance(kind, type) else kind}")
+    return [value[key] for key in kinds]
+
+
+def read_pin(value: Any, where: str) -> Pin:
+    """A pin, with everything checked that is used of it."""
+    name, split, count, digests = take(value, where, name=TEXT, split=TEXT, num_examples=int, records=dict)
+    folder = take(value, where, dataset=TEXT, **({} if value.get("config") is None else {"config": TEXT}), version=TEXT)
+    take(digests, f"{where}records.", ordered=SHA256, unordered=SHA256, finder=SUMS)
+    for key in ("first", "middle", "last") if count else ():
+        take(digests.get(key), f"{where}records.{key}.", id=TEXT, sha256=SHA256)
+    files, pieces = [], []
+    for number, one in enumerate(*take(value, where, files=list)):
+        kinds = {"name": TEXT, "num_bytes": int, "sha256": SHA256, "split": TEXT, "first_example": int}
+        file, size, sha256, of_split, start, held = take(one, f"{where}files[{number}].", **kinds, num_examples=int)
+        files.append(File("/".join([*folder, file]), size, sha256[7:], of_split, start, start + held))
+    for number, one in enumerate(*take(value, where, ranges=list)):
+        of_split, start, stop = take(one, f"{where}ranges[{number}].", split=TEXT, start=int, stop=int)
+        for file in files:
+            first, last = max(start, file.start), min(stop, file.stop)
+            if file.split == of_split and first < last:
+                pieces.append((file, first - file.start, last - file.start))
+    if count != sum(stop - start for _, start, stop in pieces):
+        raise ValueError(f"{LOCK}: {where}num_examples: the files do not hold the {count} pinned records")
+    return Pin(name, f"{'/'.join(folder[:-1])}:{folder[-1]} {split}", count, files, pieces, digests)
+
+
+def read_lock(folder: Path) -> tuple[str, list[Pin]]:
+    """The digest of the pin file, which is checked, and its pins."""
+    try:
+        content, yaml = json.loads((folder / LOCK).read_bytes()), (folder / LOCK_YAML).read_bytes()
+        told = {key: value for key, value in content.items() if key not in ("digest", "finder")}
+        text = json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{LOCK}: no pin file can be read: {error}") from error
+    found = f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    digest, pins = take(content, "", digest=SHA256, pins=list)
+    if digest != found:
+        raise ValueError(f"{LOCK}: it was changed: the digest of its content is {found}, expected {digest}")
+    if re.findall(rb"^digest: *(.*?)\s*$", yaml, flags=re.MULTILINE) != [found.encode()]:
+        raise ValueError(f"{LOCK_YAML}: its digest is not {found}, that of {LOCK}")
+    return found, [read_pin(pin, f"pins[{place}].") for place, pin in enumerate(pins)]
+
+
+def main() -> int:
+    """Check, or list, what the command line asks for; the exit code."""
+    parser = argparse.ArgumentParser(description="Check that data is what a paper pinned.")
+    parser.add_argument("folder", metavar="DIR", nargs="?", type=Path, help="an unpacked bundle, or its data folder")
+    parser.add_argument("--ids", action="store_true", help="list the TFDS ids of the records instead")
+    parser.add_argument("--pin", metavar="NAME", help="this pin only")
+    parser.add_argument("--crc", choices=("always", "never"), default="always", help="checksums of records")
+    asked, here, code = parser.parse_args(), Path(__file__).resolve().parent, 0
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # it is a file here
+    roots = [folder for folder in ((asked.folder or here) / "data", asked.folder or here) if folder.is_dir()]
+    if not roots:
+        parser.error(f"there is no folder {asked.folder}")
+    try:
+        digest, all_pins = read_lock(here)
+        pins = [pin for pin in all_pins if asked.pin in (None, pin.name)]
+        if not pins:
+            parser.error(f"no pin {asked.pin!r}; there are: {', '.join(pin.name for pin in all_pins)}")
+        if asked.ids:
+            for file, start, stop in (piece for pin in pins for piece in pin.pieces):
+                sys.stdout.writelines(f"{Path(file.path).name}__{index}\n" for index in range(start, stop))
+            return 0
+        print(f"{LOCK}: {digest}")
+        told: dict[File, list[str]] = {file: [] for pin in pins for file in pin.files}
+        crcs = asked.crc == "always"
+        records = {file: check_file(roots[0], file, crcs, faults) for file, faults in told.items()}
+        for pin in pins:
+            faults = [fault for file in pin.files for fault in told[file]]
+            if all(len(records[file]) == 32 * (file.stop - file.start) for file in pin.files):
+                faults += check_pin(roots[0], pin, records)
+            line = f"{pin.name}: {pin.title}, {pin.num_examples} records in {len(pin.files)} files: "
+            print("\n  ".join([line + (f"NOT as pinned, faults: {len(faults)}" if faults else "as pinned"), *faults]))
+            code = 5 if faults else code
+    except ValueError as error:
+        print(error)
+        code = 5
+    except BrokenPipeError:  # --ids | head
+        sys.stdout = None  # nobody reads, so there is nothing to write at the end
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
