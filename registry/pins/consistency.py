@@ -20,6 +20,7 @@ from registry.model import (
     tfds_id,
 )
 from registry.pins.document import FileEntry, PinDocument, PinEntry, SplitEntry
+from registry.pins.finder import Finder
 from registry.pins.layout import GENERATORS, config_of, plan_of, resolve_again, splits_of
 from registry.pins.measure import NO_RECORDS, STORED_ORDER, spot_places
 from registry.pins.seal import canonical_json, digest_text
@@ -29,11 +30,18 @@ Fault: TypeAlias = tuple[str, str]
 """A key path, and what is wrong there."""
 
 _MOST_SHARDS: Final = 2**24
+"""Of all splits of a file together."""
 
 
 def find_faults(document: PinDocument) -> list[Fault]:
     """Everything in which a pin file contradicts itself."""
-    faults = []
+    faults: list[Fault] = []
+    num_shards = 0
+    for place, entry in enumerate(document.pins):
+        for number, split in enumerate(entry.splits):
+            num_shards += split.num_shards
+            if num_shards > _MOST_SHARDS:  # their lengths are laid out: a short text could fill the memory
+                return [(f"pins[{place}].splits[{number}].num_shards", f"more than {_MOST_SHARDS} shards are not read")]
     names = Counter(entry.name for entry in document.pins)
     for place, entry in enumerate(document.pins):
         path = f"pins[{place}]"
@@ -100,8 +108,6 @@ def _file_faults(entry: PinEntry) -> Iterator[Fault]:
         path = f"splits[{place}]"
         if split.name in templates:
             yield f"{path}.name", f"the split {split.name!r} is given twice"
-        if split.num_shards > _MOST_SHARDS:
-            yield f"{path}.num_shards", f"more than {_MOST_SHARDS} shards are not read"
         try:
             templates[split.name] = ShardedFileTemplate(
                 dataset=entry.dataset, template=split.template, file_format=entry.file_format
@@ -112,6 +118,7 @@ def _file_faults(entry: PinEntry) -> Iterator[Fault]:
     ends: dict[str, tuple[int, int]] = dict.fromkeys(templates, (-1, 0))
     splits = {split.name: split for split in entry.splits}
     before = ""
+    names: set[str] = set()
     for place, file in enumerate(entry.files):
         path = f"files[{place}]"
         if file.split not in templates:
@@ -123,6 +130,9 @@ def _file_faults(entry: PinEntry) -> Iterator[Fault]:
         fault = _file_fault(file, splits[file.split], templates[file.split], ends[file.split])
         if fault is not None:
             yield f"{path}.{fault[0]}", fault[1]
+        elif file.name in names:  # a template without SPLIT
+            yield f"{path}.name", f"two splits have the file {file.name}"
+        names.add(file.name)
         ends[file.split] = file.index, file.first_example + file.num_examples
     for place, split in enumerate(entry.splits):
         index, end = ends.get(split.name, (-1, 0))
@@ -219,12 +229,18 @@ def _spot_faults(entry: PinEntry, plan: Any) -> Iterator[Fault]:
         for name, found in (("ordered", records.ordered), ("unordered", records.unordered)):
             if found != NO_RECORDS:
                 yield f"records.{name}", "it is not that of no records"
-        if any(spots.values()):
-            yield "records.first", "there are no records"
+        if records.finder != str(Finder()):
+            yield "records.finder", "it is not that of no records"
+        for name, told in (("features", records.features), *spots.items()):
+            if told:
+                yield f"records.{name}", "there are no records"
         return
+    digests: dict[str, str] = {}
     instructions, places = plan.order(STORED_ORDER).locate(list(spot_places(entry.num_examples)))
     for (name, spot), instruction, record in zip(spots.items(), instructions.tolist(), places.tolist(), strict=True):
         if spot is None:
             yield f"records.{name}", "the record that is checked is missing"
         elif spot.id != tfds_id(plan[instruction].filename, record):
             yield f"records.{name}.id", f"that record is {tfds_id(plan[instruction].filename, record)}"
+        elif digests.setdefault(spot.id, spot.sha256) != spot.sha256:
+            yield f"records.{name}.sha256", f"the same record has the sha256 {digests[spot.id]} above"

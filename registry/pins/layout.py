@@ -26,9 +26,7 @@ from registry.model import (
 )
 from registry.order import ReadConfig
 from registry.pins.document import FileEntry, OrderEntry, PinEntry, SplitEntry
-from registry.splits import Plan, ReadInstruction, RecordRange, resolve
-
-_MOST_SHARDS: Final = 2**24
+from registry.splits import EvenPart, Plan, ReadInstruction, RecordRange, SplitSlice, resolve
 
 GENERATORS: Final = {
     "files": "tf.data shuffle of files: Philox 4x32-10, as TensorFlow 2 seeds it",
@@ -137,7 +135,7 @@ def config_of(order: OrderEntry) -> ReadConfig:
 
 def resolve_again(entry: PinEntry) -> tuple[RecordRange, ...] | None:
     """The ranges that the expression of a pin gives; None where that hangs on shards which the pin does not name."""
-    if "shard" in entry.split:
+    if _counts_shards(instruction_of(entry).terms):
         return None
     layout: dict[str, Sequence[int]] = {one.name: ShardLengths([one.num_examples]) for one in entry.splits}
     try:
@@ -147,8 +145,12 @@ def resolve_again(entry: PinEntry) -> tuple[RecordRange, ...] | None:
     return plan.ranges
 
 
+def _counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
+    return any(one.unit == "shard" or (isinstance(one, EvenPart) and _counts_shards(one.terms)) for one in terms)
+
+
 def _split_of(one: SplitEntry, files: Sequence[FileEntry], entry: PinEntry) -> Split:
-    lengths: list[int] = [0] * min(one.num_shards, _MOST_SHARDS)
+    lengths = [0] * one.num_shards
     end = position = 0
     for file in [*files, None]:
         index, first = (one.num_shards, one.num_examples) if file is None else (file.index, file.first_example)

@@ -254,18 +254,19 @@ class PinFile(Mapping[str, Pin]):
         try:
             document = PinDocument.model_validate(content)
         except ValidationError as error:
-            faults = [(_key_path(one["loc"]), one["msg"][:1].lower() + one["msg"][1:]) for one in error.errors()]
-        else:
-            faults = find_faults(document)
-        if faults:
-            raise PinFormatError.of(source, [(key, _line(read.lines, key), problem) for key, problem in faults])
-        if seal(content) != (document.digest, document.finder):
-            key = find_changed(content)
+            told = ((_key_path(one["loc"], content), one["msg"]) for one in error.errors())
+            _refuse(source, read, [(key, problem[:1].lower() + problem[1:]) for key, problem in told])
+        sealed = seal(content)
+        is_changed = sealed != (document.digest, document.finder)
+        key = find_changed(content, to_plain(document)) if is_changed else None
+        if key is None:  # else the one field that was changed says more than what it contradicts
+            _refuse(source, read, find_faults(document))
+        if is_changed:
             where = f"line {_line(read.lines, key)}, {key}: this was" if key and read.lines else f"{key or 'it'} was"
             raise PinChangedError(
                 f"{source}: {where} changed since the file was written: its digest is not that of its content",
                 hint="Take the file again from where it was published. If the change is meant, make a new one.",
-                details={"file": source, "key": key, "digest": document.digest, "found": seal(content)[0]},
+                details={"file": source, "key": key, "digest": document.digest, "found": sealed[0]},
             )
         return cls(content, document, places)
 
@@ -302,7 +303,7 @@ class PinFile(Mapping[str, Pin]):
         return str(place)
 
     def merged(self, other: PinFile) -> PinFile:
-        """This file with the pins of ``other`` behind its own.
+        """This file with the pins of ``other`` behind its own, and the unknown fields of both; of one name, its own.
 
         Raises:
             ConflictError: both have a pin of one name that are not equal.
@@ -318,7 +319,8 @@ class PinFile(Mapping[str, Pin]):
                 )
             if entry["name"] not in self:
                 entries.append(entry)
-        return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=self)
+        both = PinFile({**other.content, **self._content}, self.document, self.places)
+        return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=both)
 
     def only(self, names: Collection[str]) -> PinFile:
         """This file with some of its pins.
@@ -385,11 +387,22 @@ def _in_order(model: Any, value: Any) -> Any:
     return value
 
 
-def _key_path(location: Sequence[str | int]) -> str:
+def _refuse(source: str, read: YamlDocument, faults: Sequence[tuple[str, str]]) -> None:
+    """Raise for ``faults``, where there are some."""
+    if faults:
+        raise PinFormatError.of(source, [(key, _line(read.lines, key), problem) for key, problem in faults])
+
+
+def _key_path(location: Sequence[str | int], content: Any) -> str:
     path = ""
     for key in location:
-        if key != "[key]":  # pydantic's mark for a key that is wrong itself
-            path = join_key(path, key)
+        if key == "[key]" and not (isinstance(content, Mapping) and key in content):
+            break  # pydantic's mark for a key that is wrong itself
+        path = join_key(path, key)
+        is_there = (
+            isinstance(content, list) if isinstance(key, int) else isinstance(content, Mapping) and key in content
+        )
+        content = content[key] if is_there else None
     return path
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Final
 
 from registry.pins.finder import Finder
@@ -33,10 +34,11 @@ def digest_text(text: str | bytes) -> str:
     return "sha256:" + hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
 
 
-def find_changed(content: Mapping[str, Any]) -> str | None:
+def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
     """The key path of what was changed since ``content`` was sealed; None for no change, or more than one.
 
-    ``digest`` and ``finder`` themselves are found as well. The content holds both, as texts of their form.
+    ``digest`` and ``finder`` themselves are found as well. The content holds both, as texts of their form. ``known``
+    holds the same values and the defaults of those that are missing: so a field that was removed is found.
     """
     told = {key: value for key, value in content.items() if key not in OWN_KEYS}
     digest, kept, found = seal(content)[0], Finder.parse(content["finder"]), _finder(told)
@@ -45,7 +47,7 @@ def find_changed(content: Mapping[str, Any]) -> str | None:
     if digest == content["digest"]:
         return "finder"
     weight = kept.find_weight(found)
-    return next((path for path, _ in iter_leaves(told) if _weight(path) == weight), None)
+    return next((path for path, _ in chain(iter_leaves(told), iter_leaves(known)) if _weight(path) == weight), None)
 
 
 def _finder(told: Mapping[str, Any]) -> Finder:

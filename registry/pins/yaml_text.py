@@ -7,6 +7,7 @@ Written: the same values give the same text; keys stay in the order in which the
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ MAX_BYTES: Final = 64 * 2**20
 MAX_DEPTH: Final = 50
 _MAX_KEY: Final = 1000
 
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
 _LIKE_NUMBER = re.compile(
     r"[-+]?\.?[0-9][0-9_]*(?:[.:][0-9_]*)*(?:[eE][-+]?[0-9]+)?|0[xXoObB][0-9a-fA-F_]+|[-+]?\.(?:inf|nan)"
@@ -32,9 +33,11 @@ _LIKE_NUMBER = re.compile(
 )
 _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "~", "=", "<<", "nan", "inf"})
 _TAG: Final = "tag:yaml.org,2002:"
-_SCALARS: Final = frozenset(
-    _TAG + name for name in ("str", "int", "float", "bool", "null", "timestamp", "merge", "value")
-)
+_RESOLVER: Final = yaml.resolver.Resolver()
+_ODD_BREAK = re.compile("[\x85\u2028\u2029]")
+"""What ends a line in YAML 1.1, and is a character like others in YAML 1.2."""
+
+_ODD_HINT: Final = r"Within a text in double quotes it is written \N, \L or \P."
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def join_key(path: str, key: str | int) -> str:
     if isinstance(key, int):
         return f"{path}[{key}]"
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", key):
-        return f'{path}["{key}"]'
+        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
     return f"{path}.{key}" if path else key
 
 
@@ -76,12 +79,15 @@ def write_yaml(value: Mapping[str, Any], *, comment: str = "") -> str:
 
 
 class _Reading:
-    """One file that is read: where faults are, and the lines of what was read."""
+    """One file that is read, event by event: where faults are, and the lines of what was read.
+
+    Events, and not the parser's nodes: its C code calls itself for each level of these, as deep as the text wants.
+    """
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._lines: dict[str, int] = {}
-        self._seen: set[int] = set()
+        self._events: Iterator[Any] = iter(())
 
     def read(self, data: bytes) -> YamlDocument:
         if len(data) > MAX_BYTES:
@@ -90,60 +96,75 @@ class _Reading:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             self._fail(f"no UTF-8 text: {error.reason} at byte {error.start}", cause=error)
-        if _is_deep(text):
-            self._fail(f"it is nested more than {MAX_DEPTH} levels deep")
+        if odd := _ODD_BREAK.search(text):
+            line = text.count("\n", 0, odd.start()) + 1
+            self._fail(f"readers of YAML disagree whether U+{ord(odd[0]):04X} ends a line", line=line, hint=_ODD_HINT)
+        self._events = yaml.parse(text, Loader=yaml.CSafeLoader)
         try:
-            nodes = list(yaml.compose_all(text, Loader=yaml.CSafeLoader))
+            value = self._document()
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             self._fail(f"no YAML: {error.problem or error.context}", line=mark.line + 1 if mark else None, cause=error)
-        except (yaml.YAMLError, RecursionError) as error:
+        except yaml.YAMLError as error:
             self._fail(f"no YAML: {str(error).splitlines()[0]:.200}", cause=error)
-        if len(nodes) != 1 or not isinstance(nodes[0], yaml.MappingNode):
-            self._fail("a pin file is one YAML mapping", hint="Make one with: registry pin create REF SPLIT -o FILE")
-        value = self._value(nodes[0], "", 0)
         return YamlDocument(value, self._lines)
 
-    def _value(self, node: yaml.Node, path: str, depth: int) -> Any:
-        line = node.start_mark.line + 1
-        self._lines[path] = line
-        if depth > MAX_DEPTH:
-            self._fail(f"it is nested more than {MAX_DEPTH} levels deep", path, line)
-        if not isinstance(node, yaml.ScalarNode):
-            if id(node) in self._seen:
-                self._fail("it refers to another place of the file with '*'", path, line, hint="Write it out.")
-            self._seen.add(id(node))
-        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
-            return self._mapping(node, path, depth)
-        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self._value(one, join_key(path, place), depth + 1) for place, one in enumerate(node.value)]
-        if isinstance(node, yaml.ScalarNode) and node.tag in _SCALARS:
-            return self._scalar(node, path, line)
-        return self._fail(
-            f"the tag {node.tag[:80]!r} has no meaning here", path, line, hint="Remove what begins with '!'."
-        )
+    def _document(self) -> dict[str, Any]:
+        """The one mapping that the text is."""
+        next(self._events)  # of the stream
+        if isinstance(next(self._events), yaml.DocumentStartEvent):
+            event = next(self._events)
+            if isinstance(event, yaml.MappingStartEvent):
+                value: dict[str, Any] = self._value(event, "", 0)
+                next(self._events)  # the end of the document
+                if isinstance(next(self._events), yaml.StreamEndEvent):
+                    return value
+        return self._fail("a pin file is one YAML mapping", hint="Make one with: registry pin create REF SPLIT -o FILE")
 
-    def _mapping(self, node: yaml.MappingNode, path: str, depth: int) -> dict[str, Any]:
+    def _value(self, event: Any, path: str, depth: int) -> Any:
+        """What begins with ``event``; all of its events are taken."""
+        line = event.start_mark.line + 1
+        self._lines.setdefault(path, line)
+        if isinstance(event, yaml.AliasEvent):
+            self._fail("it refers to another place of the file with '*'", path, line, hint="Write it out.")
+        if event.tag is not None:
+            self._fail(
+                f"the tag {event.tag[:80]!r} has no meaning here", path, line, hint="Remove what begins with '!'."
+            )
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, path, line)
+        if depth == MAX_DEPTH:
+            self._fail(f"it is nested more than {MAX_DEPTH} levels deep", path, line)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(path, depth)
+        found: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            found.append(self._value(event, join_key(path, len(found)), depth + 1))
+        return found
+
+    def _mapping(self, path: str, depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            line = key_node.start_mark.line + 1
-            if not isinstance(key_node, yaml.ScalarNode):
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            line = event.start_mark.line + 1
+            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None:
                 self._fail("a key is a text", path, line)
-            key = self._scalar(key_node, path, line)
-            if not isinstance(key, str) or len(key) > _MAX_KEY:
-                self._fail(f"a key is a text, not {key_node.value[:40]!r}", path, line, hint="Put it in quotes.")
+            key = self._scalar(event, path, line)
+            if not isinstance(key, str):
+                self._fail(f"a key is a text, not {event.value[:40]!r}", path, line, hint="Put it in quotes.")
+            if len(key) > _MAX_KEY:
+                self._fail(f"a key is longer than {_MAX_KEY} characters", path, line)
             inner = join_key(path, key)
             if key in found:
                 self._fail(f"the key is given twice, in line {self._lines[inner]} and here", inner, line)
-            found[key] = self._value(value_node, inner, depth + 1)
             self._lines[inner] = line
+            found[key] = self._value(next(self._events), inner, depth + 1)
         return found
 
-    def _scalar(self, node: yaml.ScalarNode, path: str, line: int) -> Any:
-        text: str = node.value
-        if re.search("[\ud800-\udfff\0]", text):
+    def _scalar(self, event: Any, path: str, line: int) -> Any:
+        text: str = event.value
+        if "\0" in text:
             self._fail("it holds a character that is no text", path, line)
-        if node.style in ("'", '"', "|", ">"):
+        if event.style in ("'", '"', "|", ">"):
             return text
         if text in ("", "null", "true", "false"):
             return {"true": True, "false": False}.get(text)
@@ -151,7 +172,7 @@ class _Reading:
             return int(text)
         if _FLOAT.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
-        if is_ambiguous(text) or node.tag != f"{_TAG}str":
+        if is_ambiguous(text):
             self._fail(
                 f"readers of YAML disagree about what {text[:60]} is",
                 path,
@@ -178,16 +199,10 @@ def is_ambiguous(text: str) -> bool:
     >>> [text for text in ("no", "010", "1e3", "1.0", "12:30:00", "2026-11-21", "digits:1.*") if is_ambiguous(text)]
     ['no', '010', '1e3', '1.0', '12:30:00', '2026-11-21']
     """
-    return text.lower() in _WORDS or _LIKE_NUMBER.fullmatch(text) is not None
-
-
-def _is_deep(text: str) -> bool:
-    """Whether brackets, or dashes of one line, nest deeper than anything we read: parsers recurse."""
-    depth = deepest = 0
-    for bracket in re.finditer(r"[\[\]{}]", text):
-        depth = depth + 1 if bracket[0] in "[{" else max(depth - 1, 0)
-        deepest = max(deepest, depth)
-    return deepest > 20 * MAX_DEPTH or re.search(r"(?:^|\n) *(?:[-?:] ){200}", text) is not None
+    if text.lower() in _WORDS or _LIKE_NUMBER.fullmatch(text):
+        return True
+    resolved = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # its stubs say so
+    return bool(resolved != f"{_TAG}str")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -202,10 +217,11 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = None
-    if "\n" in text:
-        style = "|"
-    elif is_ambiguous(text):
+    if _ODD_BREAK.search(text) or (text and is_ambiguous(text)):
         style = '"'
+    elif "\n" in text:
+        # As a block only where no reader has to find out how deep it is indented, or what blanks at an end mean.
+        style = '"' if text[0] in " \n" or re.search(r"[ \t](?:\n|\Z)", text) else "|"
     return dumper.represent_scalar(f"{_TAG}str", text, style=style)
 
 

@@ -1,0 +1,376 @@
+"""A pin file is read as every reader of YAML reads it, or refused; what is written is read back, by others too."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from registry.errors import PinFormatError
+from registry.pins import yaml_text
+from registry.pins.yaml_text import MAX_BYTES, MAX_DEPTH, is_ambiguous, join_key, read_yaml, write_yaml
+
+HINT = "Take the file again from where it was published, or make a new one: registry pin create"
+MAKE_HINT = "Make one with: registry pin create REF SPLIT -o FILE"
+TAG_HINT = "Remove what begins with '!'."
+BREAK_HINT = r"Within a text in double quotes it is written \N, \L or \P."
+
+
+def refusal(text: str | bytes) -> PinFormatError:
+    with pytest.raises(PinFormatError) as caught:
+        read_yaml(text.encode() if isinstance(text, str) else text, "f")
+    return caught.value
+
+
+def ambiguous(place: str, text: str) -> tuple[str, str]:
+    return f"f: {place}: readers of YAML disagree about what {text} is", f'For a text, write "{text}".'
+
+
+DUPLICATES = [
+    ("a: 1\na: 1\n", "f: line 2, a: the key is given twice, in line 1 and here"),
+    ("a: 1\n'a': 1\n", "f: line 2, a: the key is given twice, in line 1 and here"),
+    (
+        'b: {x: 1, z: 2}\na:\n  - c: 1\n    d: 2\n    "c": 3\n',
+        "f: line 5, a[0].c: the key is given twice, in line 3 and here",
+    ),
+    ("a: {x: 1, x: 1}\n", "f: line 1, a.x: the key is given twice, in line 1 and here"),
+    ('a: 1\n"\\x61": 1\n', "f: line 2, a: the key is given twice, in line 1 and here"),
+    ("'a b': 1\na b: 1\n", 'f: line 2, ["a b"]: the key is given twice, in line 1 and here'),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), DUPLICATES)
+def test_a_key_that_is_given_twice_is_refused_however_it_is_spelled(text: str, message: str) -> None:
+    error = refusal(text)
+    assert (error.message, error.hint) == (message, HINT)
+
+
+SURPRISES = (
+    *("no", "yes", "on", "off", "No", "YES", "y", "N", "True", "FALSE", "Null", "NULL", "~", "=", "<<"),
+    *("010", "0x1F", "0X1f", "0o17", "0b101", "-0x1F", "1_000", "+1", "-0", "00"),
+    *("1e3", "1.", ".5", "1.0E3", "1.0e3", "+1.0", "1.0e+400", "-1.0e+999"),
+    *(".inf", "-.INF", ".nan", ".NaN", "inf", "nan"),
+    *("190:20:30", "12:30", "2026-11-21", "2026-11-21T10:00:00Z", "2026-11-21 10:00:00", "1.0.0", "9" * 101),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SURPRISES)
+def test_a_scalar_about_which_readers_disagree_is_refused_with_its_place(text: str) -> None:
+    error = refusal(f"a:\n  - b\n  - c: {text}\n")
+    assert (error.message, error.hint) == ambiguous("line 3, a[1].c", text[:60])
+    assert error.details["faults"] == [
+        {"key": "a[1].c", "line": 3, "problem": f"readers of YAML disagree about what {text[:60]} is"}
+    ]
+
+
+@pytest.mark.parametrize("text", SURPRISES)
+def test_in_quotes_it_is_a_text(text: str) -> None:
+    for quote in "'\"":
+        assert read_yaml(f"a: {quote}{text}{quote}\n".encode(), "f").value == {"a": text}
+        assert read_yaml(f"{quote}{text}{quote}: 1\n".encode(), "f").value == {text: 1}
+
+
+@pytest.mark.parametrize("text", [text for text in SURPRISES if text not in ("=", "<<")])
+def test_it_is_no_key_either(text: str) -> None:
+    error = refusal(f"a:\n  {text}: 1\n")
+    assert error.message == ambiguous("line 2, a", text[:60])[0]
+
+
+PLAIN = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "": None,
+    "0": 0,
+    "-7": -7,
+    "18446744073709551615": 2**64 - 1,
+    "9" * 100: int("9" * 100),
+    "0.5": 0.5,
+    "-1.25e-07": -1.25e-07,
+    "1.0e+16": 1e16,
+    "a": "a",
+    "digits:1.*.*": "digits:1.*.*",
+    "train[:80%]": "train[:80%]",
+    "sha256:00": "sha256:00",
+    "nothing": "nothing",
+    "-": None,
+}
+
+
+@pytest.mark.parametrize("text", [text for text in PLAIN if text != "-"])
+def test_what_readers_agree_about_is_read(text: str) -> None:
+    found = read_yaml(f"a: {text}\n".encode(), "f").value
+    assert repr(found) == repr({"a": PLAIN[text]}) == repr(yaml.safe_load(f"a: {text}\n"))
+
+
+TAGS = [
+    ("a: !!python/object/apply:os.system ['true']", "a", "tag:yaml.org,2002:python/object/apply:os.system"),
+    ("a: !!binary aGVsbG8=", "a", "tag:yaml.org,2002:binary"),
+    ("a: !!set {b: null}", "a", "tag:yaml.org,2002:set"),
+    ("a: !foo 1", "a", "!foo"),
+    ("a: !foo {b: 1}", "a", "!foo"),
+    ("a: !!str 1", "a", "tag:yaml.org,2002:str"),
+    ("a: !!int '5'", "a", "tag:yaml.org,2002:int"),
+    ("a: !!map {b: 1}", "a", "tag:yaml.org,2002:map"),
+    ("a: !!seq [1]", "a", "tag:yaml.org,2002:seq"),
+    ("a: ! 1", "a", "!"),
+    ("a: !<tag:example.org,2026:x> 1", "a", "tag:example.org,2026:x"),
+    ("a: [b, !!omap []]", "a[1]", "tag:yaml.org,2002:omap"),
+]
+
+
+@pytest.mark.parametrize(("text", "path", "tag"), TAGS)
+def test_every_tag_is_refused(text: str, path: str, tag: str) -> None:
+    error = refusal(text)
+    assert (error.message, error.hint) == (f"f: line 1, {path}: the tag {tag!r} has no meaning here", TAG_HINT)
+
+
+NO_KEYS = [
+    ("a:\n  1: b\n", "f: line 2, a: a key is a text, not '1'", "Put it in quotes."),
+    ("a:\n  1.5: b\n", "f: line 2, a: a key is a text, not '1.5'", "Put it in quotes."),
+    ("null: b\n", "f: line 1: a key is a text, not 'null'", "Put it in quotes."),
+    ("? \n: b\n", "f: line 1: a key is a text, not ''", "Put it in quotes."),
+    ("true: b\n", "f: line 1: a key is a text, not 'true'", "Put it in quotes."),
+    ("? [a, b]\n: c\n", "f: line 1: a key is a text", HINT),
+    ("x: {{a: 1}: 2}\n", "f: line 1, x: a key is a text", HINT),
+    ("!!str a: 1\n", "f: line 1: a key is a text", HINT),
+    ("x: &k a\n*k : 1\n", "f: line 2: a key is a text", HINT),
+    (f"x:\n  ? {'k' * 1001}\n  : 1\n", "f: line 2, x: a key is longer than 1000 characters", HINT),
+]
+
+
+@pytest.mark.parametrize(("text", "message", "hint"), NO_KEYS)
+def test_a_key_that_is_no_text_is_refused(text: str, message: str, hint: str) -> None:
+    error = refusal(text)
+    assert (error.message, error.hint) == (message, hint)
+
+
+ELSEWHERE = [
+    ("a: &x [1]\nb: *x\n", "line 2, b"),
+    ("a: &x 1\nb: [2, *x]\n", "line 2, b[1]"),
+    ("a: &x\n  b: *x\n", "line 2, a.b"),
+    ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nd: &d [*c, *c]\n", "line 2, b[0]"),
+]
+
+
+@pytest.mark.parametrize(("text", "place"), ELSEWHERE)
+def test_a_reference_to_another_place_is_refused_before_it_is_followed(text: str, place: str) -> None:
+    error = refusal(text)
+    assert error.message == f"f: {place}: it refers to another place of the file with '*'"
+    assert error.hint == "Write it out."
+
+
+def test_a_merge_key_is_refused() -> None:
+    error = refusal("a: &x {b: 1}\nc:\n  <<: *x\n")
+    assert (error.message, error.hint) == ambiguous("line 3, c", "<<")
+
+
+WHOLE = [
+    (b"", "f: a pin file is one YAML mapping", MAKE_HINT),
+    (b"# nothing\n", "f: a pin file is one YAML mapping", MAKE_HINT),
+    (b"---\n", "f: a pin file is one YAML mapping", MAKE_HINT),
+    (b"- a: 1\n", "f: a pin file is one YAML mapping", MAKE_HINT),
+    (b"text\n", "f: a pin file is one YAML mapping", MAKE_HINT),
+    (b"a: 1\n---\na: 1\n", "f: a pin file is one YAML mapping", MAKE_HINT),
+    (b"a: 1\n...\n---\n", "f: a pin file is one YAML mapping", MAKE_HINT),
+    (b"a: \xff\n", "f: no UTF-8 text: invalid start byte at byte 3", HINT),
+    ("a: b\n".encode("utf-16"), "f: no UTF-8 text: invalid start byte at byte 0", HINT),
+    (b"a: \xed\xa0\x80\n", "f: no UTF-8 text: invalid continuation byte at byte 3", HINT),
+    (b"a: 1\nb: x\0y\n", "f: no YAML: unacceptable character #x0000: control characters are not allowed", HINT),
+    (b'a: 1\nb: "x\\0y"\n', "f: line 2, b: it holds a character that is no text", HINT),
+    (b'a: 1\nb: "\\ud800"\n', "f: line 2: no YAML: found invalid Unicode character escape code", HINT),
+    (b"a:\n\tb: 1\n", "f: line 2: no YAML: found character that cannot start any token", HINT),
+    (b"a: [1\n", "f: line 2: no YAML: did not find expected ',' or ']'", HINT),
+    (b"a: 'b\n", "f: line 2: no YAML: found unexpected end of stream", HINT),
+    (b"a: b: c\n", "f: line 1: no YAML: mapping values are not allowed in this context", HINT),
+    (b"a: 1\n b: 2\n", "f: line 2: no YAML: mapping values are not allowed in this context", HINT),
+    (b"a: *x\n", "f: line 1, a: it refers to another place of the file with '*'", "Write it out."),
+    (b"%YAML 3.0\n---\na: 1\n", "f: line 1: no YAML: found incompatible YAML document", HINT),
+    ("a: 1\nb: x\u2028y\n".encode(), "f: line 2: readers of YAML disagree whether U+2028 ends a line", BREAK_HINT),
+    ("a: 'x\u0085y'\n".encode(), "f: line 1: readers of YAML disagree whether U+0085 ends a line", BREAK_HINT),
+]
+
+
+@pytest.mark.parametrize(("data", "message", "hint"), WHOLE)
+def test_what_is_no_mapping_in_one_document_is_refused(data: bytes, message: str, hint: str) -> None:
+    error = refusal(data)
+    assert (error.message, error.hint) == (message, hint)
+
+
+def test_a_file_that_is_too_long_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert MAX_BYTES == 64 * 2**20
+    monkeypatch.setattr(yaml_text, "MAX_BYTES", 10)
+    assert read_yaml(b"a: 6789012", "f").value == {"a": 6789012}
+    assert refusal(b"\xff: 67890123").message == "f: it is longer than 10 bytes"
+
+
+DEEP = {
+    "flow lists": ("a: " + "[" * 1_000_000, "a" + "[0]" * 49),
+    "flow maps": ("a: " + "{b: " * 200_000, "a" + ".b" * 49),
+    "block lists": ("a:\n  " + "- " * 200_000 + "x\n", "a" + "[0]" * 49),
+    "block maps": ("".join(" " * level + "a:\n" for level in range(2000)), ".".join(["a"] * 50)),
+    "pairs of a list": ("a: " + "[b: " * 100_000, "a" + "[0].b" * 24 + "[0]"),
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_what_is_nested_too_deep_is_refused_and_ends_no_process(kind: str) -> None:
+    text, path = DEEP[kind]
+    error = refusal(text)
+    assert [fault["key"] for fault in error.details["faults"]] == [path]
+    assert error.details["faults"][0]["problem"] == "it is nested more than 50 levels deep"
+
+
+def test_fifty_levels_are_read_and_brackets_in_texts_are_no_levels() -> None:
+    value: Any = 1
+    for _ in range(MAX_DEPTH):
+        value = {"a": value}
+    assert read_yaml(write_yaml(value).encode(), "f").value == value
+    refusal(write_yaml({"a": value}))
+    brackets = {"citation": "{[" * 10_000, "more": "a\n" + "- " * 1000 + "\nb"}
+    assert read_yaml(write_yaml(brackets).encode(), "f").value == brackets
+
+
+def test_a_reference_that_stands_deep_is_refused_where_it_stands() -> None:
+    error = refusal("a: &x [1]\nb:\n  c:\n    - d: *x\n")
+    assert error.details["faults"][0]["key"] == "b.c[0].d"
+
+
+@pytest.mark.parametrize("head", ["\ufeff", "%YAML 1.1\n---\n", "---\n", "# a comment\n\n", "%YAML 1.2\n---\n"])
+def test_what_says_nothing_is_harmless(head: str) -> None:
+    assert read_yaml(f"{head}a: 1 # one\nb: [x, 'y']\n".encode(), "f").value == {"a": 1, "b": ["x", "y"]}
+
+
+def test_lines_that_end_with_carriage_returns_are_harmless() -> None:
+    value = {"a": {"b": ["one\ntwo\n", "three"]}, "c": "x\n\n  y", "d": "with\r\nreturn"}
+    text = write_yaml(value, comment="one\ntwo")
+    read = read_yaml(text.replace("\n", "\r\n").encode(), "f")
+    assert read.value == value
+    assert read.lines == read_yaml(text.encode(), "f").lines
+
+
+def test_the_line_of_a_value_is_that_of_its_key_or_of_its_dash() -> None:
+    read = read_yaml(b"# head\na:\n  - b: |\n      x\n    c: [1,\n       2]\n'd e': {f: 1}\n", "f")
+    assert read.lines == {
+        "": 2,
+        "a": 2,
+        "a[0]": 3,
+        "a[0].b": 3,
+        "a[0].c": 5,
+        "a[0].c[0]": 5,
+        "a[0].c[1]": 6,
+        '["d e"]': 7,
+        '["d e"].f': 7,
+    }
+
+
+def test_no_two_places_have_one_key_path() -> None:
+    keys = ["a", 'a"]["b', "a.b", "[0]", "a[0]", "", '"', "\\", '\\"', "a\nb", "é"]
+    paths = [join_key(path, key) for path in ("", "a", "a.b", 'a["a"]') for key in [*keys, 0, 1]]
+    assert len({*paths}) == len(paths)
+    assert join_key("x", 'a"b\n') == 'x["a\\"b\\n"]'
+
+
+# Written
+
+ODD = st.sampled_from(
+    ["\r", "\x85", "\u2028", "\u2029", "\t", "\n", " ", "\ufeff", "\x7f", "\x9f", "\ufffe", "\U0010ffff"]
+)
+MEANT = st.sampled_from(
+    ["😀", "é", "#", ": ", "- ", "---", "...", "'", '"', "|", ">", "!x", "&x", "*x", "{", "]", "%", "@", "`", "\\"]
+)
+PIECES = (
+    ODD
+    | MEANT
+    | st.sampled_from([*SURPRISES, *PLAIN])
+    | st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+)
+TEXTS = st.lists(PIECES, max_size=6).map("".join)
+LONG = st.builds(lambda text, number: text * number, st.text("a b\n", min_size=1, max_size=9), st.integers(1, 400))
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS
+    | LONG
+)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4))
+DOCUMENTS = st.dictionaries(TEXTS | st.text("ab", min_size=120, max_size=200), VALUES, max_size=5)
+
+
+@given(value=DOCUMENTS)
+def test_what_is_written_is_read_back_and_written_the_same(value: dict[str, Any]) -> None:
+    text = write_yaml(value, comment="dataset.lock.yaml")
+    read = read_yaml(text.encode(), "f").value
+    assert repr(read) == repr(value)
+    assert write_yaml(read, comment="dataset.lock.yaml") == text
+
+
+@given(value=DOCUMENTS)
+def test_other_readers_of_yaml_take_the_text_for_the_same_values(value: dict[str, Any]) -> None:
+    text = write_yaml(value)
+    assert repr(yaml.load(text, Loader=yaml.SafeLoader)) == repr(value)
+    assert repr(yaml.load(text, Loader=yaml.CSafeLoader)) == repr(value)
+
+
+@given(value=DOCUMENTS)
+def test_every_line_ends_where_all_readers_end_it_and_in_no_blank(value: dict[str, Any]) -> None:
+    lines = write_yaml(value).split("\n")
+    assert not any(character in line for line in lines for character in "\r\x85\u2028\u2029\t")
+    assert not any(line.endswith(" ") for line in lines)
+
+
+@given(text=TEXTS)
+def test_a_text_without_quotes_is_none_of_the_other_scalars_of_yaml_1_2(text: str) -> None:
+    for event in yaml.parse(write_yaml({"key": [text]})):
+        if isinstance(event, yaml.ScalarEvent) and event.style is None:
+            assert not CORE_SCHEMA.fullmatch(event.value)
+            assert not is_ambiguous(event.value)
+
+
+CORE_SCHEMA = yaml_text.re.compile(
+    r"|null|Null|NULL|~|true|True|TRUE|false|False|FALSE|[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+"
+    r"|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?(\.inf|\.Inf|\.INF)|\.nan|\.NaN|\.NAN"
+)
+
+
+def test_the_written_form_of_each_kind_of_value() -> None:
+    value = {
+        "text": "a b",
+        "version": "1.0.0",
+        "no": "no",
+        "empty": "",
+        "blanks": " a ",
+        "lines": "a\n  b\n",
+        "no newline": "a\nb",
+        "break": "a\u2028b",
+        "blank at an end": "a \nb",
+        "odd beginning": "\na",
+        "none": None,
+        "numbers": [0, -1, 1.5, 1e22],
+        "nothing": {"list": [], "map": {}},
+        "maps": [{"a": 1, "b": 2}],
+    }
+    assert write_yaml(value, comment="One\n\ntwo") == (
+        "# One\n#\n# two\n"
+        "text: a b\n"
+        'version: "1.0.0"\n'
+        '"no": "no"\n'
+        "empty: ''\n"
+        "blanks: ' a '\n"
+        "lines: |\n  a\n    b\n"
+        "no newline: |-\n  a\n  b\n"
+        'break: "a\\Lb"\n'
+        'blank at an end: "a \\nb"\n'
+        'odd beginning: "\\na"\n'
+        "none: null\n"
+        "numbers:\n  - 0\n  - -1\n  - 1.5\n  - 1.0e+22\n"
+        "nothing:\n  list: []\n  map: {}\n"
+        "maps:\n  - a: 1\n    b: 2\n"
+    )
+    assert math.isclose(read_yaml(write_yaml(value).encode(), "f").value["numbers"][3], 1e22)
