@@ -3,8 +3,8 @@
     python benchmarks/pins.py [--bytes 2e9] [--sets B C] [--rounds 3]
 
 B: examples of about 800 bytes. C: of about 110 KB. "create" hashes every file and every record, and digests what the
-records hold; "verify" hashes the files; "deep" does all of that and decodes. ``sha256sum`` runs once over all files, and
-once with a process for each core; "in memory" is what hashlib gives on all cores at once, without a disk: the limit of
+records hold; "verify" hashes the files; "deep" does all of that and decodes. ``sha256sum`` runs in one process, and in
+one for each core; "in memory" is what hashlib gives on all cores at once, without a disk: the limit of
 anything that hashes each byte once. Wall clock, the fastest round; files in the page cache.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -49,8 +48,8 @@ def main() -> None:
 def show(sample: SampleSet, rounds: int) -> None:
     """Print a line for each way."""
     prepare(sample, "tfrecord")
-    files = [str(file) for file in sample.files("tfrecord")]
-    num_bytes = sum(os.path.getsize(file) for file in files)
+    paths = sample.files("tfrecord")
+    files, num_bytes = list(map(str, paths)), sum(path.stat().st_size for path in paths)
     print(f"{sample.name}: {sample.num_examples:,} records, {num_bytes / 1e9:.2f} GB in {len(files)} files")
     folder = sample.folder / "tfrecord"
     with registry.connect(folder / "catalog.db", data_dir=folder) as catalog:

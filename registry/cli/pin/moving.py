@@ -99,17 +99,20 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     data_ = {
         "bundle": output,
         "digest": chosen.digest,
-        "num_files": report.num_files,
+        "sha256": report.sha256,
         "num_bytes": report.num_bytes,
+        "members": list(report.members),
         "pins": list(chosen),
     }
+    num_shards = len({member for member in report.members if "/data/" in member})
 
     def human() -> None:
         top = Path(output).name.removesuffix(".tar")
         session.out.line(
-            f"wrote {output}: {counted(len(chosen), 'pin')}, {counted(report.num_files, 'shard')}, "
-            f"{size(report.num_bytes)}"
+            f"wrote {output}: {counted(len(chosen), 'pin')}, {counted(num_shards, 'shard')}, {size(report.num_bytes)}"
         )
+        for problem in report.problems:
+            session.out.note(problem)
         session.out.line(f"check it anywhere with: tar xf {Path(output).name} && python3 {top}/verify.py")
 
     session.out.result("pin.bundle", data_, human)
