@@ -26,6 +26,7 @@ from registry.building.config import (
     BuilderConfig,
     bad_attribute,
     read_notes,
+    read_sources,
     read_text,
     read_texts,
     read_version,
@@ -54,6 +55,8 @@ class DatasetBuilder(ABC):
     * ``RELEASE_NOTES``: version -> what changed.
     * ``BUILDER_CONFIGS``: variants of the dataset; the default is ``DEFAULT_CONFIG``, or the first.
     * ``DESCRIPTION`` (default: the class docstring), ``HOMEPAGE``, ``LICENSE``, ``CITATION``: text for people.
+    * ``SOURCES``: what it is made of, URL -> sha256 (64 hex digits) of what was fetched from there; kept with every
+      version and pin.
     * ``SUPERVISED_KEYS``: names of the input feature and of the label.
     * ``NUM_SHARDS``: shards of each split, or a dict of split -> number; by size and count, as TFDS does, unless given.
     * ``DISABLE_SHUFFLING``: True keeps records in the order of their keys, or of generation where keys are no numbers.
@@ -84,6 +87,7 @@ class DatasetBuilder(ABC):
     HOMEPAGE: ClassVar[str] = ""
     LICENSE: ClassVar[str] = ""
     CITATION: ClassVar[str] = ""
+    SOURCES: ClassVar[Mapping[str, str]] = {}
     SUPERVISED_KEYS: ClassVar[tuple[str, ...] | None] = None
     NUM_SHARDS: ClassVar[int | Mapping[str, int] | None] = None
     DISABLE_SHUFFLING: ClassVar[bool] = False
@@ -190,6 +194,8 @@ class DatasetBuilder(ABC):
             config_description="" if config is None else config.description,
             config_tags=() if config is None else config.tags,
             release_notes=read_notes(notes, f"{type(self).__name__}.RELEASE_NOTES"),
+            # As TFDS writes it, so that its readers find it too.
+            extra={"downloadChecksums": dict(sorted(self.SOURCES.items()))} if self.SOURCES else {},
         )
 
     @classmethod
@@ -242,6 +248,7 @@ def _check_class(cls: type[DatasetBuilder]) -> None:
         read_text(getattr(cls, attribute), f"{owner}.{attribute}")
     if cls.SUPERVISED_KEYS is not None:
         read_texts(cls.SUPERVISED_KEYS, f"{owner}.SUPERVISED_KEYS")
+    read_sources(cls.SOURCES, f"{owner}.SOURCES")
     if not isinstance(cls.DISABLE_SHUFFLING, bool):
         raise bad_attribute(f"{owner}.DISABLE_SHUFFLING", cls.DISABLE_SHUFFLING, "it is True or False")
     counts = cls.NUM_SHARDS.values() if isinstance(cls.NUM_SHARDS, Mapping) else [cls.NUM_SHARDS]

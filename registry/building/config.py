@@ -114,6 +114,21 @@ def read_texts(values: object, where: str) -> tuple[str, ...]:
     return tuple(values)
 
 
+def read_sources(values: object, where: str) -> dict[str, str]:
+    """``values`` if it is a dict of URL -> sha256, 64 hex digits in lower case."""
+    if not isinstance(values, Mapping) or not all(isinstance(url, str) and url for url in values):
+        raise bad_attribute(where, values, "it is a dict of URL -> sha256")
+    for url, digest in values.items():
+        if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+            raise bad_attribute(
+                f"{where}[{url!r}]",
+                digest,
+                "a sha256 has 64 hex digits in lower case",
+                hint="sha256sum FILE prints it.",
+            )
+    return dict(values)
+
+
 def bad_attribute(where: str, value: object, problem: str, *, hint: str | None = None) -> RegistryError:
     """The error for an attribute of author code: ``where`` is ``Class.ATTRIBUTE``."""
     shown = repr(value)

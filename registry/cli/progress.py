@@ -43,7 +43,7 @@ def record_progress(
 
 
 @contextmanager
-def byte_progress(out: Output, verb: str, total: int) -> Iterator[Callable[[int], None] | None]:
+def byte_progress(out: Output, verb: str, total: int | None) -> Iterator[Callable[[int], None] | None]:
     """A bar that counts bytes; its value is called with the number done since the last call. None in a pipe."""
     if not _wanted(out):
         yield None

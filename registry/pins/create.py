@@ -188,7 +188,7 @@ def choose_names(
 
 def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
     """What the dataset was made of, where its builder wrote that down: TFDS's ``downloadChecksums``."""
-    told = version.metadata.extra.get("downloadChecksums")
+    told = version.metadata.extra.get("downloadChecksums", version.metadata.extra.get("download_checksums"))
     if not isinstance(told, Mapping):
         return ()
     sources = []

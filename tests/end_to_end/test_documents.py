@@ -70,7 +70,8 @@ def check_console(document: str, number: int, environment: dict[str, str], folde
     assert len(steps) == number
     for step in steps:
         command, expected = step.split("\n", maxsplit=1)
-        assert run(command, environment, folder, may_fail="2>&1" in command) == expected.rstrip("\n") + "\n"
+        printed = expected.rstrip("\n")
+        assert run(command, environment, folder, may_fail="2>&1" in command) == (f"{printed}\n" if printed else "")
 
 
 def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str, str], tmp_path: Path) -> None:

@@ -215,3 +215,29 @@ def test_naming_a_builder_loads_neither_numpy_nor_storage() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     assert {"registry.building.builder"} <= set(loaded)
     assert not {"numpy", "registry.features", "registry.storage", "fsspec"} & set(loaded)
+
+
+def test_the_sources_of_a_dataset_are_kept_as_tfds_writes_them() -> None:
+    class Sourced(Plain):
+        SOURCES = {"https://example.org/b.zip": "b" * 64, "https://example.org/a.zip": "a" * 64}
+
+    assert list(Sourced().metadata.extra["downloadChecksums"].items()) == [
+        ("https://example.org/a.zip", "a" * 64),
+        ("https://example.org/b.zip", "b" * 64),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        ("https://example.org", "Bad.SOURCES = 'https://example.org': it is a dict of URL -> sha256"),
+        (
+            {"https://example.org": "sha256:12"},
+            "Bad.SOURCES['https://example.org'] = 'sha256:12': a sha256 has 64 hex digits in lower case",
+        ),
+    ],
+)
+def test_sources_without_a_sha256_are_refused(sources: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        type("Bad", (Plain,), {"SOURCES": sources})
+    assert str(caught.value) == message

@@ -168,7 +168,7 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
             raise UsageError("--in looks in a file that is there, and -o writes a new one", hint="Give one of them.")
         pins = _find_cited(open_pins(inside), cited)
     else:
-        with session.connect() as catalog, byte_progress(session.out, "hashing", 0) as advance:
+        with session.connect() as catalog, byte_progress(session.out, "hashing", None) as advance:
             pins = catalog.pins.from_citation(cited, advance=advance)
     if output is not None:
         pins.save(output, overwrite=force)
