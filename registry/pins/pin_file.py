@@ -19,7 +19,8 @@ from registry.pins.document import LOCK_VERSION, PinDocument, PinEntry, to_plain
 from registry.pins.layout import config_of, features_of, merge_entries, plan_of, reference_of, version_of
 from registry.pins.places import Places
 from registry.pins.seal import canonical_json, find_changed, seal
-from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
+from registry.pins.yaml_text import YamlDocument, join_key, read_yaml
+from registry.pins.yaml_writing import write_yaml
 from registry.splits import Plan
 from registry.storage import open_store
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Final
 
-from registry.pins.finder import Finder
+from registry.pins.finder import PRIME, Finder
 from registry.pins.yaml_text import iter_leaves
 
 OWN_KEYS: Final = ("digest", "finder")
@@ -51,11 +51,15 @@ def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | 
 
 
 def _finder(told: Mapping[str, Any]) -> Finder:
-    found = Finder()
+    total = weighted = 0
+    sha256 = hashlib.sha256
     for path, value in iter_leaves(told):
-        found += Finder.of_item(_weight(path), hashlib.sha256(canonical_json([path, value]).encode()).digest())
-    return found
+        text = json.dumps(value) if isinstance(value, str) else canonical_json(value)
+        digest = int.from_bytes(sha256(f"{path}\0{text}".encode("utf-8", "surrogatepass")).digest(), "big")
+        total += digest
+        weighted += _weight(path) * digest
+    return Finder(total % PRIME, weighted % PRIME)
 
 
 def _weight(path: str) -> int:
-    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:16], "big")
+    return int.from_bytes(hashlib.sha256(path.encode("utf-8", "surrogatepass")).digest()[:16], "big")

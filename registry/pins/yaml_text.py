@@ -1,8 +1,7 @@
-"""How is a pin file written, and read without surprises? YAML that every reader takes for the same values.
+"""How is a pin file read without surprises? YAML that every reader takes for the same values (see ``yaml_writing``).
 
-Read: one document of mappings with text keys, lists and scalars. What readers of YAML disagree about is refused, with
-its key path and line: a key given twice, ``no`` for false, ``010`` for 8, dates, tags, references to other places.
-Written: the same values give the same text; keys stay in the order in which they are given.
+One document of mappings with text keys, lists and scalars. What readers of YAML disagree about is refused, with its key
+path and line: a key given twice, ``no`` for false, ``010`` for 8, dates, tags, references to other places.
 """
 
 from __future__ import annotations
@@ -68,14 +67,6 @@ def read_yaml(data: bytes, source: str) -> YamlDocument:
         PinFormatError: no YAML of the form above; the message names line and key path.
     """
     return _Reading(source).read(data)
-
-
-def write_yaml(value: Mapping[str, Any], *, comment: str = "") -> str:
-    """``value`` as YAML text that ``read_yaml`` reads back, below ``comment``, whose lines become comments."""
-    head = "".join(f"# {line}".rstrip() + "\n" for line in comment.splitlines())
-    return head + yaml.dump(
-        value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=2**31 - 1
-    )
 
 
 class _Reading:
@@ -203,29 +194,6 @@ def is_ambiguous(text: str) -> bool:
         return True
     resolved = _RESOLVER.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # its stubs say so
     return bool(resolved != f"{_TAG}str")
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes texts so that no reader of YAML takes them for something else."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 (its base class asks)
-        return True
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:  # noqa: ARG002
-        return super().increase_indent(flow, indentless=False)
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None
-    if _ODD_BREAK.search(text) or (text and is_ambiguous(text)):
-        style = '"'
-    elif "\n" in text:
-        # As a block only where no reader has to find out how deep it is indented, or what blanks at an end mean.
-        style = '"' if text[0] in " \n" or re.search(r"[ \t](?:\n|\Z)", text) else "|"
-    return dumper.represent_scalar(f"{_TAG}str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_text)
 
 
 def iter_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

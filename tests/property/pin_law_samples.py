@@ -113,7 +113,7 @@ def make_source(
 def pin(source: PinSource, name: str, split: str, *, rounding: str | None = None, **options: Any) -> dict[str, Any]:
     """The entry of ``split``."""
     plan = resolve(split, source.version.layout, slicing=source.version.slicing, rounding=rounding)
-    return make_entry(source, name, plan, rounding=rounding, processes=1, **options)
+    return make_entry(source, name, plan, processes=1, **options)
 
 
 def nested_record(number: int) -> bytes:

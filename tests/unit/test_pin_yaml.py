@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from registry.errors import PinFormatError
 from registry.pins import yaml_text
-from registry.pins.yaml_text import MAX_BYTES, MAX_DEPTH, is_ambiguous, join_key, read_yaml, write_yaml
+from registry.pins.yaml_text import MAX_BYTES, MAX_DEPTH, is_ambiguous, join_key, read_yaml
+from registry.pins.yaml_writing import write_yaml
 
 HINT = "Take the file again from where it was published, or make a new one: registry pin create"
 MAKE_HINT = "Make one with: registry pin create REF SPLIT -o FILE"
@@ -361,11 +362,11 @@ def test_the_written_form_of_each_kind_of_value() -> None:
         "text: a b\n"
         'version: "1.0.0"\n'
         '"no": "no"\n'
-        "empty: ''\n"
-        "blanks: ' a '\n"
+        'empty: ""\n'
+        'blanks: " a "\n'
         "lines: |\n  a\n    b\n"
         "no newline: |-\n  a\n  b\n"
-        'break: "a\\Lb"\n'
+        'break: "a\\u2028b"\n'
         'blank at an end: "a \\nb"\n'
         'odd beginning: "\\na"\n'
         "none: null\n"
