@@ -198,9 +198,7 @@ class _Tar:
         except (ShardMismatchError, StorageError) as error:
             if error.details.get("doing") == "write":  # the tar cannot be written: no other source would help
                 raise
-            is_wrong = isinstance(error, ShardMismatchError)
-            refusal = Refusal(place=source.url, problem=error.message, is_wrong=is_wrong)
-            raise _BadSourceError(wanted, refusal) from error
+            raise _BadSourceError(wanted, Refusal.of(source.url, error)) from error
         self._fill(_BLOCK)
 
     def end(self) -> None:

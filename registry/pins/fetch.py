@@ -73,6 +73,14 @@ class Refusal:
     problem: str
     is_wrong: bool = False
 
+    @classmethod
+    def of(cls, place: str, error: RegistryError) -> Refusal:
+        """The refusal of a place for an error, which may name the place itself."""
+        problem = error.message.removeprefix(f"cannot read {place}: ")
+        if isinstance(error, MissingExtraError):
+            problem = f"{problem}. {error.hint}"
+        return cls(place=place, problem=problem, is_wrong=isinstance(error, ShardMismatchError))
+
     def __str__(self) -> str:
         return f"{self.place}: {self.problem}"
 
@@ -132,21 +140,15 @@ class Finding:
             try:
                 num_bytes = source.store.size(source.name)
             except NotStoredError:
-                self.refuse(source.url, "no such file")
+                self.refusals.append(Refusal(place=source.url, problem="no such file"))
             except StorageError as error:
-                self.refuse(source.url, error.message)
+                self.refusals.append(Refusal.of(source.url, error))
             else:
                 if num_bytes == self._wanted.file.num_bytes:
                     yield source
                 else:
                     problem = f"it has {num_bytes} bytes, {self._wanted.file.num_bytes} are pinned"
-                    self.refuse(source.url, problem, is_wrong=True)
-
-    def refuse(self, place: str, problem: str, *, is_wrong: bool = False) -> Refusal:
-        """Remember what is wrong with a place; given back for those who keep it themselves."""
-        refusal = Refusal(place=place, problem=problem, is_wrong=is_wrong)
-        self.refusals.append(refusal)
-        return refusal
+                    self.refusals.append(Refusal(place=source.url, problem=problem, is_wrong=True))
 
     def _all(self) -> Iterator[Source]:
         entry, file = self._wanted.pin, self._wanted.file
@@ -160,7 +162,7 @@ class Finding:
         for location in file.locations:
             folder, _, last_part = location.rpartition("/")
             if not folder or ("://" not in location and not location.startswith("/")):
-                self.refuse(location, "this is no URL of a file")
+                self.refusals.append(Refusal(place=location, problem="this is no URL of a file"))
             elif (opened := self._open(folder, shown=location)) is not None:
                 yield Source(store=opened, name=unquote(last_part) if folder.startswith("file://") else last_part)
 
@@ -168,7 +170,7 @@ class Finding:
         try:
             return open_store(url)
         except (StorageError, MissingExtraError) as error:
-            self.refuse(shown or url, f"{error.message}. {error.hint}" if error.hint else error.message)
+            self.refusals.append(Refusal.of(shown or url, error))
             return None
 
 

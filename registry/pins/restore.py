@@ -18,6 +18,7 @@ from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.pins.fetch import (
     Finding,
     PinnedFile,
+    Refusal,
     Source,
     WrongBytesError,
     choose_pins,
@@ -186,13 +187,11 @@ class _Work:
             try:
                 with self._target.create(wanted.path, overwrite=self.overwrite) as file:
                     copy_checked(wanted, source, _Writing(file.write, self._count))
-            except WrongBytesError as error:
-                finding.refuse(source.url, error.message, is_wrong=True)
-            except StorageError as error:
+            except (WrongBytesError, StorageError) as error:
                 # A target that cannot be written is no fault of the source, and no other source would help.
-                if _is_of(error, self._target, wanted.path):
+                if error.details.get("doing") == "write":
                     raise
-                finding.refuse(source.url, error.message)
+                finding.refusals.append(Refusal.of(source.url, error))
             else:
                 return source, finding
         return None, finding
@@ -217,11 +216,6 @@ class _Writing:
     def __call__(self, piece: bytes) -> None:
         self.write(piece)
         self.count(piece)
-
-
-def _is_of(error: StorageError, target: Store, path: str) -> bool:
-    """Whether an error came of writing: stores say which file they could not write."""
-    return error.details.get("doing") == "write" or error.details.get("path") == target.locate(path)
 
 
 @contextmanager

@@ -28,12 +28,11 @@ BYTES, FOLDS = list(range(256)), {}  # of CRC32C: what 8 zero bits make of a byt
 for _ in range(8):
     BYTES = [value >> 1 ^ 0x82F63B78 if value & 1 else value >> 1 for value in BYTES]
 
-# A pinned file below the data folder, and which records of its split it holds.
 File = NamedTuple("File", [("path", str), ("size", int), ("sha", str), ("split", str), ("start", int), ("stop", int)])
 
 
 class Pin(NamedTuple):
-    """A pinned slice: its records as (file, first, last + 1), in order, and the digests over them."""
+    """A slice: its files, and what of a split each holds; its records as (file, first, last + 1), in order; digests."""
 
     name: str
     title: str
@@ -86,14 +85,17 @@ def read_pieces(file: Any, count: int) -> Iterator[bytes]:
 
 def walk(path: Path, shown: str, faults: list[str], crcs: bool) -> Iterator[tuple[str, bytes]]:
     """The place of each record, in words, and its sha256; wrong checksums, if looked at, go to ``faults``."""
-    index, offset, place = 0, 0, shown
+    index = offset = 0
     with path.open("rb") as plain:
-        head = plain.peek(12)[:12]
-        packed = head[:3] == b"\x1f\x8b\x08" and stored(add_crc(ONES, head[:8])) != head[8:]
+        head = plain.peek(12)
+        packed = head[:3] == b"\x1f\x8b\x08" and stored(add_crc(ONES, head[:8])) != head[8:12]
         file: Any = gzip.GzipFile(fileobj=plain, mode="rb") if packed else plain
         try:
-            while head := file.read(12):
+            while True:
                 place = f"{shown}: record {index} at {'inflated ' * packed}byte {offset}"
+                head = file.read(12)
+                if not head:
+                    return
                 head += b"".join(read_pieces(file, 12 - len(head)))
                 if stored(add_crc(ONES, head[:8])) != head[8:]:
                     raise ValueError("its length and the checksum of the length disagree")
@@ -138,8 +140,7 @@ def check_pin(root: Path, pin: Pin, records: dict[File, bytes]) -> Iterator[str]
         found = f"sha256:{hashlib.sha256(listed).hexdigest()}"
         if found != pin.digests[key]:
             yield f"records.{key}: it is {found}, expected {pin.digests[key]}"
-    last = pin.num_examples - 1
-    for key, place in (("first", 0), ("middle", (last + 1) // 2), ("last", last)) if last >= 0 else ():
+    for key, place in (("first", 0), ("middle", len(hashes) // 2), ("last", len(hashes) - 1)) if hashes else ():
         file, index = pin.locate(place)
         found = f"{Path(file.path).name}__{index} sha256:{hashes[place].hex()}"
         if found != "{id} {sha256}".format_map(pin.digests[key]):
@@ -149,7 +150,7 @@ def check_pin(root: Path, pin: Pin, records: dict[File, bytes]) -> Iterator[str]
     numbers = [int.from_bytes(one, "big") for one in hashes]
     moved, weighted = (sum(numbers) - kept[0]) % PRIME, sum(p * n for p, n in enumerate(numbers, 1)) - kept[1]
     place = weighted * pow(moved, -1, PRIME) % PRIME - 1 if moved else -1
-    if 0 <= place <= last:
+    if 0 <= place < len(hashes):
         file, index = pin.locate(place)
         where = [told for told, _ in walk(root / file.path, file.path, [], False)][index]
         yield f"{where}: its sha256 is {hashes[place].hex()}, expected {(numbers[place] - moved) % PRIME:064x}"
@@ -224,25 +225,24 @@ def main() -> int:
         if not pins:
             parser.error(f"no pin {asked.pin!r}; there are: {', '.join(pin.name for pin in all_pins)}")
         if asked.ids:
-            for file, start, stop in (piece for pin in pins for piece in pin.pieces):
-                sys.stdout.writelines(f"{Path(file.path).name}__{index}\n" for index in range(start, stop))
+            pieces = ((Path(file.path).name, start, stop) for pin in pins for file, start, stop in pin.pieces)
+            sys.stdout.writelines(f"{name}__{index}\n" for name, start, stop in pieces for index in range(start, stop))
             return 0
         print(f"{LOCK}: {digest}")
         told: dict[File, list[str]] = {file: [] for pin in pins for file in pin.files}
-        crcs = asked.crc == "always"
-        records = {file: check_file(roots[0], file, crcs, faults) for file, faults in told.items()}
+        records = {file: check_file(roots[0], file, asked.crc == "always", faults) for file, faults in told.items()}
         for pin in pins:
             faults = [fault for file in pin.files for fault in told[file]]
             if all(len(records[file]) == 32 * (file.stop - file.start) for file in pin.files):
                 faults += check_pin(roots[0], pin, records)
-            line = f"{pin.name}: {pin.title}, {pin.num_examples} records in {len(pin.files)} files: "
-            print("\n  ".join([line + (f"NOT as pinned, faults: {len(faults)}" if faults else "as pinned"), *faults]))
+            verdict = f"{len(pin.files)} files: " + (f"NOT as pinned, faults: {len(faults)}" if faults else "as pinned")
+            print("\n  ".join([f"{pin.name}: {pin.title}, {pin.num_examples} records in {verdict}", *faults]))
             code = 5 if faults else code
     except ValueError as error:
         print(error)
         code = 5
     except BrokenPipeError:  # --ids | head
-        sys.stdout = None  # nobody reads, so there is nothing to write at the end
+        sys.stdout = None  # nobody reads: nothing is to be written at the end
     return code
 
 

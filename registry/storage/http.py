@@ -87,11 +87,15 @@ def http_errors() -> Iterator[None]:
 
 
 def _as_os_error(error: Exception) -> OSError:
+    import aiohttp
+
     status = getattr(error, "status", None)
     if status in _MISSING:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     if status is not None:
         return OSError(errno.EIO, f"the server answered {status} {getattr(error, 'message', '')}".rstrip())
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return OSError(errno.EIO, "the server ended the response too early")
     return OSError(errno.EIO, f"the server is not to be reached: {str(error) or type(error).__name__}")
 
 

@@ -1,0 +1,80 @@
+"""A real web server of this process for tests: serves a folder, or misbehaves as it is told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Literal
+
+Manner = Literal["plain", "ranges", "cut", "error", "stall", "no length"]
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Serves files; the standard library's handler knows no ranges."""
+
+    protocol_version = "HTTP/1.1"
+    manner: Manner = "plain"
+
+    def do_GET(self) -> None:
+        path = Path(self.translate_path(self.path))
+        if self.manner == "error":
+            self.send_error(503, "Out of order")
+        elif self.manner == "plain" or not path.is_file():
+            super().do_GET()
+        else:
+            self._send(path.read_bytes())
+
+    def do_HEAD(self) -> None:
+        if self.manner == "error":
+            self.send_error(503, "Out of order")
+        elif self.manner == "no length":
+            self._send(b"")
+        else:
+            super().do_HEAD()
+
+    def _send(self, data: bytes) -> None:
+        start, asked = 0, self.headers.get("Range")
+        if self.manner == "ranges" and asked:
+            start = int(asked.removeprefix("bytes=").partition("-")[0])
+        self.send_response(206 if start else 200)
+        if self.manner == "no length":
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.wfile.write(data)
+            self.close_connection = True
+            return
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        if self.manner in ("cut", "stall"):
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            if self.manner == "stall":
+                time.sleep(30)
+            self.close_connection = True
+        else:
+            self.wfile.write(data[start:])
+
+    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+        """Tests read what they asked for, not what was served."""
+
+
+@contextmanager
+def serve(folder: Path, manner: Manner = "plain") -> Iterator[str]:
+    """The URL of ``folder`` on a server that runs for as long as the block."""
+    handler = type("Handler", (_Handler,), {"manner": manner})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    server.daemon_threads = True
+    server.block_on_close = False
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
