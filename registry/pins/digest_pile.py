@@ -17,8 +17,8 @@ class DigestPile:
     """Digests of 32 bytes, as they come; beyond four million they wait in a temporary file without a name.
 
     >>> with DigestPile() as pile:
-    ...     pile.add(bytes(range(1, 33)) + bytes(range(32)))
-    ...     pile.sorted_digest() == hashlib.sha256(bytes(range(32)) + bytes(range(1, 33))).hexdigest()
+        # Joined rows are in the byte order of the machine; what is hashed are the bytes as they came.
+        return columns[order].astype(">u8").tobytes()
     True
     """
 
@@ -50,14 +50,13 @@ class DigestPile:
         while piece := self._file.read(self._most * _DIGEST_BYTES):
             rows = np.frombuffer(piece, ">u8").reshape(-1, 4)
             found.append(rows if buckets == 1 else rows[(rows[:, 0] >> 48) * buckets >> 16 == bucket])
-        rows = np.concatenate(found) if found else np.empty((0, 4), ">u8")
-        columns = rows.astype(np.uint64)
+        columns = np.concatenate([np.empty((0, 4), np.uint64), *found])  # numbers in the order of this machine's bytes
         order = np.argsort(columns[:, 0], kind="stable")
         firsts = columns[order, 0]
         if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or somebody who looked for it
             order = np.lexsort(tuple(columns.T[::-1]))
         # Joined rows are in the byte order of the machine; what is hashed are the bytes as they came.
-        return rows[order].astype(">u8").tobytes()
+        return columns[order].astype(">u8").tobytes()
 
     def __enter__(self) -> Self:
         return self
