@@ -4,7 +4,7 @@ version + expression --create--> PinFile (dataset.lock.yaml) --verify--> the sam
                                     |--> read without a catalog, restore, bundle, cite, sign
 """
 
-from registry.pins.create import PinSource, choose_names, make_entry
+from registry.pins.create import PinSource, check_locations, choose_names, make_entry
 from registry.pins.document import AliasEntry, BuilderEntry, PinEntry
 from registry.pins.pin_file import DEFAULT_FILENAME, Pin, PinFile
 from registry.pins.places import Places
@@ -18,6 +18,7 @@ __all__ = [
     "PinFile",
     "PinSource",
     "Places",
+    "check_locations",
     "choose_names",
     "make_entry",
 ]
