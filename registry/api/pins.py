@@ -16,8 +16,9 @@ from registry.errors import (
     UsageError,
 )
 from registry.model import Reference, VersionState
-from registry.pins import Pin, PinFile, check_locations, make_entry
+from registry.pins import Pin, PinFile, make_entry
 from registry.pins.citation import Citation
+from registry.pins.create import check_locations
 from registry.pins.layout import config_of
 from registry.splits import ReadInstruction
 

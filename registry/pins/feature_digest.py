@@ -22,9 +22,13 @@ import numpy.typing as npt
 
 from registry.tfrecord import RecordBlock
 from registry.wire import BlockDecoder, BytesColumn, FlatBlock, NumberColumn
+from registry.wire.gather import constant, take, take_ragged
 
 LEAF_RECORDS: Final = 1024
 EMPTY_LEAF: Final = hashlib.sha256(b"").digest()
+_SMALL_ITEM: Final = 4096
+"""Up to this mean size, to copy items together costs less than a call for each."""
+
 _KINDS: Final = ("bytes", "float", "int64")
 
 
@@ -64,6 +68,13 @@ def _add_column(hasher: Any, kind: str, column: NumberColumn | BytesColumn, bloc
         hasher.update(_little_endian(column.values))
         return
     hasher.update(np.ascontiguousarray(column.sizes, "<u8").data)
+    size = constant(column.sizes)
+    if size is not None and 0 < size < _SMALL_ITEM:
+        hasher.update(take(block.data, column.starts, size).tobytes())
+        return
+    if int(column.sizes.sum()) < _SMALL_ITEM * column.sizes.size:
+        hasher.update(take_ragged(block.data, column.starts, column.sizes).data)
+        return
     view = block.data.data
     for start, size in zip(column.starts.tolist(), column.sizes.tolist(), strict=True):
         hasher.update(view[start : start + size])

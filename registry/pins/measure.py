@@ -7,17 +7,19 @@ runs of 1,024 records, and whole files  --processes-->  sha256 of each record, l
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict
-from registry.order import ReadConfig
+from registry.order import Order, ReadConfig
 from registry.pins.digest_pile import DigestPile
 from registry.pins.feature_digest import LEAF_RECORDS, hash_leaf, join_leaves
 from registry.pins.finder import Finder
-from registry.processes import call_in_order, num_cpus
+from registry.processes import call_in_order, call_in_threads, num_cpus
 from registry.reading.source import RecordSource
 from registry.splits import Plan, resolve
 from registry.storage import Store
@@ -28,7 +30,13 @@ AdvanceBytes = Callable[[int], None]
 """Called with the number of bytes hashed since the last call."""
 
 _PIECE: Final = 4 * 2**20
-_SMALL_BYTES: Final = 32 * 2**20
+_SMALL_BYTES: Final = 16 * 2**20
+_MANY_BYTES: Final = 512 * 2**20
+"""From so much on, processes are worth their start, a second of each core."""
+
+_LARGE_RECORD: Final = 8 * 2**10
+"""From this mean size on, hashing runs outside of the interpreter's lock for long enough that threads do."""
+
 _MOST_PROCESSES: Final = 16
 _TASK_BYTES: Final = 16 * 2**20
 _MOST_LEAVES: Final = 64
@@ -105,15 +113,18 @@ def measure_records(
     """
     sizes = {name: store.size(name) for name in files}
     mean = _mean_bytes(plan, store, sizes)
-    chosen = _choose_processes(store, sum(sizes.values()) + int(mean * plan.num_examples), processes)
-    runs = _plan_runs(plan.num_examples, mean, chosen)
+    num_bytes = sum(sizes.values()) + int(mean * plan.num_examples)
+    count = _choose_count(store, num_bytes, processes)
     # A file is read twice, by whoever; so near each other the second reader finds it in memory.
-    tasks = _interleave([*files], runs)
+    tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, count))
+    worker = Measurer(plan, store, verify, indexes, features)
+    if mean < _LARGE_RECORD and plan.num_examples and (processes is not None or num_bytes >= _MANY_BYTES):
+        outcomes = call_in_order(worker, tasks, processes=count, doing="hashed records", failure=VerificationError)
+    else:
+        outcomes = call_in_threads(worker, tasks, threads=count)
     state = _Sums(plan)
     digests: dict[str, FileDigest] = {}
-    worker = Measurer(plan, store, verify, indexes, features)
-    outcomes = call_in_order(worker, tasks, processes=chosen, doing="hashed records", failure=VerificationError)
-    with state.pile:
+    with state.pile, closing(outcomes):
         for task, result in outcomes:
             if isinstance(task, str):
                 digests[task] = FileDigest(*result)
@@ -154,17 +165,14 @@ class Measurer:
     verify: Verify
     indexes: IndexFolder | None
     features: FeaturesDict | None = None
-    _open: list[Any] = field(default_factory=list, compare=False, repr=False)
+    _local: threading.local = field(default_factory=threading.local, compare=False, repr=False)
 
     def __call__(self, task: str | tuple[int, int]) -> RunDigests | tuple[int, str]:
         """The digests of a run, or size and sha256 of a file."""
         return hash_file(self.store, task) if isinstance(task, str) else self._hash_run(*task)
 
     def _hash_run(self, start: int, stop: int) -> RunDigests:
-        if not self._open:
-            source = RecordSource(self.plan, self.store, verify=self.verify, indexes=self.indexes)
-            self._open.extend((source, self.plan.order(STORED_ORDER), BlockDecoder()))
-        source, order, decoder = self._open
+        source, order, decoder = self._opened()
         sha256 = hashlib.sha256
         records: list[bytes] = []
         leaves: list[dict[str, bytes]] | None = []
@@ -181,6 +189,14 @@ class Measurer:
             else:
                 leaves.append(leaf)
         return RunDigests(b"".join(records), leaves, num_bytes)
+
+    def _opened(self) -> tuple[RecordSource, Order, BlockDecoder]:
+        """What each thread has for itself."""
+        found: tuple[RecordSource, Order, BlockDecoder] | None = getattr(self._local, "opened", None)
+        if found is None:
+            source = RecordSource(self.plan, self.store, verify=self.verify, indexes=self.indexes)
+            found = self._local.opened = (source, self.plan.order(STORED_ORDER), BlockDecoder())
+        return found
 
     def _require_examples(self, block: RecordBlock, first: int, *, is_sound: bool) -> None:
         """Refuse records that are no examples, or not of the features."""
@@ -271,7 +287,7 @@ def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tup
     return [task for *_, task in sorted(placed, key=lambda one: one[:2])]
 
 
-def _choose_processes(store: Store, num_bytes: int, wanted: int | None) -> int:
+def _choose_count(store: Store, num_bytes: int, wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     return 1 if num_bytes < _SMALL_BYTES or store.local_root is None else min(num_cpus(), _MOST_PROCESSES)

@@ -5,7 +5,7 @@ Knows nothing of datasets: the build encodes examples with it, publishing comput
 
 import os
 
-from registry.processes.in_order import call_in_order
+from registry.processes.in_order import call_in_order, call_in_threads
 from registry.processes.pool import NotSendableError, WorkerPool
 from registry.processes.worker import ForeignError, ItemFailedError, call_each
 
@@ -16,6 +16,7 @@ __all__ = [
     "WorkerPool",
     "call_each",
     "call_in_order",
+    "call_in_threads",
     "num_cpus",
 ]
 

@@ -1,10 +1,10 @@
-"""How is one function called on many items by several processes, with the results in order?"""
+"""How is one function called on many items by several processes, or threads, with the results in order?"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def call_in_order(
     function: Callable[[T], Any], items: Sequence[T], *, processes: int, doing: str, failure: type[RegistryError]
-) -> Iterator[tuple[T, Any]]:
+) -> Generator[tuple[T, Any]]:
     """Each of ``items`` and what ``function`` gives for it, in order; at most two for each process are under way.
 
     ``function`` must be one that pickles, and hold nothing but values: where it cannot travel, or one process is
@@ -48,6 +48,27 @@ def call_in_order(
                 yield _outcome(function, *waiting.popleft(), doing=doing, failure=failure)
         while waiting:
             yield _outcome(function, *waiting.popleft(), doing=doing, failure=failure)
+
+
+def call_in_threads(function: Callable[[T], Any], items: Iterable[T], *, threads: int) -> Generator[tuple[T, Any]]:
+    """The same by ``threads`` of this process, for a function that mostly runs outside of the interpreter's lock."""
+    if threads < 2:
+        for item in items:
+            yield item, function(item)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="registry")
+    waiting: deque[tuple[T, Future[Any]]] = deque()
+    try:
+        for item in items:
+            waiting.append((item, pool.submit(function, item)))
+            if len(waiting) > 2 * threads:
+                first, future = waiting.popleft()
+                yield first, future.result()
+        while waiting:
+            first, future = waiting.popleft()
+            yield first, future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _outcome(

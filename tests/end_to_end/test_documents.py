@@ -56,7 +56,7 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
     assert run(f"{sys.executable} example.py", environment, tmp_path) == blocks("text")[1]
 
 
-@pytest.mark.parametrize(("document", "number"), [("README.md", 5), ("docs/splits.md", 4)])
+@pytest.mark.parametrize(("document", "number"), [("README.md", 6), ("docs/pinning.md", 12), ("docs/splits.md", 4)])
 def test_the_lines_of_shell_print_what_they_say(
     environment: dict[str, str], tmp_path: Path, document: str, number: int
 ) -> None:
@@ -90,7 +90,15 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
 
 
 @pytest.mark.parametrize(
-    "document", ["docs/order.md", "docs/publishing.md", "docs/reading.md", "docs/splits.md", "docs/versions.md"]
+    "document",
+    [
+        "docs/order.md",
+        "docs/pinning.md",
+        "docs/publishing.md",
+        "docs/reading.md",
+        "docs/splits.md",
+        "docs/versions.md",
+    ],
 )
 def test_the_blocks_of_python_print_what_they_say(environment: dict[str, str], tmp_path: Path, document: str) -> None:
     (tmp_path / "blocks.py").write_text("\n".join(blocks("python", document)))

@@ -150,7 +150,7 @@ def update(
     What changes is shown first, down to the record. Then it is written, once you say so: on a terminal you are asked,
     elsewhere it takes --yes. With --location alone, nothing moves, and the locations are added.
     """
-    from registry.pins import check_locations
+    from registry.pins.create import check_locations
 
     pins = open_pins(file)
     chosen = choose_pins(pins, names)
@@ -210,7 +210,7 @@ def _pin(
     shuffle_seed: int | None,
     dry_run: bool,
 ) -> None:
-    from registry.pins import check_locations
+    from registry.pins.create import check_locations
 
     wanted = [_named(text) for text in splits]
     check_locations(locations)
