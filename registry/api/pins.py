@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from registry.api.pinning import pin_source, software
-from registry.errors import NotFoundError, NotStoredError, RecordsMismatchError, ReferenceSyntaxError, UsageError
+from registry.errors import (
+    LockedError,
+    NotFoundError,
+    NotStoredError,
+    RecordsMismatchError,
+    ReferenceSyntaxError,
+    UsageError,
+)
 from registry.model import Reference, VersionState
 from registry.pins import Pin, PinFile, make_entry
 from registry.pins.citation import Citation
+from registry.pins.create import check_locations
 from registry.pins.layout import config_of
 from registry.splits import ReadInstruction
 
@@ -54,7 +62,7 @@ class PinAudit(PinState):
     Attributes:
         folder: where its files lie, or None.
         missing: what of its files is missing; ``""`` where all are there with their sizes.
-        today: what the request gives today, where that is another version.
+        today: what the request gives today, where that is another version, and look-ups are not locked.
     """
 
     folder: str | None
@@ -128,6 +136,7 @@ class CatalogPins:
         pins: PinFile,
         moves: Sequence[PinMove] = (),
         *,
+        names: Collection[str] = (),
         locations: Sequence[str] | None = None,
         processes: int | None = None,
         advance: AdvanceBytes | None = None,
@@ -137,13 +146,18 @@ class CatalogPins:
         Args:
             pins: the file.
             moves: what ``preview_update`` gave.
-            locations: URLs of folders that are added to the pins that move, or, without moves, to all; None adds none.
+            names: of the pins that get locations where nothing moves; none means all.
+            locations: URLs of folders that are added to the pins that move, or, without moves, to those of ``names``;
+                None adds none.
             processes: how many hash.
             advance: called with the number of bytes hashed since the last call.
 
         Raises:
+            PinNotFoundError: no such pin.
             As ``Dataset.pin``.
         """
+        check_locations(locations or ())
+        chosen = {pins[name].name for name in names or pins}
         found: dict[str, dict[str, Any]] = {}
         for move in moves:
             if move.is_move:
@@ -151,7 +165,7 @@ class CatalogPins:
         entries = []
         for entry in pins.content["pins"]:
             new = {**entry, **found[entry["name"]]} if entry["name"] in found else entry
-            if locations and (not moves or entry["name"] in found):
+            if locations and entry["name"] in (found if moves else chosen):
                 new = {**new, "locations": list(dict.fromkeys([*new["locations"], *locations]))}
             entries.append(new)
         return PinFile.of(entries, created_by=software(), places=pins.places, base=pins)
@@ -232,7 +246,7 @@ class CatalogPins:
     def _today(self, pin: Pin) -> Reference | None:
         try:
             found = self._catalog.look_up(pin.entry.request).reference
-        except NotFoundError:
+        except (NotFoundError, LockedError):  # under a lock it is nobody's question what a request gives today
             return None
         return None if found == pin.reference else found
 

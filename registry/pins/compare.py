@@ -9,7 +9,7 @@ from typing import Literal
 from registry.pins.document import PinEntry
 from registry.pins.layout import reference_of
 from registry.pins.pin_file import Pin, PinFile
-from registry.splits import print_ranges
+from registry.splits import counted, print_ranges
 from registry.splits.ranges import common, without
 
 
@@ -43,7 +43,7 @@ def compare_pins(old: PinFile, new: PinFile) -> tuple[PinDifference, ...]:
 
 
 def _told(pin: Pin) -> str:
-    return f"{pin.reference} {pin.split}, {pin.num_examples:,} records"
+    return f"{pin.reference} {pin.split}, {counted(pin.num_examples, 'record')}"
 
 
 def _compare(old: Pin, new: Pin) -> PinDifference:

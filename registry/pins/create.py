@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -89,9 +90,7 @@ def make_entry(
     """
     version = source.version
     order = _order_entry(read_config, version)
-    for location in locations:
-        if problem := location_problem(location):
-            raise UsageError(f"{location!r} is no location for a pin: {problem}")
+    check_locations(locations)
     if version.file_format != "tfrecord":
         raise UsageError(f"{version.reference} is stored as {version.file_format}: only tfrecord can be pinned")
     files = _files(source, plan)
@@ -151,6 +150,14 @@ def make_entry(
         citation=version.metadata.citation,
     )
     return to_plain(entry)
+
+
+def check_locations(locations: Sequence[str]) -> None:
+    """Raise UsageError for the first that is no location for a pin; a password in it is not repeated."""
+    for location in locations:
+        if problem := location_problem(location):
+            shown = re.sub("//[^/]*@", "//***@", location)
+            raise UsageError(f"{shown!r} is no location for a pin: {problem}")
 
 
 def choose_names(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from registry.pins.pin_file import Pin
-from registry.splits import print_ranges
+from registry.splits import counted, print_ranges
 
 
 def explain_pin(pin: Pin) -> tuple[str, ...]:
@@ -27,9 +27,10 @@ def _sentences(pin: Pin) -> Iterator[str]:
     rounding = f", percents rounded by {entry.rounding}" if entry.rounding else ""
     yield f"Under the slicing rule {entry.slicing}{rounding}, {entry.split} is {print_ranges(pin.plan.ranges)}."
     totals = ", ".join(f"{one.name} has {one.num_examples:,}" for one in entry.splits)
-    yield f"These are {entry.num_examples:,} records; {totals}."
+    yield f"The slice has {counted(entry.num_examples, 'record')}; {totals}."
     num_bytes = sum(file.num_bytes for file in entry.files)
-    yield f"They lie in {len(entry.files):,} files of {num_bytes:,} bytes, whose sha256 are in the pin."
+    files = counted(len(entry.files), "file")
+    yield f"They lie in {files} of {counted(num_bytes, 'byte')}, whose sha256 are in the pin."
     if entry.records.first and entry.records.last:
         yield f"The first is {entry.records.first.id}, the last {entry.records.last.id}."
     yield f"The sha256 over the sha256 of every record, in order, is {entry.records.ordered[7:]}."

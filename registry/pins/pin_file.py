@@ -229,6 +229,8 @@ class PinFile(Mapping[str, Pin]):
         """The pins in the file at ``path``, a local path or a URL. Errors as ``from_yaml``, and StorageError."""
         text = os.fspath(path)
         folder, _, name = text.rpartition("/")
+        if name in ("", ".", ".."):
+            raise NotStoredError(f"there is no pin file {text!r}: that names a folder", hint="Name the file in it.")
         store = open_store(folder or ("/" if text.startswith("/") else "."))
         try:
             data = store.read_bytes(name)

@@ -24,7 +24,7 @@ def file_argument(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def names_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """[NAME]...: pins of the file; none means all."""
-    return click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=_complete_name)(function)
+    return click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)(function)
 
 
 def data_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +88,7 @@ def complete_file(ctx: click.Context, param: click.Parameter, incomplete: str) -
     return [CompletionItem(incomplete, type="file")]
 
 
-def _complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The pins of the file named before."""
     try:
         names = list(open_pins(str(ctx.params["file"])))

@@ -13,7 +13,15 @@ from registry.cli.arguments import reference_argument, rounding_option, slicing_
 from registry.cli.diff import diff_json, print_diff, show_option
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import Output, size
-from registry.cli.pin.files import DEFAULT_FILE, count_bytes, file_argument, names_argument, open_pins, pin_json
+from registry.cli.pin.files import (
+    DEFAULT_FILE,
+    choose_pins,
+    count_bytes,
+    file_argument,
+    names_argument,
+    open_pins,
+    pin_json,
+)
 from registry.cli.plans import note_overlaps
 from registry.cli.progress import byte_progress, record_progress
 from registry.cli.reading_order import make_read_config, order_options
@@ -142,7 +150,11 @@ def update(
     What changes is shown first, down to the record. Then it is written, once you say so: on a terminal you are asked,
     elsewhere it takes --yes. With --location alone, nothing moves, and the locations are added.
     """
+    from registry.pins.create import check_locations
+
     pins = open_pins(file)
+    chosen = choose_pins(pins, names)
+    check_locations(locations)
     with session.connect() as catalog:
         moves: tuple[PinMove, ...] = ()
         if to is not None or not locations:
@@ -151,11 +163,11 @@ def update(
         going = [move for move in moves if move.is_move]
         if not session.out.as_json:
             _print_moves(session.out, moves)
-        is_change = bool(going or locations)
+        is_change = bool(going or (locations and not moves))
         if is_change and not dry_run and _agreed(yes, going):
             total = sum(2 * count_bytes([move.pin]) for move in going)
             with byte_progress(session.out, "hashing", total) as advance_bytes:
-                updated = catalog.pins.update(pins, moves, locations=locations, advance=advance_bytes)
+                updated = catalog.pins.update(pins, moves, names=names, locations=locations, advance=advance_bytes)
             updated.save(file, overwrite=True)
             written = updated != pins
         else:
@@ -173,6 +185,9 @@ def update(
             session.out.line(f"wrote {file} ({updated.digest[:19]})")
         elif not is_change:
             session.out.line("nothing changes")
+        elif dry_run and not going:
+            told = ", ".join(pin.name for pin in chosen)
+            session.out.line(f"would add {counted(len(locations), 'location')} to {told}")
 
     session.out.result("pin.update", data, human)
 
@@ -195,7 +210,10 @@ def _pin(
     shuffle_seed: int | None,
     dry_run: bool,
 ) -> None:
+    from registry.pins.create import check_locations
+
     wanted = [_named(text) for text in splits]
+    check_locations(locations)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         plans = _plans(session, dataset, wanted, slicing=slicing, rounding=rounding)

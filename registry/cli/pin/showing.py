@@ -13,6 +13,7 @@ from registry.cli.output import size
 from registry.cli.pin.files import (
     choose_pins,
     complete_file,
+    complete_name,
     count_bytes,
     data_option,
     file_argument,
@@ -130,7 +131,7 @@ def diff(ctx: click.Context, session: Session, old: str, new: str, exit_code: bo
     ),
 )
 @file_argument
-@click.argument("name", metavar="NAME")
+@click.argument("name", metavar="NAME", shell_complete=complete_name)
 @data_option
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
 @click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead.")
