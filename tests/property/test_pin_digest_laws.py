@@ -309,5 +309,6 @@ def test_a_record_that_is_no_example_has_digests_only_where_nothing_is_verified(
     assert found == by_definition(records, [], 1024)
     with pytest.raises(CorruptExampleError) as caught:
         measured(store, split)
-    assert caught.value.message == "records 0..3 of train: one is no tf.train.Example"
-    assert caught.value.hint == "registry verify --deep names it."
+    where = "numbers-train.tfrecord-00000-of-00002: record 1: these 2 bytes are no tf.train.Example"
+    assert caught.value.message.startswith(where)
+    assert (caught.value.details["path"], caught.value.details["record"]) == (split.filenames[0], 1)
