@@ -25,7 +25,6 @@ from registry.pins.fetch import (
     PinnedFile,
     Refusal,
     Source,
-    choose_pins,
     copy_checked,
     list_files,
     no_right_bytes,
@@ -98,9 +97,8 @@ def write_bundle(
         NotStoredError: a shard is nowhere at all; no tar is left.
     """
     store, filename = _open_target(path)
-    pins = choose_pins(pin_file, names)
-    chosen = pin_file if len(pins) == len(pin_file) else _only(pin_file, {pin.name for pin in pins})
-    files = list_files(pins)
+    chosen = pin_file.only(names or ())
+    files = list_files(list(chosen.values()))
     top = filename.removesuffix(_SUFFIX)
     texts = {f"{top}/{name}": text.encode() for name, text in _texts(chosen, citation_texts).items()}
     shards = {f"{top}/{DATA_FOLDER}/{file.path}": file for file in files}
@@ -236,12 +234,6 @@ def _open_target(path: str | os.PathLike[str]) -> tuple[Store, str]:
             details={"path": text[:200]},
         )
     return open_store(folder or Path(text).expanduser().absolute().parent), name
-
-
-def _only(pin_file: PinFile, names: Collection[str]) -> PinFile:
-    """The pin file without all other pins."""
-    entries = [entry for entry in pin_file.content["pins"] if entry["name"] in names]
-    return PinFile.of(entries, created_by=pin_file.document.created_by, places=pin_file.places, base=pin_file)
 
 
 def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, str]:

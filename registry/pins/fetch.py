@@ -23,7 +23,7 @@ from registry.errors import (
 )
 from registry.pins.document import FileEntry, PinEntry
 from registry.pins.layout import folder_of
-from registry.pins.pin_file import Pin, PinFile
+from registry.pins.pin_file import Pin
 from registry.pins.places import Places
 from registry.storage import Store, open_store
 from registry.storage.names import check_relative_name
@@ -87,18 +87,6 @@ class Refusal:
 
 class WrongBytesError(ShardMismatchError):
     """What a place held was not the pinned file; raised when all of it, or a byte too many, was read."""
-
-
-def choose_pins(pin_file: PinFile, names: Collection[str] | None) -> list[Pin]:
-    """The pins of those names or expressions, in the order of the file; None is all.
-
-    Raises:
-        PinNotFoundError: there is none of a name.
-    """
-    if names is None:
-        return list(pin_file.values())
-    wanted = {pin_file.find(name).name for name in names}
-    return [pin for pin in pin_file.values() if pin.name in wanted]
 
 
 def list_files(pins: Collection[Pin]) -> list[PinnedFile]:

@@ -331,9 +331,20 @@ class PinFile(Mapping[str, Pin]):
         Raises:
             PinNotFoundError: there is no such pin.
         """
-        chosen = {self[name].name for name in names}
+        chosen = {pin.name for pin in self.choose(names)}
+        if len(chosen) == len(self):
+            return self
         entries = [entry for entry in self._content["pins"] if entry["name"] in chosen]
         return PinFile.of(entries, created_by=self.document.created_by, places=self.places, base=self)
+
+    def choose(self, names: Collection[str] | None) -> list[Pin]:
+        """The pins of those names or expressions, in the order of the file; no names, or None, are all.
+
+        Raises:
+            PinNotFoundError: there is no such pin.
+        """
+        wanted = {self.find(name).name for name in names or self}
+        return [pin for pin in self.values() if pin.name in wanted]
 
     def find(self, name: str) -> Pin:
         """The pin of that name, or the only one of that expression.

@@ -21,7 +21,6 @@ from registry.pins.fetch import (
     Refusal,
     Source,
     WrongBytesError,
-    choose_pins,
     copy_checked,
     list_files,
     no_right_bytes,
@@ -111,7 +110,7 @@ def restore(
         NotStoredError: a file is nowhere at all. Files that were found are in place in both cases.
         StorageError: the target cannot be written.
     """
-    files = list_files(choose_pins(pin_file, names))
+    files = list_files(pin_file.choose(names))
     target = open_store(target_folder)
     work = _Work(target, pin_file.places, advance, overwrite=overwrite)
     count = threads or min(_MOST_THREADS, num_cpus() + 2)

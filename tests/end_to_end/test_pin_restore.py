@@ -28,7 +28,7 @@ from registry.errors import (
     StorageError,
 )
 from registry.pins import PinFile, Places
-from registry.pins.fetch import choose_pins, list_files
+from registry.pins.fetch import list_files
 from registry.pins.restore import restore
 from registry.storage import open_store
 
@@ -194,7 +194,7 @@ def test_a_dry_run_writes_nothing(pins: PinFile, data: Path, tmp_path: Path) -> 
 
 
 def test_names_of_pins(pins: PinFile, data: Path, tmp_path: Path) -> None:
-    assert [one.name for one in choose_pins(pins, ["train", "train[60%:]+test[:2]"])] == ["train", "rest"]
+    assert [one.name for one in pins.choose(["train", "train[60%:]+test[:2]"])] == ["train", "rest"]
     with pytest.raises(PinNotFoundError):
         restore(at(pins, data), ["tran"], tmp_path / "restored")
 

@@ -10,7 +10,6 @@ from registry.cli.arguments import complete_reference
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.pin.files import (
-    choose_pins,
     complete_file,
     count_bytes,
     data_option,
@@ -67,7 +66,7 @@ def verify(
     told of versions that were yanked since.
     """
     pins = open_pins(file, data, session)
-    chosen = choose_pins(pins, names)
+    chosen = pins.choose(names)
     folder = None
     if against is not None:
         if data is not None:

@@ -60,11 +60,6 @@ def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
         session.out.note(f"note: {note}")
 
 
-def choose_pins(pins: PinFile, names: Sequence[str]) -> list[Pin]:
-    """The pins of these names, each once, or all."""
-    return list(dict.fromkeys(pins[name] for name in names)) if names else list(pins.values())
-
-
 def pin_json(pin: Pin) -> dict[str, Any]:
     """What identifies a pin, for programs."""
     return {

@@ -15,7 +15,6 @@ from registry.cli.options import Session, examples, session_command
 from registry.cli.output import Output, size
 from registry.cli.pin.files import (
     DEFAULT_FILE,
-    choose_pins,
     count_bytes,
     file_argument,
     names_argument,
@@ -153,7 +152,7 @@ def update(
     from registry.pins.create import check_locations
 
     pins = open_pins(file)
-    chosen = choose_pins(pins, names)
+    chosen = pins.choose(names)
     check_locations(locations)
     with session.connect() as catalog:
         moves: tuple[PinMove, ...] = ()

@@ -8,7 +8,7 @@ import click
 
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
-from registry.cli.pin.files import choose_pins, count_bytes, data_option, file_argument, names_argument, open_pins
+from registry.cli.pin.files import count_bytes, data_option, file_argument, names_argument, open_pins
 from registry.cli.progress import byte_progress
 from registry.splits import counted
 
@@ -38,7 +38,7 @@ def restore(
     from registry.pins.restore import restore as restore_files
 
     pins = open_pins(file, data)
-    with byte_progress(session.out, "restoring", count_bytes(choose_pins(pins, names))) as advance:
+    with byte_progress(session.out, "restoring", count_bytes(pins.choose(names))) as advance:
         report = restore_files(pins, names or None, target, overwrite=force, dry_run=dry_run, advance=advance)
     data_ = {
         "file": file,
@@ -94,7 +94,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     texts = {"CITATION.bib": cite_bibtex(chosen), "CITATION.txt": cite_text(chosen)} | _signature(
         file, chosen.to_yaml()
     )
-    with byte_progress(session.out, "packing", count_bytes(choose_pins(pins, names))) as advance:
+    with byte_progress(session.out, "packing", count_bytes(pins.choose(names))) as advance:
         report = write_bundle(chosen, output, overwrite=force, citation_texts=texts, advance=advance)
     data_ = {
         "bundle": output,

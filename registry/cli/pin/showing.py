@@ -11,7 +11,6 @@ from registry.cli.jsonable import jsonable
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.pin.files import (
-    choose_pins,
     complete_file,
     complete_name,
     count_bytes,
@@ -63,7 +62,7 @@ def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
     from registry.pins.explain import explain_pin
 
     pins = open_pins(file)
-    told = {pin.name: explain_pin(pin) for pin in choose_pins(pins, names)}
+    told = {pin.name: explain_pin(pin) for pin in pins.choose(names)}
 
     def human() -> None:
         for name, sentences in told.items():
