@@ -78,7 +78,7 @@ def at(value: Any, path: Path) -> Any:
 
 
 ODD_VALUES: list[Any] = [
-    *(None, True, False, 0, 1, -1, 2**24, 2**24 + 1, 2**63 - 1, 2**63, 2**64, 10**90, 1.5, 1e300),
+    *(None, True, False, 0, 1, -1, 2**16, 2**24 + 1, 2**63 - 1, 2**63, 2**64, 10**90, 1.5, 1e300),
     *("", "x", "no", "1", "../x", "a\nb", "\x85", "😀", "numbers", "train", "sha256:" + "0" * 64, "s3://me:pw@host/x"),
     *([], {}, [None], ["x"], [[]], {"a": 1}, {"": ""}),
 ]
@@ -259,7 +259,7 @@ def test_a_pin_reads_what_was_pinned_in_every_order(lengths: list[int], data: st
     slices = bounds.map(lambda one: f"train[{min(one[:2])}{one[2]}:{max(one[:2])}{one[2]}]")
     units, places = st.sampled_from(["", "shard"]), st.integers(0, 2)
     parts = st.builds(lambda inner, unit, place: f"even({inner}, 3{unit})[{place}]", slices, units, places)
-    terms = slices | parts | st.sampled_from(["test", "train", "all", "test[:1]"])
+    terms = slices | parts | st.sampled_from(["test", "train", "all", "test[:1]", "all[1shard:]", "train[-1shard]"])
     expression = data.draw(st.lists(terms, min_size=1, max_size=3).map("+".join))
     plan = resolve(expression, source.version.layout)
     text = PinFile.of([pin(source, "p", expression)], created_by="x").to_yaml()
