@@ -24,7 +24,6 @@ from registry.pins.finder import Finder
 from registry.pins.layout import GENERATORS, config_of, plan_ranges, resolve_again, splits_of
 from registry.pins.measure import NO_RECORDS, STORED_ORDER, spot_places
 from registry.pins.seal import canonical_json, digest_text
-from registry.splits import RecordRange
 from registry.storage.names import check_relative_name
 
 Fault: TypeAlias = tuple[str, str]
@@ -206,7 +205,7 @@ def _record_faults(entry: PinEntry) -> Iterator[Fault]:
     except RegistryError as error:
         yield "split", error.message
         return
-    if again is not None and [*map(_records, again)] != [*map(_records, plan.ranges)]:
+    if again is not None and again != plan.ranges:
         yield "ranges", f"{entry.split} gives {' '.join(f'{one.split} {one.start}..{one.stop}' for one in again)}"
         return
     if plan.num_examples != entry.num_examples:
@@ -223,11 +222,6 @@ def _record_faults(entry: PinEntry) -> Iterator[Fault]:
             yield f"files[{place}]", "no record of it is pinned"
             return
     yield from _spot_faults(entry, plan)
-
-
-def _records(one: RecordRange) -> tuple[str, int, int]:
-    """Where an empty slice stands hangs on shards that a pin does not name."""
-    return (one.split, one.start, one.stop) if one.num_examples else (one.split, 0, 0)
 
 
 def _spot_faults(entry: PinEntry, plan: Any) -> Iterator[Fault]:

@@ -127,23 +127,30 @@ def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordR
     """The ranges that the expression of a pin gives in its splits; None where that hangs on shards it does not name.
 
     Shards that a slice names and the pin does not are empty ones, before or behind those that it reads. So a slice
-    begins where it does if all records of a gap lie before its bound, and ends where it does if all lie behind.
+    begins where it does if all records of a gap lie before its bound, and ends where it does if all lie behind. One
+    that reads nothing is taken for what the pin says: where it stands, only those shards tell.
     """
     terms = instruction_of(entry).terms
     for term in terms:
         if _counts_shards([term]) and (isinstance(term, EvenPart) or term.split_name == "all"):
             return None
-    ends = begins
-    if _counts_shards(terms):
-        ends = {split.name: split for split in splits_of(entry, fills_last=True)}
+    found = _resolve(entry, begins)
+    if not _counts_shards(terms) or len(found) != len(entry.ranges):
+        return found
+    ends = _resolve(entry, {split.name: split for split in splits_of(entry, fills_last=True)})
+    return tuple(
+        replace(one, start=told.start, stop=told.stop)
+        if told.start == told.stop
+        else replace(one, stop=max(one.start, other.stop))
+        for one, other, told in zip(found, ends, entry.ranges, strict=True)
+    )
+
+
+def _resolve(entry: PinEntry, splits: Mapping[str, Split]) -> tuple[RecordRange, ...]:
     try:
-        found = [
-            resolve(entry.split, layout, slicing=entry.slicing, rounding=entry.rounding).ranges
-            for layout in (begins, ends)
-        ]
+        return resolve(entry.split, splits, slicing=entry.slicing, rounding=entry.rounding).ranges
     except RegistryError as error:
         raise PinFormatError(f"the expression cannot be resolved: {error.message}") from error
-    return tuple(replace(one, stop=max(one.start, other.stop)) for one, other in zip(*found, strict=True))
 
 
 def _counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
