@@ -21,7 +21,7 @@ from registry.model import (
 )
 from registry.pins.document import FileEntry, PinDocument, PinEntry, SplitEntry
 from registry.pins.finder import Finder
-from registry.pins.layout import GENERATORS, config_of, plan_of, resolve_again, splits_of
+from registry.pins.layout import GENERATORS, config_of, plan_ranges, resolve_again, splits_of
 from registry.pins.measure import NO_RECORDS, STORED_ORDER, spot_places
 from registry.pins.seal import canonical_json, digest_text
 from registry.storage.names import check_relative_name
@@ -86,6 +86,8 @@ def _form_faults(entry: PinEntry) -> Iterator[Fault]:
         yield "version", f"it is written {Version.parse(entry.version)}"
     if entry.order.generator != GENERATORS.get(entry.order.shuffle):
         yield "order.generator", f"for shuffle {entry.order.shuffle} it is {GENERATORS.get(entry.order.shuffle)!r}"
+    if entry.order.shuffle == "none" and entry.order.seed is not None:
+        yield "order.seed", "nothing is shuffled"
     if config_of(entry.order).needs_seed:
         yield "order.seed", "a shuffle is repeated by its seed, and there is none"
     try:
@@ -198,8 +200,8 @@ def _record_faults(entry: PinEntry) -> Iterator[Fault]:
             continue
         return
     try:
-        again = resolve_again(entry)
-        plan = plan_of(entry)
+        again = resolve_again(entry, splits)
+        plan = plan_ranges(entry, splits)
     except RegistryError as error:
         yield "split", error.message
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from registry.errors import ShardMismatchError, UsageError
+from registry.errors import PinFormatError, ShardMismatchError, UsageError
 from registry.model import DatasetVersion, Reference, Shard, tfds_id
 from registry.order import ReadConfig, check_config
 from registry.pins.consistency import features_digest, location_problem
@@ -60,6 +61,19 @@ class PinSource:
     packages: Mapping[str, str] = field(default_factory=dict)
 
 
+@contextmanager
+def _refusing_odd_values() -> Iterator[None]:
+    """Tell what cannot stand in a pin file by its key path: the name of a pin, or what a catalog says of a version."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        faults = [(".".join(map(str, one["loc"])), None, one["msg"]) for one in error.errors()]
+        raise PinFormatError.of("the pin", faults, hint="This cannot stand in a pin file.") from error
+
+
+@_refusing_odd_values()
 def make_entry(
     source: PinSource,
     name: str,
@@ -87,6 +101,7 @@ def make_entry(
         ShardMismatchError: a file is not as the catalog promises.
         CorruptRecordError, CorruptExampleError, StorageError: a record cannot be read.
         UsageError: a shuffle without a seed, an order that text cannot hold, or a location that is none.
+        PinFormatError: a name, or a value of the version, that cannot stand in a pin file.
     """
     version = source.version
     order = _order_entry(read_config, version)

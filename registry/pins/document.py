@@ -15,6 +15,9 @@ LOCK_VERSION: Final = 1
 Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Sums = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}-[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+LongLine = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""A union of many slices, and a pin that is called by it."""
+
 Page = Annotated[str, StringConstraints(max_length=1_000_000)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(ge=1, lt=2**63)]
@@ -115,7 +118,7 @@ class FileEntry(_Entry):
 class SourceEntry(_Entry):
     """What the dataset was made of."""
 
-    url: Line
+    url: LongLine
     sha256: Sha256 | None = None
     num_bytes: Count | None = None
 
@@ -142,7 +145,7 @@ class ProvenanceEntry(_Entry):
 class PinEntry(_Entry):
     """One slice of one dataset version."""
 
-    name: Line
+    name: LongLine
     request: Line
     dataset: Line
     config: Line | None
@@ -153,7 +156,7 @@ class PinEntry(_Entry):
     experiments: dict[Line, bool]
     alias: AliasEntry | None
     version_digest: Sha256
-    split: Line
+    split: LongLine
     slicing: Literal["documented", "tfds-4"]
     rounding: Literal["closest", "pct1_dropremainder"] | None
     num_examples: Count
@@ -174,7 +177,7 @@ class PinEntry(_Entry):
 class PinDocument(_Entry):
     """A whole pin file."""
 
-    lock_version: Literal[1]
+    lock_version: Annotated[int, Field(ge=1, le=LOCK_VERSION)]
     created_by: Line
     digest: Sha256
     finder: Sums

@@ -6,7 +6,9 @@ between named shards is laid out as one long shard and empty ones: no range of t
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Final
 
@@ -45,14 +47,16 @@ def folder_of(entry: PinEntry) -> str:
     return version_folder(entry.dataset, entry.config, Version.parse(entry.version))
 
 
-def splits_of(entry: PinEntry) -> tuple[Split, ...]:
+def splits_of(entry: PinEntry, *, fills_last: bool = False) -> tuple[Split, ...]:
     """The splits of a pin, laid out so that its own shards are where they are.
+
+    The records of a gap are laid into its first shard, or into its last where ``fills_last``.
 
     Raises:
         UsageError: the files contradict each other.
     """
     files = {name: list(group) for name, group in groupby(entry.files, key=lambda file: file.split)}
-    return tuple(_split_of(one, files.get(one.name, []), entry) for one in entry.splits)
+    return tuple(_split_of(one, files.get(one.name, []), entry, fills_last=fills_last) for one in entry.splits)
 
 
 def merge_entries(entries: Sequence[PinEntry]) -> PinEntry:
@@ -133,29 +137,47 @@ def config_of(order: OrderEntry) -> ReadConfig:
     )
 
 
-def resolve_again(entry: PinEntry) -> tuple[RecordRange, ...] | None:
-    """The ranges that the expression of a pin gives; None where that hangs on shards which the pin does not name."""
-    if _counts_shards(instruction_of(entry).terms):
-        return None
-    layout: dict[str, Sequence[int]] = {one.name: ShardLengths([one.num_examples]) for one in entry.splits}
+def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordRange, ...] | None:
+    """The ranges that the expression of a pin gives in its splits; None where that hangs on shards it does not name.
+
+    Shards that a slice names and the pin does not are empty ones, before or behind those that it reads. So a slice
+    begins where it does if all records of a gap lie before its bound, and ends where it does if all lie behind. One
+    that reads nothing is taken for what the pin says: where it stands, only those shards tell.
+    """
+    terms = instruction_of(entry).terms
+    for term in terms:
+        if _counts_shards([term]) and (isinstance(term, EvenPart) or term.split_name == "all"):
+            return None
+    found = _resolve(entry, begins)
+    if not _counts_shards(terms) or len(found) != len(entry.ranges):
+        return found
+    ends = _resolve(entry, {split.name: split for split in splits_of(entry, fills_last=True)})
+    return tuple(
+        replace(one, start=told.start, stop=told.stop)
+        if told.start == told.stop
+        else replace(one, stop=max(one.start, other.stop))
+        for one, other, told in zip(found, ends, entry.ranges, strict=True)
+    )
+
+
+def _resolve(entry: PinEntry, splits: Mapping[str, Split]) -> tuple[RecordRange, ...]:
     try:
-        plan = resolve(entry.split, layout, slicing=entry.slicing, rounding=entry.rounding)
+        return resolve(entry.split, splits, slicing=entry.slicing, rounding=entry.rounding).ranges
     except RegistryError as error:
         raise PinFormatError(f"the expression cannot be resolved: {error.message}") from error
-    return plan.ranges
 
 
 def _counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
     return any(one.unit == "shard" or (isinstance(one, EvenPart) and _counts_shards(one.terms)) for one in terms)
 
 
-def _split_of(one: SplitEntry, files: Sequence[FileEntry], entry: PinEntry) -> Split:
-    lengths = [0] * one.num_shards
+def _split_of(one: SplitEntry, files: Sequence[FileEntry], entry: PinEntry, *, fills_last: bool) -> Split:
+    lengths = array("q", bytes(8 * one.num_shards))
     end = position = 0
     for file in [*files, None]:
         index, first = (one.num_shards, one.num_examples) if file is None else (file.index, file.first_example)
         if index > position:
-            lengths[position] = first - end
+            lengths[index - 1 if fills_last else position] = first - end
         if file is not None:
             lengths[index] = file.num_examples
             end, position = first + file.num_examples, index + 1

@@ -1,0 +1,260 @@
+"""A pin file whose seal is right and whose fields contradict each other is refused, by the key path of one of them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pin_law_samples import make_source, pin, whole_file
+
+from registry.errors import PinChangedError, PinFormatError
+from registry.pins import PinFile, choose_names
+from registry.pins.consistency import location_problem
+from registry.pins.seal import seal
+from registry.pins.yaml_text import read_yaml
+
+SHA = "sha256:" + "0" * 64
+Change = Callable[[dict[str, Any]], Any]
+
+
+def sample() -> dict[str, Any]:
+    return copy.deepcopy(read_yaml(whole_file().encode(), "f").value)
+
+
+def refusal(content: dict[str, Any]) -> PinFormatError:
+    content["digest"], content["finder"] = seal(content)
+    with pytest.raises(PinFormatError) as caught:
+        PinFile.from_yaml(json.dumps(content, ensure_ascii=False).encode(), "f")
+    return caught.value
+
+
+def by_name(content: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(entry for entry in content["pins"] if entry["name"] == name)
+    return found
+
+
+def setting(*path: str | int, to: Any) -> Change:
+    def change(entry: Any) -> None:
+        for key in path[:-1]:
+            entry = entry[key]
+        entry[path[-1]] = to
+
+    return change
+
+
+def take_split(name: str) -> Change:
+    return lambda entry: entry.update(splits=[split for split in entry["splits"] if split["name"] != name])
+
+
+PLACES = {"most": 0, "union": 1, "gap": 2, "none": 3, "shards": 4, "rich": 6}
+NONE = "it is not that of no records"
+ALIAS = "the request {} and the alias do not agree"
+OUTSIDE = "{!r} does not name a file inside its store"
+FIRST, LAST = (f"numbers-train.tfrecord-0000{index}-of-00004" for index in (0, 3))
+DEEP = "features.json: it is nested more than 100 levels deep"
+ONES = "1" * 64 + "-" + "1" * 64
+FILES = "tf.data shuffle of files: Philox 4x32-10, as TensorFlow 2 seeds it"
+TEMPLATE = "invalid shard file template '../{SHARD_INDEX}': it is no path of a file below the version's folder"
+
+CONTRADICTIONS: list[tuple[str, Change, str, str]] = [
+    ("most", setting("name", to="gap"), "name", "two pins are called 'gap'"),
+    ("most", setting("request", to="numbers:2.*"), "version", "numbers:2.* does not allow 1.2.3"),
+    ("most", setting("request", to="letters"), "request", "letters is not of numbers"),
+    ("most", setting("request", to="numbers/rich"), "request", "numbers/rich is not of numbers"),
+    ("most", setting("request", to="numbers@paper"), "alias", ALIAS.format("numbers@paper")),
+    ("rich", setting("alias", to=None), "alias", ALIAS.format("numbers/rich@paper")),
+    ("rich", setting("alias", "name", to="other"), "alias", ALIAS.format("numbers/rich@paper")),
+    ("rich", setting("dataset", to="numbers2"), "request", "numbers/rich@paper is not of numbers2"),
+    ("most", setting("version", to="01.2.3"), "version", "invalid version '01.2.3'"),
+    ("most", setting("split", to="train[:90%]"), "ranges", "train[:90%] gives train 0..11"),
+    ("most", setting("split", to="train[:9]"), "ranges", "train[:9] gives train 0..9"),
+    ("most", setting("split", to="test"), "split", "the expression cannot be resolved: no split 'test'"),
+    (
+        "most",
+        setting("split", to="train[:8"),
+        "split",
+        "expected a digit, '%', 'shard' or ']' here\n    train[:8\n            ^",
+    ),
+    ("rich", setting("rounding", to=None), "ranges", "train[:50%]+dev_shard gives train 0..66 dev_shard 0..2"),
+    ("shards", setting("ranges", 0, "start", to=3), "num_examples", "the ranges hold 21 records"),
+    ("most", setting("ranges", 0, "stop", to=13), "ranges[0]", "the split has the records 0..12"),
+    ("most", setting("ranges", 0, "start", to=11), "ranges[0]", "the split has the records 0..12"),
+    ("most", setting("ranges", 0, "split", to="test"), "ranges[0].split", "the pin has no split 'test'"),
+    ("most", setting("num_examples", to=9), "num_examples", "the ranges hold 10 records"),
+    ("union", take_split("test"), "files[3].split", "the pin has no split 'test'"),
+    ("union", lambda e: e["splits"].append(e["splits"][0]), "splits[2].name", "the split 'train' is given twice"),
+    ("union", lambda e: e["files"].reverse(), "files[1].index", "shards are in order, and there are 2"),
+    (
+        "union",
+        lambda e: e["files"].insert(1, e["files"].pop()),
+        "files[2].split",
+        "the files of a split stand together",
+    ),
+    ("most", lambda e: e["files"].pop(), "files", f"records of {LAST} are pinned, and the file is missing"),
+    ("most", lambda e: e["files"].append(e["files"][2]), "files[3].index", "shards are in order, and there are 4"),
+    ("most", setting("files", 0, "name", to="other"), "files[0].name", "it is not the name of this shard"),
+    ("most", setting("files", 1, "index", to=1), "files[1].name", "it is not the name of this shard"),
+    ("most", setting("files", 1, "first_example", to=5), "files[2].first_example", "the file before it ends at 8"),
+    ("most", setting("files", 1, "num_examples", to=2**62), "files[1].num_examples", "the split has 12 records"),
+    ("most", setting("splits", 0, "num_examples", to=13), "splits[0].num_examples", "its last shard ends at 12"),
+    ("none", setting("splits", 0, "num_shards", to=0), "splits[0].num_examples", "its last shard ends at 0"),
+    ("gap", setting("files", 1, "index", to=4), "files[1].index", "shards are in order, and there are 4"),
+    ("most", setting("splits", 0, "template", to="../{SHARD_INDEX}"), "splits[0].template", TEMPLATE),
+    ("most", setting("locations", 0, to="../elsewhere"), "locations[0]", OUTSIDE.format("../elsewhere")),
+    ("most", setting("locations", 0, to="s3://me:pass@host/x"), "locations[0]", "it holds a user's name or password"),
+    ("most", setting("files", 0, "locations", to=["a/.."]), "files[0].locations[0]", OUTSIDE.format("a/..")),
+    ("most", setting("records", "first", "id", to="x"), "records.first.id", f"that record is {FIRST}__0"),
+    ("most", setting("records", "last", to=None), "records.last", "the record that is checked is missing"),
+    (
+        "gap",
+        setting("records", "middle", "sha256", to=SHA),
+        "records.last.sha256",
+        f"the same record has the sha256 {SHA} above",
+    ),
+    ("none", setting("records", "ordered", to=SHA), "records.ordered", NONE),
+    ("none", setting("records", "unordered", to=SHA), "records.unordered", NONE),
+    ("none", setting("records", "finder", to=ONES), "records.finder", NONE),
+    ("none", setting("records", "features", to={"id": SHA}), "records.features", "there are no records"),
+    ("none", setting("records", "middle", to={"id": "x", "sha256": SHA}), "records.middle", "there are no records"),
+    ("most", setting("order", "seed", to=3), "order.seed", "nothing is shuffled"),
+    ("gap", setting("order", "seed", to=None), "order.seed", "a shuffle is repeated by its seed, and there is none"),
+    ("gap", setting("order", "seed", to=2**64), "order", f"seed is less than 2**64, not {2**64}"),
+    ("gap", setting("order", "shuffle", to="files"), "order.generator", f"for shuffle files it is {FILES!r}"),
+    ("rich", setting("features", "labels", to={}), "features.digest", "it is not that of the schema and its labels"),
+    ("rich", setting("features", "json", to="[" * 100_000), "features.json", DEEP),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "key", "problem"), CONTRADICTIONS)
+def test_a_contradiction_is_refused_with_its_place(name: str, change: Change, key: str, problem: str) -> None:
+    content = sample()
+    change(by_name(content, name))
+    first = refusal(content).details["faults"][0]
+    assert first == {"key": f"pins[{PLACES[name]}].{key}", "line": 1, "problem": problem}
+
+
+def test_shards_of_all_pins_are_counted_before_they_are_laid_out() -> None:
+    content = sample()
+    for entry in content["pins"][:2]:
+        entry["splits"][0]["num_shards"] = 2**23
+    message = "f: line 1, pins[1].splits[1].num_shards: more than 16777216 shards are not read"
+    assert refusal(content).message == message
+
+
+def test_one_of_many_slices_of_shards_is_held_to_the_shards_that_the_pin_names() -> None:
+    source = make_source({"train": [4, 0, 3, 5, 0, 2]})
+    content = PinFile.of([pin(source, "a", "train[2shard:4shard]+train[:1shard]")], created_by="x").content
+    content = copy.deepcopy(dict(content))
+    content["pins"][0]["split"] = "train[1shard:5shard]+train[:1shard]"  # the same records: shards 1 and 4 are empty
+    content["digest"], content["finder"] = seal(content)
+    assert PinFile.from_yaml(json.dumps(content).encode(), "f")["a"].num_examples == 12
+    content["pins"][0]["split"] = "train[2shard:3shard]+train[:1shard]"
+    wanted = "f: line 1, pins[0].ranges: train[2shard:3shard]+train[:1shard] gives train 4..7 train 0..4"
+    assert refusal(content).message == wanted
+
+
+def test_files_of_two_splits_with_one_name_are_refused() -> None:
+    content = PinFile.of([pin(make_source({"train": [2], "test": [2]}), "a", "train+test")], created_by="x").content
+    content = copy.deepcopy(dict(content))
+    for split, file in zip(content["pins"][0]["splits"], content["pins"][0]["files"], strict=True):
+        split["template"] = "{DATASET}-{SHARD_X_OF_Y}"
+        file["name"] = "numbers-00000-of-00001"
+    assert (
+        refusal(content).message == "f: line 1, pins[0].files[1].name: two splits have the file numbers-00000-of-00001"
+    )
+
+
+def test_one_field_that_was_changed_is_named_before_what_it_contradicts() -> None:
+    text = whole_file().replace("stop: 10\n", "stop: 9\n", 1)
+    with pytest.raises(PinChangedError) as caught:
+        PinFile.from_yaml(text.encode(), "f")
+    line = text[: text.index("stop: 9")].count("\n") + 1
+    assert caught.value.message == (
+        f"f: line {line}, pins[0].ranges[0].stop: this was changed since the file was written: "
+        "its digest is not that of its content"
+    )
+
+
+def test_fields_that_may_be_missing_are_named_where_one_was_removed() -> None:
+    text = whole_file().replace("    status_message: a label was wrong\n", "", 1)
+    with pytest.raises(PinChangedError) as caught:
+        PinFile.from_yaml(text.encode(), "f")
+    assert caught.value.details["key"] == "pins[6].status_message"
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "problem"),
+    [
+        ({"why": [1]}, "pins[0].why[0]", "input should be a valid string"),
+        ({"num_examples": 10.0}, "pins[0].num_examples", "input should be a valid integer"),
+        ({"num_examples": True}, "pins[0].num_examples", "input should be a valid integer"),
+        ({"num_examples": 2**63}, "pins[0].num_examples", "input should be less than 9223372036854775808"),
+        ({"experiments": {"": True}}, "pins[0].experiments[\"\"]", "string should have at least 1 character"),
+        ({"experiments": {"a": 1}}, "pins[0].experiments.a", "input should be a valid boolean"),
+        ({"experiments": {"[key]": 1}}, "pins[0].experiments[\"[key]\"]", "input should be a valid boolean"),
+        ({"alias": {"name": "a"}}, "pins[0].alias.set_at", "field required"),
+        ({"config": "a\nb"}, "pins[0].config", "string should match pattern '^[^\\x00-\\x1f\\x7f]+$'"),
+        ({"ranges": {}}, "pins[0].ranges", "input should be a valid tuple"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_kind_is_refused_by_its_key_path(value: dict[str, Any], path: str, problem: str) -> None:
+    content = sample()
+    content["pins"][0] |= value
+    content["digest"], content["finder"] = seal(content)
+    with pytest.raises(PinFormatError) as caught:
+        PinFile.from_yaml(json.dumps(content).encode(), "f")
+    assert {(fault["key"], fault["problem"]) for fault in caught.value.details["faults"]} >= {(path, problem)}
+
+
+@pytest.mark.parametrize(
+    ("version", "problem"),
+    [
+        (0, "input should be greater than or equal to 1"),
+        (True, "input should be a valid integer"),
+        (1.0, "input should be a valid integer"),
+        ("1", "input should be a valid integer"),
+        (None, "input should be a valid integer"),
+        (2, "2 is newer than this release reads"),
+    ],
+)
+def test_a_lock_version_that_is_none_is_refused(version: Any, problem: str) -> None:
+    assert refusal(sample() | {"lock_version": version}).message == f"f: line 1, lock_version: {problem}"
+
+
+def test_a_name_that_cannot_stand_in_a_file_is_refused_before_anybody_writes_it() -> None:
+    source = make_source({"train": [2]})
+    for name in ("", "a\nb"):
+        with pytest.raises(PinFormatError) as caught:
+            pin(source, name, "train")
+        assert [fault["key"] for fault in caught.value.details["faults"]] == ["name"]
+    union = "+".join(["train[:1]"] * 500)
+    assert PinFile.of([pin(source, union, union)], created_by="x")[union].num_examples == 500
+
+
+@pytest.mark.parametrize("text", ["/data", "s3://bucket/folder", "https://example.org/a?b", "a/b", "memory://x"])
+def test_a_location_is_a_url_a_path_or_a_folder_below_another(text: str) -> None:
+    assert location_problem(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "..", "../a", "a/..", "a//b", "./a", "a\\b", "https://u@h/x", "http://[x", "a/"])
+def test_what_leaves_its_folder_or_holds_a_secret_is_no_location(text: str) -> None:
+    assert location_problem(text)
+
+
+def test_names_of_pins_are_those_of_splits_where_one_slice_is_cut_from_each() -> None:
+    def split_of(text: str) -> str:
+        return "+".join(part.partition("[")[0] for part in text.split("+"))
+
+    def names(texts: list[str], named: dict[str, str] | None = None, taken: tuple[str, ...] = ()) -> list[str]:
+        return [*choose_names(named or {}, texts, split_of, taken, "numbers:1.2.3")]
+
+    assert names(["train[:80%]", "test"]) == ["train", "test"]
+    assert names(["train[:80%]", "train[80%:]"]) == ["train[:80%]", "train[80%:]"]
+    assert names(["train[:80%]"], {"train": "train[80%:]"}) == ["train[:80%]", "train"]
+    assert names(["train[:80%]"], taken=("train",)) == ["train[:80%]"]
+    assert names(["train"], taken=("train",)) == ["numbers:1.2.3 train"]
+    assert names(["train", "train[:1]"]) == ["train", "train[:1]"]
+    assert names(["train[:1]", "train"]) == ["train[:1]", "train"]
