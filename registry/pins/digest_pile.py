@@ -17,8 +17,8 @@ class DigestPile:
     """Digests of 32 bytes, as they come; beyond four million they wait in a temporary file without a name.
 
     >>> with DigestPile() as pile:
-        # Joined rows are in the byte order of the machine; what is hashed are the bytes as they came.
-        return columns[order].astype(">u8").tobytes()
+    ...     pile.add(b"b" * 32 + b"a" * 32)
+    ...     pile.sorted_digest() == hashlib.sha256(b"a" * 32 + b"b" * 32).hexdigest()
     True
     """
 
