@@ -1,0 +1,200 @@
+"""Pins moved to other versions on the command line: what is shown, what is asked, what is written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+@pytest.fixture
+def pins(numbers: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line in a folder with dataset.lock.yaml: numbers:1.0.* and numbers:2.0.0, the split train."""
+    monkeypatch.chdir(workspace)
+    assert numbers("pin", "create", "numbers:1.0.*", "old=train").code == 0
+    assert numbers("pin", "add", "numbers:2.0.0", "new=train").code == 0
+    return numbers
+
+
+def told(path: str = "dataset.lock.yaml") -> dict[str, tuple[str, list[str]]]:
+    """Version and locations of each pin of a file."""
+    import registry
+
+    entries = registry.load_pin(path).content["pins"]
+    return {entry["name"]: (entry["version"], list(entry["locations"])) for entry in entries}
+
+
+def test_a_pin_whose_request_gives_the_same_stays(pins: Cli) -> None:
+    before = Path("dataset.lock.yaml").read_bytes()
+    ran = pins("pin", "update", "dataset.lock.yaml")
+    assert (ran.code, ran.out, ran.err) == (
+        0,
+        "old: numbers:1.0.0 stays\nnew: numbers:2.0.0 stays\nnothing changes\n",
+        "",
+    )
+    as_json = pins("pin", "update", "dataset.lock.yaml", "old", "--yes", "--format", "json").json()
+    digest = as_json["data"]["digest"]
+    assert digest["before"] == digest["after"]
+    assert as_json == {
+        "schema": "registry.pin.update/1",
+        "data": {
+            "file": "dataset.lock.yaml",
+            "written": False,
+            "dry_run": False,
+            "digest": digest,
+            "pins": [
+                {"name": "old", "before": "numbers:1.0.0", "after": "numbers:1.0.0", "changes": False, "diff": None}
+            ],
+        },
+        "warnings": [],
+    }
+    assert Path("dataset.lock.yaml").read_bytes() == before
+
+
+def test_what_changes_is_shown_and_written_with_yes_only(pins: Cli) -> None:
+    before = Path("dataset.lock.yaml").read_bytes()
+    shown = pins("diff", "numbers:1.0.0", "numbers:2.0.0").out
+    text = f"old: numbers:1.0.0 -> numbers:2.0.0\n{shown}"
+    dry = pins("pin", "update", "dataset.lock.yaml", "old", "--to", "2.*", "--dry-run")
+    assert (dry.code, dry.out, dry.err) == (0, text, "")
+    asked = pins("pin", "update", "dataset.lock.yaml", "old", "--to", "2.*")
+    assert (asked.code, asked.out, asked.err) == (
+        2,
+        text,
+        "error: 1 pin would read other records or files: say so\n"
+        "hint: Add --yes to write it, or --dry-run to see it.\n",
+    )
+    assert Path("dataset.lock.yaml").read_bytes() == before
+    done = pins("pin", "update", "dataset.lock.yaml", "old", "--to", "2.*", "--yes")
+    assert done.code == 0
+    assert done.out.startswith(f"{text}wrote dataset.lock.yaml (sha256:")
+    assert told() == {"old": ("2.0.0", []), "new": ("2.0.0", [])}
+    show = pins("pin", "show", "dataset.lock.yaml", "--format", "json").json()["data"]["pins"]
+    assert [(pin["request"], pin["num_examples"]) for pin in show] == [("numbers:2.*.*", 2), ("numbers:2.0.0", 2)]
+    assert pins("pin", "verify", "dataset.lock.yaml").code == 0
+
+
+def test_every_pin_is_moved_where_none_is_named(pins: Cli) -> None:
+    as_json = pins("pin", "update", "dataset.lock.yaml", "--to", "numbers:1.1.*", "--yes", "--format", "json").json()
+    data = as_json["data"]
+    assert (data["written"], [(pin["before"], pin["after"]) for pin in data["pins"]]) == (
+        True,
+        [("numbers:1.0.0", "numbers:1.1.1"), ("numbers:2.0.0", "numbers:1.1.1")],
+    )
+    assert [(pin["diff"]["old"], pin["diff"]["new"]) for pin in data["pins"]] == [
+        ("numbers:1.0.0", "numbers:1.1.1"),
+        ("numbers:2.0.0", "numbers:1.1.1"),
+    ]
+    assert f"digest: {data['digest']['after']}" in Path("dataset.lock.yaml").read_text().splitlines()
+    assert told() == {"old": ("1.1.1", []), "new": ("1.1.1", [])}
+
+
+def test_an_alias_is_pinned_with_its_event(pins: Cli) -> None:
+    assert pins("alias", "set", "paper", "numbers:1.1.0", "--message", "as submitted").code == 0
+    assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "@paper", "--yes").code == 0
+    explained = pins("pin", "explain", "dataset.lock.yaml", "old").out.splitlines()
+    assert explained[1] == (
+        "  numbers@paper was asked for, and gave numbers:1.1.0, which was experimental when it was pinned."
+    )
+    (event,) = [line for line in explained if line.startswith("  The alias paper was set to it on ")]
+    assert event.endswith(" by tester: as submitted.")
+
+
+def test_locations_are_added_to_the_pins_that_are_named(pins: Cli) -> None:
+    dry = pins("pin", "update", "dataset.lock.yaml", "old", "--location", "https://example.org/a", "--dry-run")
+    assert (dry.code, dry.out) == (0, "would add 1 location to old\n")
+    assert told() == {"old": ("1.0.0", []), "new": ("2.0.0", [])}
+    ran = pins("pin", "update", "dataset.lock.yaml", "old", "--location", "https://example.org/a")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("wrote dataset.lock.yaml (sha256:")
+    assert told() == {"old": ("1.0.0", ["https://example.org/a"]), "new": ("2.0.0", [])}
+    pins("pin", "update", "dataset.lock.yaml", "--location", "https://example.org/a", "--location", "s3://bucket/b")
+    both = ["https://example.org/a", "s3://bucket/b"]
+    assert told() == {"old": ("1.0.0", both), "new": ("2.0.0", both)}, "each once"
+    stays = pins("pin", "update", "dataset.lock.yaml", "new", "--to", "2.*", "--location", "https://example.org/c")
+    assert (stays.code, stays.out) == (0, "new: numbers:2.0.0 stays\nnothing changes\n")
+    moved = ("update", "dataset.lock.yaml", "old", "--to", "1.1.*", "--location", "https://example.org/d", "--yes")
+    assert pins("pin", *moved).code == 0
+    assert told() == {"old": ("1.1.1", ["https://example.org/d"]), "new": ("2.0.0", both)}, "others are of 1.0.0"
+
+
+REFUSALS = {
+    "no such pin": (
+        ["odl", "--location", "https://example.org/a"],
+        3,
+        "no pin 'odl' in the pin file\nhint: Did you mean 'old'? There are: old, new.",
+    ),
+    "no such pin to move": (
+        ["odl", "--to", "2.*"],
+        3,
+        "no pin 'odl' in the pin file\nhint: Did you mean 'old'? There are: old, new.",
+    ),
+    "a password": (
+        ["--location", "https://ann:p@ss@example.org/a"],
+        2,
+        "'https://***@example.org/a' is no location for a pin: it holds a user's name or password",
+    ),
+    "another dataset": (
+        ["old", "--to", "words:1.*"],
+        2,
+        "the pin 'old' is of numbers, and words:1.* is not\n"
+        "hint: Pin it by itself: registry pin add words:1.* train -o FILE",
+    ),
+    "no such version": (
+        ["old", "--to", "7.*"],
+        3,
+        "no version '7.*.*' in numbers\n"
+        "hint: Published: 2.0.0 (experimental), 1.1.1 (experimental), 1.1.0 (experimental), 1.0.0 (canonical).",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), REFUSALS.values(), ids=REFUSALS)
+def test_what_update_refuses(pins: Cli, arguments: list[str], code: int, message: str) -> None:
+    before = Path("dataset.lock.yaml").read_bytes()
+    ran = pins("pin", "update", "dataset.lock.yaml", *arguments)
+    assert (ran.code, ran.out, ran.err) == (code, "", f"error: {message}\n")
+    assert Path("dataset.lock.yaml").read_bytes() == before
+
+
+def test_unknown_fields_of_a_newer_release_are_kept(pins: Cli) -> None:
+    from registry.pins import PinFile
+
+    content = json.loads(json.dumps(dict(PinFile.load("dataset.lock.yaml").content)))
+    content["pins"][1]["mood"] = "calm"
+    content["weather"] = "fine"
+    kept = PinFile.of(content["pins"], created_by="a newer release", base=PinFile.load("dataset.lock.yaml"))
+    kept.save("dataset.lock.yaml", overwrite=True)
+    assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "1.1.0", "--yes").code == 0
+    assert "    mood: calm\n" in Path("dataset.lock.yaml").read_text()
+
+
+def test_pin_files_differ_by_version(pins: Cli) -> None:
+    pins("pin", "create", "numbers:1.1.0", "old=train", "-o", "next.yaml")
+    ran = pins("pin", "diff", "dataset.lock.yaml", "next.yaml", "--exit-code")
+    assert (ran.code, ran.out) == (
+        1,
+        "old: changed, the same records\n"
+        "  version: numbers:1.0.0 -> numbers:1.1.0\n"
+        "  request: numbers:1.0.* -> numbers:1.1.0\n"
+        "  status when pinned: canonical -> experimental\n"
+        "new: removed\n"
+        "  numbers:2.0.0 train, 2 records\n",
+    )
+
+
+def test_verify_against_another_version(pins: Cli, workspace: Path) -> None:
+    same = pins("pin", "verify", "dataset.lock.yaml", "old", "--against", "numbers:1.1.0")
+    assert same.code == 0
+    assert same.out.startswith("old: numbers:1.0.0 train: 1 record as pinned: ")
+    assert same.out.splitlines()[0].endswith(f" in {workspace / 'datasets/numbers/1.1.0'})")
+    other = pins("pin", "verify", "dataset.lock.yaml", "new", "--against", "numbers:1.0.0")
+    assert (other.code, other.out) == (
+        5,
+        f"new: numbers:2.0.0 train in {workspace / 'datasets/numbers/1.0.0'} is not what was pinned\n"
+        "  records 0..2 of train are pinned, and here it has 1\n",
+    )
