@@ -28,6 +28,9 @@ from registry.pins.places import Places
 from registry.storage import Store, open_store
 from registry.storage.names import check_relative_name
 
+NO_SUCH_FILE: Final = "no such file"
+"""What is told of a place that lacks a file: of most places it is true, and no reason to worry."""
+
 _PIECE: Final = 4 * 2**20
 _MOST_TOLD: Final = 10
 
@@ -128,7 +131,7 @@ class Finding:
             try:
                 num_bytes = source.store.size(source.name)
             except NotStoredError:
-                self.refusals.append(Refusal(place=source.url, problem="no such file"))
+                self.refusals.append(Refusal(place=source.url, problem=NO_SUCH_FILE))
             except StorageError as error:
                 self.refusals.append(Refusal.of(source.url, error))
             else:

@@ -53,7 +53,9 @@ def load_private_key(path: str | os.PathLike[str], password: str | None = None) 
         key = load(data, None if password is None else password.encode())
     except TypeError as error:
         if password is None:
-            raise UsageError(f"the key {name} is encrypted", hint="Give its password.") from error
+            raise UsageError(
+                f"the key {name} is encrypted", hint="Give its password: on the command line in $REGISTRY_KEY_PASSWORD."
+            ) from error
         raise UsageError(
             f"the key {name} is not encrypted, and a password was given", hint="Leave the password out."
         ) from error

@@ -255,6 +255,6 @@ def _refuse_other(target: Store, files: list[PinnedFile]) -> None:
     count = "1 file is" if len(files) == 1 else f"{len(files)} files are"
     raise AlreadyStoredError(
         f"{count} there already, with other bytes than the pinned ones{listed}{more}",
-        hint="Choose another folder, or replace them with --overwrite (overwrite=True in Python).",
+        hint="Choose another folder, or replace them with --force (overwrite=True in Python).",
         details={"paths": [target.locate(file.path) for file in files[:100]]},
     )

@@ -163,7 +163,7 @@ def test_what_is_there_and_wrong_is_replaced_only_when_asked(pins: PinFile, data
     with pytest.raises(AlreadyStoredError) as told:
         restore(at(pins, data), None, target)
     assert str(told.value) == f"1 file is there already, with other bytes than the pinned ones\n  {target / SHARD}"
-    assert told.value.hint == "Choose another folder, or replace them with --overwrite (overwrite=True in Python)."
+    assert told.value.hint == "Choose another folder, or replace them with --force (overwrite=True in Python)."
     assert tree(target) == {SHARD: b"mine"}
     assert len(restore(at(pins, data), None, target, overwrite=True).copied) == 7
     flip(target / SHARD)

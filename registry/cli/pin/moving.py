@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -60,7 +61,7 @@ def restore(
             + (f"; {counted(there, 'file')} {'was' if there == 1 else 'were'} there" if there else "")
         )
         for one in report.files:
-            for problem in one.problems:
+            for problem in _worrying(one.problems):
                 session.out.note(f"{one.path}: {problem}")
 
     session.out.result("pin.restore", data_, human)
@@ -111,11 +112,18 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
         session.out.line(
             f"wrote {output}: {counted(len(chosen), 'pin')}, {counted(num_shards, 'shard')}, {size(report.num_bytes)}"
         )
-        for problem in report.problems:
+        for problem in _worrying(report.problems):
             session.out.note(problem)
         session.out.line(f"check it anywhere with: tar xf {Path(output).name} && python3 {top}/verify.py")
 
     session.out.result("pin.bundle", data_, human)
+
+
+def _worrying(problems: Sequence[str]) -> list[str]:
+    """What a reader should know: not of every place that simply lacks a file. Programs are told of those too."""
+    from registry.pins.fetch import NO_SUCH_FILE
+
+    return [problem for problem in problems if not problem.endswith(f": {NO_SUCH_FILE}")]
 
 
 def _signature(file: str, text: str) -> dict[str, str]:

@@ -1,0 +1,294 @@
+"""Pinned files brought here, packed and signed on the command line: restore, bundle, keygen, sign, check."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+FIRST, SECOND, THIRD, FOURTH = (f"digits/1.0.0/digits-train.tfrecord-0000{index}-of-00004" for index in range(4))
+UNREADABLE = "hint: Check the name, and that the disk or bucket that holds it is there.\n"
+
+
+@pytest.fixture
+def pins(digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """The command line in a folder with dataset.lock.yaml: train[:80%] and train[80%:] of digits."""
+    monkeypatch.chdir(workspace)
+    assert digits("pin", "create", "digits:1.*", "train=train[:80%]", "validation=train[80%:]").code == 0
+    return digits
+
+
+def key_of(text: str) -> str:
+    """The key that a line names."""
+    found = re.search("sha256:[0-9a-f]{64}", text)
+    assert found is not None
+    return found[0]
+
+
+def test_restore_copies_what_is_not_there(pins: Cli, workspace: Path) -> None:
+    dry = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "copy", "--dry-run")
+    assert (dry.code, dry.out, dry.err) == (0, "would copy 1 file (84.0 KiB) to copy\n", "")
+    assert not Path("copy").exists()
+    one = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "copy")
+    assert (one.code, one.out, one.err) == (0, "copied 1 file (84.0 KiB) to copy\n", "")
+    rest = pins("pin", "restore", "dataset.lock.yaml", "--to", "copy")
+    assert (rest.code, rest.out, rest.err) == (0, "copied 3 files (252.0 KiB) to copy; 1 file was there\n", "")
+    shutil.rmtree("datasets")
+    again = pins("pin", "restore", "dataset.lock.yaml", "train[80%:]", "--to", "copy", "--format", "json")
+    assert again.json() == {
+        "schema": "registry.pin.restore/1",
+        "data": {
+            "file": "dataset.lock.yaml",
+            "target": f"file://{workspace}/copy",
+            "dry_run": False,
+            "num_bytes": 85967,
+            "num_bytes_copied": 0,
+            "files": [{"path": FOURTH, "num_bytes": 85967, "source": None, "problems": []}],
+        },
+        "warnings": [],
+    }
+    assert pins("pin", "verify", "dataset.lock.yaml", "--data", "copy").code == 0
+
+
+def test_restore_replaces_other_bytes_with_force_only(pins: Cli, workspace: Path) -> None:
+    pins("pin", "restore", "dataset.lock.yaml", "--to", "copy")
+    wrong = workspace / "copy" / SECOND
+    wrong.write_bytes(b"something else")
+    refused = pins("pin", "restore", "dataset.lock.yaml", "--to", "copy")
+    assert (refused.code, refused.out, refused.err) == (
+        1,
+        "",
+        f"error: 1 file is there already, with other bytes than the pinned ones\n  {wrong}\n"
+        "hint: Choose another folder, or replace them with --force (overwrite=True in Python).\n",
+    )
+    assert wrong.read_bytes() == b"something else"
+    forced = pins("pin", "restore", "dataset.lock.yaml", "--to", "copy", "--force")
+    assert (forced.code, forced.out) == (0, "copied 1 file (83.9 KiB) to copy; 3 files were there\n")
+    assert wrong.read_bytes() == (workspace / "datasets" / SECOND).read_bytes()
+
+
+def test_a_place_with_other_bytes_is_told_and_passed_over(pins: Cli, workspace: Path) -> None:
+    shutil.copytree("datasets", "data")
+    (workspace / "data" / FOURTH).write_bytes(b"short")
+    ran = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "copy")
+    assert (ran.code, ran.out, ran.err) == (
+        0,
+        "copied 1 file (84.0 KiB) to copy\n",
+        f"{FOURTH}: {workspace}/data/{FOURTH}: it has 5 bytes, 85967 are pinned\n",
+    )
+    shutil.rmtree("datasets")
+    gone = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "again")
+    assert (gone.code, gone.out) == (5, "")
+    lines = gone.err.splitlines()
+    assert lines[0] == "error: 1 pinned file is nowhere to be had with the pinned bytes"
+    assert lines[1].startswith(f"  {FOURTH} (sha256:")
+    assert lines[2:4] == [
+        f"    {workspace}/data/{FOURTH}: it has 5 bytes, 85967 are pinned",
+        f"    {workspace}/datasets/{FOURTH}: no such file",
+    ]
+    shutil.rmtree("data")
+    assert pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "again").code == 1
+    unknown = pins("pin", "restore", "dataset.lock.yaml", "validatoin", "--to", "again")
+    assert (unknown.code, unknown.err) == (
+        3,
+        "error: no pin 'validatoin' in the pin file\nhint: Did you mean 'validation'? There are: train, validation.\n",
+    )
+
+
+def test_bundle_packs_what_its_pins_need(pins: Cli, workspace: Path) -> None:
+    ran = pins("pin", "bundle", "dataset.lock.yaml", "validation", "-o", "paper.tar")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "wrote paper.tar: 1 pin, 1 shard, 120.0 KiB\n"
+        "check it anywhere with: tar xf paper.tar && python3 paper/verify.py\n"
+    )
+    refused = pins("pin", "bundle", "dataset.lock.yaml", "validation", "-o", "paper.tar")
+    assert (refused.code, refused.err) == (
+        1,
+        f"error: cannot write {workspace / 'paper.tar'}: it exists already\n"
+        "hint: Stored files are never replaced unasked. Choose another name, or remove the old one first.\n",
+    )
+    before = Path("paper.tar").read_bytes()
+    told = pins("pin", "bundle", "dataset.lock.yaml", "validation", "-o", "paper.tar", "--force", "--format", "json")
+    assert Path("paper.tar").read_bytes() == before, "the same pins give the same bytes"
+    data = told.json()["data"]
+    assert (told.json()["schema"], data["bundle"], data["pins"]) == (
+        "registry.pin.bundle/1",
+        "paper.tar",
+        ["validation"],
+    )
+    assert (data["num_bytes"], len(before)) == (122880, 122880)
+    with tarfile.open("paper.tar") as tar:
+        assert sorted(tar.getnames()) == data["members"]
+        tar.extractall(workspace, filter="data")
+    assert [name for name in data["members"] if name.startswith("paper/data/")] == [f"paper/data/{FOURTH}"]
+    alone = subprocess.run(
+        [sys.executable, "-I", "-S", "paper/verify.py"], capture_output=True, text=True, check=False, cwd=workspace
+    )
+    assert (alone.returncode, alone.stderr) == (0, "")
+    shutil.rmtree("datasets")
+    assert pins("pin", "verify", "paper/dataset.lock.yaml").code == 0
+    assert pins("pin", "verify", "dataset.lock.yaml", "validation", "--data", "paper").code == 0
+    assert pins("pin", "read", "paper/dataset.lock.yaml", "validation", "--ids", "--take", "1").code == 0
+    gone = pins("pin", "bundle", "dataset.lock.yaml", "-o", "late.tar")
+    assert (gone.code, gone.err.splitlines()[0]) == (
+        1,
+        "error: 4 pinned files are nowhere to be had with the pinned bytes",
+    )
+    assert not Path("late.tar").exists()
+
+
+def test_names_of_bundles(pins: Cli) -> None:
+    ran = pins("pin", "bundle", "dataset.lock.yaml", "-o", "paper.zip")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: 'paper.zip' cannot be a bundle: its name has letters, digits and '_ . + -', and ends with .tar\n"
+        "hint: Name it paper.tar, for example; the folder in it is then called paper.\n",
+    )
+    unknown = pins("pin", "bundle", "dataset.lock.yaml", "nope", "-o", "paper.tar")
+    assert (unknown.code, unknown.err) == (
+        3,
+        "error: no pin 'nope' in the pin file\nhint: There are: train, validation.\n",
+    )
+
+
+def test_a_signature_goes_into_the_bundle_of_the_whole_file(pins: Cli, workspace: Path) -> None:
+    pins("pin", "keygen", "paper.key")
+    pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
+    pins("pin", "bundle", "dataset.lock.yaml", "-o", "paper.tar")
+    pins("pin", "bundle", "dataset.lock.yaml", "train", "-o", "part.tar")
+    with tarfile.open("paper.tar") as tar, tarfile.open("part.tar") as part:
+        assert "paper/dataset.lock.yaml.sig" in tar.getnames()
+        assert "part/dataset.lock.yaml.sig" not in part.getnames(), "it is of another file"
+        tar.extractall(workspace, filter="data")
+    assert pins("pin", "check", "paper/dataset.lock.yaml", "--key", "paper.key.pub").code == 0
+
+
+def test_sign_and_check(pins: Cli) -> None:
+    made = pins("pin", "keygen", "paper.key")
+    key = key_of(made.out)
+    assert (made.code, made.out, made.err) == (
+        0,
+        f"wrote paper.key, which stays with you, and paper.key.pub, which goes to your readers\nkey {key}\n",
+        "",
+    )
+    signed = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
+    assert (signed.code, signed.out) == (0, f"wrote dataset.lock.yaml.sig, signed by {key}\n")
+    envelope = Path("dataset.lock.yaml.sig").read_bytes()
+    digest = pins("pin", "show", "dataset.lock.yaml", "--format", "json").json()["data"]["digest"]
+    checked = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub")
+    assert (checked.code, checked.out) == (0, f"dataset.lock.yaml is as it was signed, {digest}\n  by {key}\n")
+    other = key_of(pins("pin", "keygen", "other.key", "--format", "json").out)
+    told = pins("pin", "sign", "dataset.lock.yaml", "--key", "other.key", "--format", "json").json()
+    assert told["schema"] == "registry.pin.sign/1"
+    assert told["data"] == {
+        "file": "dataset.lock.yaml",
+        "signature": "dataset.lock.yaml.sig",
+        "key_id": other,
+        "added": True,
+    }
+    half = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub", "--format", "json").json()
+    assert half["schema"] == "registry.pin.check/1"
+    assert (half["data"]["key_ids"], half["data"]["unchecked"]) == ([key], [other])
+    text = Path("other.key.pub").read_text()
+    both = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub", "--key", text)
+    assert sorted(both.out.splitlines()[1:]) == sorted([f"  by {key}", f"  by {other}"])
+    Path("dataset.lock.yaml.sig").write_bytes(envelope)
+    stranger = pins("pin", "check", "dataset.lock.yaml", "--key", "other.key.pub")
+    assert (stranger.code, stranger.out, stranger.err) == (
+        5,
+        "",
+        f"error: signed by {key}, and that is none of the given keys: {other}\n"
+        "hint: Give the public key of who signed, if you trust it.\n",
+    )
+
+
+def test_a_changed_byte_is_refused(pins: Cli) -> None:
+    key = key_of(pins("pin", "keygen", "paper.key").out)
+    pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key", "-o", "apart.sig")
+    check = ("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub", "--signature", "apart.sig")
+    assert pins(*check).code == 0
+    lock = Path("dataset.lock.yaml")
+    text = lock.read_text()
+    lock.write_text(text.replace("# The exact", "# Not the exact", 1))  # a comment, which the pins' digest does not see
+    assert pins("pin", "show", "dataset.lock.yaml").code == 0
+    ran = pins(*check)
+    assert ran.code == 5
+    assert re.fullmatch(
+        "error: the file is not the one that was signed as dataset.lock.yaml: its sha256 is [0-9a-f]{64}, "
+        "signed is [0-9a-f]{64}\n"
+        "hint: It was changed, or is another file. Take it again from where it was published.\n",
+        ran.err,
+    )
+    lock.write_text(text)
+    signature = Path("apart.sig")
+    envelope = signature.read_text()
+    place = envelope.index('"sig"') + len('"sig": "') + 9
+    signature.write_text(envelope[:place] + ("A" if envelope[place] != "A" else "B") + envelope[place + 1 :])
+    forged = pins(*check)
+    assert (forged.code, forged.err) == (
+        5,
+        f"error: the signature of {key} does not hold: the envelope was changed, or another key signed\n"
+        "hint: Take the signature again from where it was published, beside the file that it is of.\n",
+    )
+
+
+def test_a_key_with_a_password(pins: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_KEY_PASSWORD", "open sesame")
+    pins("pin", "keygen", "paper.key")
+    assert pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key").code == 0
+    monkeypatch.delenv("REGISTRY_KEY_PASSWORD")
+    closed = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
+    assert (closed.code, closed.err) == (
+        2,
+        "error: the key paper.key is encrypted\n"
+        "hint: Give its password: on the command line in $REGISTRY_KEY_PASSWORD.\n",
+    )
+    assert pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub").code == 0
+
+
+def test_what_signing_refuses(pins: Cli, workspace: Path) -> None:
+    pins("pin", "keygen", "paper.key")
+    again = pins("pin", "keygen", "paper.key")
+    assert (again.code, again.err) == (
+        1,
+        "error: cannot write paper.key: File exists\n"
+        "hint: Stored files are never replaced unasked. Choose another name, or remove the old one first.\n",
+    )
+    public = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key.pub")
+    assert (public.code, public.err) == (
+        2,
+        "error: paper.key.pub is a public key: only the private half signs\n"
+        "hint: Name the file without .pub behind it.\n",
+    )
+    nothing = pins("pin", "sign", "none.yaml", "--key", "paper.key")
+    assert (nothing.code, nothing.err) == (
+        1,
+        f"error: cannot read {workspace / 'none.yaml'}: No such file or directory\n{UNREADABLE}",
+    )
+    keyless = pins("pin", "sign", "dataset.lock.yaml", "--key", "none.key")
+    assert (keyless.code, keyless.err) == (1, f"error: cannot read none.key: No such file or directory\n{UNREADABLE}")
+    assert not Path("dataset.lock.yaml.sig").exists()
+    unsigned = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key.pub")
+    assert (unsigned.code, unsigned.err) == (
+        1,
+        f"error: cannot read {workspace / 'dataset.lock.yaml.sig'}: No such file or directory\n{UNREADABLE}",
+    )
+    pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
+    private = pins("pin", "check", "dataset.lock.yaml", "--key", "paper.key")
+    assert (private.code, private.err) == (
+        2,
+        "error: paper.key is a private key: a signature is checked with the public half alone\n"
+        "hint: Keep it to yourself. Give the public one, which is named .pub beside it.\n",
+    )
+    Path("broken.yaml").write_text(Path("dataset.lock.yaml").read_text().replace("CC BY 4.0", "CC BY 9.0"))
+    broken = pins("pin", "sign", "broken.yaml", "--key", "paper.key")
+    assert (broken.code, Path("broken.yaml.sig").exists()) == (5, False), "what was changed is not signed"
