@@ -236,10 +236,10 @@ class CatalogPins:
         candidate = standing.find(pin.version.version)
         if candidate is None:
             return "unknown", f"the catalog has no {pin.reference}", True
+        state = standing.status(candidate).value
         digest = self._catalog.published_digest(pin.reference)
         if f"sha256:{digest}" != pin.entry.version_digest:
-            return candidate.state.value, "the catalog has other content under this number than was pinned", True
-        state = standing.status(candidate).value
+            return state, "the catalog has other content under this number than was pinned", True
         is_withdrawn = candidate.state in (VersionState.YANKED, VersionState.DROPPED)
         return state, candidate.described.partition(": ")[2], is_withdrawn
 
