@@ -40,13 +40,7 @@ def load(
 
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
     """
-    lock = current_lock()
-    if lock is not None and lock.pins is not None:  # answered without a catalog
-        from registry.api.pinned import find_pinned
-
-        dataset: Dataset = find_pinned(lock.pins, parse_reference(reference))
-    else:
-        dataset = (catalog or connect()).look_up(reference, at=at)
+    dataset = find_dataset(reference, at=at, catalog=catalog)
     if dataset.yank_note is not None:
         warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
 
@@ -63,3 +57,13 @@ def load(
         readers = [read(expression) for expression in split]
         return tuple(readers) if isinstance(split, tuple) else readers
     return read(split)
+
+
+def find_dataset(reference: str | Reference, *, at: Moment | None = None, catalog: Catalog | None = None) -> Dataset:
+    """As ``Catalog.look_up``, in ``catalog`` or the default one; locked to a pin file, in none."""
+    lock = current_lock()
+    if lock is not None and lock.pins is not None:
+        from registry.api.pinned import find_pinned
+
+        return find_pinned(lock.pins, parse_reference(reference))
+    return (catalog or connect()).look_up(reference, at=at)

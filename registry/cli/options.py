@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,12 +32,20 @@ class Session:
 
         return connect(self.url, data_dir=self.data_dir)
 
-    def look_up(self, catalog: Catalog, reference: str) -> Dataset:
+    def connect_unless_pinned(self) -> AbstractContextManager[Catalog | None]:
+        """The catalog, opened; or None where look-ups are locked to a pin file, which takes none."""
+        from registry.api.lock import current_lock
+
+        lock = current_lock()
+        return self.connect() if lock is None or lock.pins is None else nullcontext()
+
+    def look_up(self, catalog: Catalog | None, reference: str) -> Dataset:
         """The dataset that ``reference`` names; notes where it is not simply a supported version."""
         from registry.api import locked
+        from registry.api.loading import find_dataset
 
         with locked() if self.locked else nullcontext():
-            dataset = catalog.look_up(reference, at=self.at)
+            dataset = find_dataset(reference, at=self.at, catalog=catalog)
         for note in dataset.notes:
             self.out.note(f"note: {note}")
         return dataset

@@ -59,7 +59,7 @@ def command(
     the examples stand in one JSON value, under data.examples. They come in the order of TFDS: 16 files in turns, 16
     records of each; --cycle-length 1 reads them as they are stored.
     """
-    with session.connect() as catalog:
+    with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         config = make_read_config(cycle_length, block_length, shuffle, shuffle_seed)
         reader = dataset.read(split, config, slicing=slicing, rounding=rounding)

@@ -41,7 +41,7 @@ def command(session: Session, reference: str, split: str, slicing: str | None, r
     train[:33.3%], train[-1shard]), an exact part (even(train, 3)[0]), or several of these joined with '+'. Quote it: a
     shell takes [ ] for a pattern of file names.
     """
-    with session.connect() as catalog:
+    with session.connect_unless_pinned() as catalog:
         with explained_refusal(session.out, why):
             dataset = session.look_up(catalog, reference)
         explanation = dataset.explain(split, slicing=slicing, rounding=rounding) if why else None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # numpy is loaded when features are
 @click.option("--why", is_flag=True, help="Say why it is this version, and what became of the others.")
 def command(session: Session, reference: str, why: bool) -> None:
     """Show one dataset version: splits, features, licence, citation."""
-    with session.connect() as catalog:
+    with session.connect_unless_pinned() as catalog:
         with explained_refusal(session.out, why):
             dataset = session.look_up(catalog, reference)
         folder = dataset.folder

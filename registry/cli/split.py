@@ -82,7 +82,7 @@ def check(
             "expressions are compared with one another, and here is one alone",
             hint="Name two or more, or ask for --covering.",
         )
-    with session.connect() as catalog:
+    with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
         plans = [dataset.resolve(split, slicing=slicing, rounding=rounding) for split in splits]
         covered = None if whole is None else dataset.resolve(whole, slicing=slicing, rounding=rounding)

@@ -33,7 +33,7 @@ from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, mea
 from registry.pins.report import PinFault, PinReport, as_fault
 from registry.prepared import read_prepared
 from registry.reading.source import RecordSource
-from registry.splits import Plan
+from registry.splits import Plan, counted
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, Verify
 
@@ -187,7 +187,9 @@ class _Verification:
         if self._not_decoded is not None:
             return replace(self._report, faults=(*file_faults, self._not_decoded))
         if splits is not None:
-            notes = (f"{len(names)} files of another layout hold the pinned records", *notes)
+            hold = "holds" if len(names) == 1 else "hold"
+            layout = f"{counted(len(names), 'file')} of another layout {hold} the pinned records"
+            notes = (layout, *_other_numbers(entry, splits), *notes)
         proved_by = "records" if splits is not None or file_faults else "files"
         return replace(self._report, proved_by=proved_by, deep=deep, notes=notes)
 
@@ -338,6 +340,14 @@ def _plan_other(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
         if one.stop > held:
             raise SliceError(f"records {one.start}..{one.stop} of {one.split} are pinned, and here it has {held}")
     return plan_ranges(entry, {name: split for name, split in splits.items() if name in {s.name for s in entry.splits}})
+
+
+def _other_numbers(entry: PinEntry, splits: Mapping[str, Split]) -> Iterator[str]:
+    """Splits that have more records than when they were pinned: there the expression may name others than the pin."""
+    for split in entry.splits:
+        held = splits[split.name].num_examples if split.name in splits else 0
+        if held != split.num_examples:
+            yield f"{split.name} has {counted(held, 'record')} here, it had {split.num_examples:,} when it was pinned"
 
 
 def _join_faults(differ: Sequence[PinFault], damaged: Sequence[PinFault]) -> list[PinFault]:
