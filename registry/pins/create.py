@@ -175,6 +175,21 @@ def check_locations(locations: Sequence[str]) -> None:
             raise UsageError(f"{shown!r} is no location for a pin: {problem}")
 
 
+def check_order(read_config: ReadConfig | None) -> ReadConfig:
+    """The order, or UsageError for one that a pin cannot hold."""
+    config = check_config(read_config)
+    if config.needs_seed:
+        raise UsageError(
+            "a pinned order needs its seed",
+            hint="Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
+        )
+    if config.interleave_sort_fn is not None:
+        raise UsageError("a function that sorts files cannot be pinned", hint="Leave interleave_sort_fn out.")
+    if config.repeat != 1 or config.add_tfds_id:
+        raise UsageError("repeat and add_tfds_id are no order", hint="Give them when the pin is read.")
+    return config
+
+
 def choose_names(
     named: Mapping[str, str],
     texts: Sequence[str],
@@ -241,13 +256,7 @@ def _rounding(plan: Plan) -> Rounding | None:
 def _order_entry(read_config: ReadConfig | None, version: DatasetVersion) -> OrderEntry:
     if read_config is None and version.disable_shuffling:
         read_config = STORED_ORDER
-    config = check_config(read_config)
-    if config.needs_seed:
-        raise UsageError("a pinned order needs its seed", hint="Add shuffle_seed=42, or seed=42 for a global shuffle.")
-    if config.interleave_sort_fn is not None:
-        raise UsageError("a function that sorts files cannot be pinned", hint="Leave interleave_sort_fn out.")
-    if config.repeat != 1 or config.add_tfds_id:
-        raise UsageError("repeat and add_tfds_id are no order", hint="Give them when the pin is read.")
+    config = check_order(read_config)
     shuffle = "global" if config.shuffle == "global" else "files" if config.shuffle_files else "none"
     return OrderEntry(
         shuffle=shuffle,  # type: ignore[arg-type]  # one of three

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -198,3 +199,21 @@ def test_verify_against_another_version(pins: Cli, workspace: Path) -> None:
         f"new: numbers:2.0.0 train in {workspace / 'datasets/numbers/1.0.0'} is not what was pinned\n"
         "  records 0..2 of train are pinned, and here it has 1\n",
     )
+
+
+@pytest.mark.parametrize(("answer", "version"), [("n", "1.0.0"), ("y", "2.0.0")])
+def test_on_a_terminal_you_are_asked(pins: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, version: str) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
+    ran = pins("pin", "update", "dataset.lock.yaml", "old", "--to", "2.*")
+    assert ran.code == 0
+    assert ran.err.startswith("Write it? [y/N]: ")
+    assert told()["old"] == (version, [])
+    assert ("wrote dataset.lock.yaml" in ran.out) == (answer == "y")
+    monkeypatch.setattr("sys.stdin", Terminal(""))
+    stopped = pins("pin", "update", "dataset.lock.yaml", "new", "--to", "1.1.0")
+    assert stopped.code == 130
+    assert told()["new"] == ("2.0.0", [])

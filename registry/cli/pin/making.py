@@ -209,10 +209,12 @@ def _pin(
     shuffle_seed: int | None,
     dry_run: bool,
 ) -> None:
-    from registry.pins.create import check_locations
+    from registry.pins.create import check_locations, check_order
 
     wanted = [_named(text) for text in splits]
+    read_config = make_read_config(cycle_length, block_length, shuffle, shuffle_seed)
     check_locations(locations)
+    check_order(read_config)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         plans = _plans(session, dataset, wanted, slicing=slicing, rounding=rounding)
@@ -225,7 +227,7 @@ def _pin(
                 *wanted,
                 slicing=slicing,
                 rounding=rounding,
-                read_config=make_read_config(cycle_length, block_length, shuffle, shuffle_seed),
+                read_config=read_config,
                 locations=locations,
                 into=into,
                 advance=advance,
