@@ -135,12 +135,14 @@ REFUSALS = {
     "a shuffle without a seed": (
         ["train", "--shuffle", "global"],
         2,
-        "a pinned order needs its seed\nhint: Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
+        "a pinned order needs its seed\n"
+        "hint: Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
     ),
     "files shuffled without a seed": (
         ["train", "--shuffle", "files", "--dry-run"],
         2,
-        "a pinned order needs its seed\nhint: Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
+        "a pinned order needs its seed\n"
+        "hint: Add --shuffle-seed 42; in Python shuffle_seed=42, or seed=42 for a global shuffle.",
     ),
     "a path upwards": (
         ["train", "--location", "../elsewhere", "--dry-run"],
