@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from registry.pins.create import PinSource, choose_names, make_entry
     from registry.pins.document import AliasEntry, BuilderEntry, PinEntry
-    from registry.pins.pin_file import DEFAULT_FILENAME, Pin, PinFile
+    from registry.pins.pin import Pin
+    from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
     from registry.pins.places import Places
 
 _HOME_OF: Final = {
     **dict.fromkeys(("PinSource", "choose_names", "make_entry"), "registry.pins.create"),
     **dict.fromkeys(("AliasEntry", "BuilderEntry", "PinEntry"), "registry.pins.document"),
-    **dict.fromkeys(("DEFAULT_FILENAME", "Pin", "PinFile"), "registry.pins.pin_file"),
+    **dict.fromkeys(("DEFAULT_FILENAME", "PinFile"), "registry.pins.pin_file"),
+    "Pin": "registry.pins.pin",
     "Places": "registry.pins.places",
 }
 

@@ -14,7 +14,8 @@ from registry.pins.citation import Citation
 from registry.pins.document import PinEntry
 from registry.pins.layout import reference_of
 from registry.pins.paper_text import escape_latex
-from registry.pins.pin_file import Pin, PinFile
+from registry.pins.pin import Pin
+from registry.pins.pin_file import PinFile
 
 _KEY_DIGITS: Final = 8
 _FILE_SENTENCE: Final = (

@@ -8,7 +8,8 @@ from typing import Literal
 
 from registry.pins.document import PinEntry
 from registry.pins.layout import reference_of
-from registry.pins.pin_file import Pin, PinFile
+from registry.pins.pin import Pin
+from registry.pins.pin_file import PinFile
 from registry.splits import counted, print_ranges
 from registry.splits.ranges import common, without
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from registry.pins.pin_file import Pin
+from registry.pins.pin import Pin
 from registry.splits import counted, print_ranges
 
 

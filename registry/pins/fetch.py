@@ -23,7 +23,7 @@ from registry.errors import (
 )
 from registry.pins.document import FileEntry, PinEntry
 from registry.pins.layout import folder_of
-from registry.pins.pin_file import Pin
+from registry.pins.pin import Pin
 from registry.pins.places import Places
 from registry.storage import Store, open_store
 from registry.storage.names import check_relative_name

@@ -1,0 +1,168 @@
+"""What is one pin to its user? A slice of a version: its plan, its records, its proof.
+
+Reading one needs the file and the shards, and nothing else: no catalog is opened, no connection is made.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from registry.model import DatasetVersion, Reference
+from registry.order import ReadConfig, check_config
+from registry.pins.document import PinEntry
+from registry.pins.layout import config_of, features_of, merge_entries, plan_of, reference_of, version_of
+from registry.pins.places import Places
+from registry.splits import Plan
+from registry.storage import open_store
+
+if TYPE_CHECKING:
+    from registry.features import FeaturesDict
+    from registry.pins.measure import AdvanceBytes
+    from registry.pins.report import PinReport
+    from registry.reading import Reader, State
+    from registry.storage import Store
+    from registry.tfrecord import Verify
+
+
+class Pin:
+    """One slice of one dataset version, pinned: which records, what proves them, and the way to them.
+
+    Attributes:
+        entry: everything that the file says of it.
+    """
+
+    def __init__(self, entry: PinEntry, places: Places) -> None:
+        self.entry = entry
+        self._places = places
+
+    @property
+    def name(self) -> str:
+        """What the pin is called in its file."""
+        return self.entry.name
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The reference that names exactly the pinned version."""
+        return reference_of(self.entry)
+
+    @property
+    def split(self) -> str:
+        """The split expression."""
+        return self.entry.split
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records."""
+        return self.entry.num_examples
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Which records of which files."""
+        return plan_of(self.entry)
+
+    @cached_property
+    def version(self) -> DatasetVersion:
+        """The dataset version as the pin knows it."""
+        return version_of(self.entry)
+
+    @cached_property
+    def features(self) -> FeaturesDict:
+        """The schema of an example."""
+        return features_of(self.entry)
+
+    @cached_property
+    def read_config(self) -> ReadConfig:
+        """The order that was pinned."""
+        return config_of(self.entry.order)
+
+    @property
+    def yank_note(self) -> str | None:
+        """What a reader should know where the version was yanked when it was pinned."""
+        if self.entry.status != "yanked":
+            return None
+        return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
+
+    def store(self) -> Store:
+        """The folder in which all files of the pin lie, each with its pinned size.
+
+        Raises:
+            NotStoredError: there is none; the message names where was looked.
+        """
+        return self._places.find(self.entry)
+
+    def read(
+        self,
+        read_config: ReadConfig | None = None,
+        *,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
+    ) -> Reader:
+        """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as those of ``Dataset.read``.
+
+        Every record is held against its checksums. That the files are the pinned ones, ``verify`` proves.
+
+        Args:
+            read_config: another order; None is the pinned one.
+            state: what ``Reader.state`` gave, to read on from there.
+            process: (index, count), where several processes share the examples.
+            verify: how the checksums of records are checked.
+            copy: False gives large values as read-only views of the mapped files.
+
+        Raises:
+            NotStoredError: the files are nowhere where they were looked for.
+            As ``Reader``, and while iterating as it does.
+        """
+        options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
+        return self.read_plan(self.plan, read_config, **options)
+
+    def read_plan(self, plan: Plan, read_config: ReadConfig | None = None, **options: Any) -> Reader:
+        """``read`` for a plan of other records of the pin's files."""
+        from registry.reading import Reader
+
+        return Reader(
+            plan,
+            store=self.store(),
+            features=self.features,
+            config=self.read_config if read_config is None else check_config(read_config),
+            dataset=f"{self.reference} ({self.entry.version_digest[:19]})",
+            indexes=self._places.indexes(),
+            **options,
+        )
+
+    def joined(self, others: Sequence[Pin]) -> Pin:
+        """This pin with the splits and files of ``others`` too, which are of the same version: a way to all of them."""
+        return Pin(merge_entries([self.entry, *(other.entry for other in others)]), self._places)
+
+    def verify(
+        self,
+        *,
+        folder: str | os.PathLike[str] | None = None,
+        deep: bool = False,
+        processes: int | None = None,
+        advance: AdvanceBytes | None = None,
+    ) -> PinReport:
+        """Prove that the records are the pinned ones, or say what differs: see ``registry.pins.verify``.
+
+        Args:
+            folder: of the files, or of another version of the dataset; None looks where ``read`` does.
+            deep: digest and decode every record also where all files are the pinned ones.
+            processes: how many hash; None takes as many as there are cores where there is enough to do.
+            advance: called with the number of bytes hashed since the last call.
+
+        Raises:
+            NotStoredError: there is nothing to verify.
+        """
+        from registry.pins.verify import verify_pin
+
+        store = self._places.find_any(self.entry) if folder is None else open_store(folder)
+        return verify_pin(
+            self.entry, store, deep=deep, indexes=self._places.indexes(), processes=processes, advance=advance
+        )
+
+    def __repr__(self) -> str:
+        return f"<Pin {self.name}: {self.reference} {self.split}, {self.num_examples} examples>"
