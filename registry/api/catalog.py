@@ -89,7 +89,7 @@ class Catalog:
         if lock is not None and lock.pins is not None:
             from registry.api.pinned import find_pinned
 
-            return find_pinned(lock.pins, wanted)
+            return find_pinned(lock.pins, wanted, at=at)
         moment = read_moment(at)
         exactly = lock is not None
         if exactly and not may_be_exact(wanted):

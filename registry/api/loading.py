@@ -65,5 +65,5 @@ def find_dataset(reference: str | Reference, *, at: Moment | None = None, catalo
     if lock is not None and lock.pins is not None:
         from registry.api.pinned import find_pinned
 
-        return find_pinned(lock.pins, parse_reference(reference))
+        return find_pinned(lock.pins, parse_reference(reference), at=at)
     return (catalog or connect()).look_up(reference, at=at)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from registry.api.dataset import Dataset
+from registry.api.moments import Moment
 from registry.errors import LockedError, SliceError, SplitNotFoundError
 from registry.model import Considered, Reference, SlicingRule, no_experiment
 from registry.pins import Pin, PinFile
@@ -22,12 +23,18 @@ if TYPE_CHECKING:
     from registry.tfrecord import Verify
 
 
-def find_pinned(pins: PinFile, wanted: Reference) -> PinnedDataset:
+def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -> PinnedDataset:
     """The pinned version that a reference names: the only one that it allows, or the one that was pinned for it.
 
     Raises:
-        LockedError: none is pinned that it allows, or several are.
+        LockedError: none is pinned that it allows, or several are; or it is asked for ``at`` a moment.
     """
+    if at is not None:
+        raise LockedError(
+            f"{wanted} is asked for as it stood at {at}, and look-ups are locked to a pin file, which knows no past",
+            hint="Leave the moment out, or unlock.",
+            details={"reference": str(wanted), "at": str(at)},
+        )
     of_dataset = [pin for pin in pins.values() if pin.reference.dataset == wanted.dataset or _is_bare(pin, wanted)]
     allowed = [pin for pin in of_dataset if _answers(pin, wanted)]
     asked = [pin for pin in allowed if pin.entry.request == str(wanted)]

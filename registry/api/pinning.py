@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from registry.api.dataset import Dataset
     from registry.order import ReadConfig
     from registry.pins.measure import AdvanceBytes
+    from registry.splits import Plan
 
 SplitLike: TypeAlias = str | ReadInstruction
 
@@ -46,16 +47,21 @@ def pin_dataset(
     """The pin file of some slices of ``dataset``; see ``Dataset.pin``."""
     named: dict[str, SplitLike] = {}
     texts: list[SplitLike] = []
-    by_text: dict[str, SplitLike] = {}
+    plans: dict[str, Plan] = {}
     for one in splits:
         if isinstance(one, Mapping):
             named |= one
         else:
             texts.append(one)
-        by_text |= {str(split): split for split in (one.values() if isinstance(one, Mapping) else [one])}
+        for split in one.values() if isinstance(one, Mapping) else [one]:
+            plan = dataset.resolve(split, slicing=slicing, rounding=rounding)
+            if plans.setdefault(str(split), plan).instruction != plan.instruction:
+                raise UsageError(
+                    f"two slices are both written {split}, and their percents are rounded in different ways",
+                    hint="Pin them one after the other, with into=.",
+                )
     if not named and not texts:
         raise UsageError("there is nothing to pin", hint='Name split expressions: pin("train[:80%]", "test").')
-    plans = {text: dataset.resolve(one, slicing=slicing, rounding=rounding) for text, one in by_text.items()}
 
     def names_of(text: str) -> str:
         return "+".join(plans[text].instruction.names)
@@ -64,9 +70,13 @@ def pin_dataset(
         {name: str(one) for name, one in named.items()},
         [str(one) for one in texts],
         names_of,
-        _taken_names(into, dataset.reference, set(by_text)),
+        _taken_names(into, dataset.reference, set(plans)),
         str(dataset.reference),
     )
+    if into is not None:  # before an hour is spent on hashing
+        for name, text in chosen.items():
+            if name in into and (into[name].reference, into[name].split) != (dataset.reference, text):
+                raise into.name_taken(name, text)
     source = pin_source(dataset, catalog=catalog, wanted=wanted)
     entries = [
         make_entry(
@@ -79,7 +89,7 @@ def pin_dataset(
             processes=processes,
             advance=advance,
         )
-        for name, text in sorted(chosen.items(), key=lambda one: list(by_text).index(one[1]))
+        for name, text in sorted(chosen.items(), key=lambda one: list(plans).index(one[1]))
     ]
     places = Places(data_dirs=(catalog.data_dir,), index_folder=index_folder())
     made = PinFile.of(entries, created_by=software(), places=places)

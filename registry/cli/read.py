@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 @rounding_option
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
 @click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file.")
-@order_options
+@order_options()
 def command(
     session: Session,
     reference: str,

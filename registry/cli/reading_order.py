@@ -11,12 +11,12 @@ if TYPE_CHECKING:  # numpy is loaded when something is read
     from registry.order import ReadConfig
 
 
-def order_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--cycle-length, --block-length, --shuffle and --shuffle-seed."""
-    for option in (
-        click.option(
-            "--shuffle-seed", type=int, metavar="N", help="The seed of the shuffle.  [default: a new one each time]"
-        ),
+def order_options(
+    *, seed: str = "[default: a new one each time]"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--cycle-length, --block-length, --shuffle and --shuffle-seed; ``seed`` says what a shuffle without one is."""
+    options = (
+        click.option("--shuffle-seed", type=int, metavar="N", help=f"The seed of the shuffle.  {seed}"),
         click.option(
             "--shuffle",
             type=click.Choice(["files", "global"]),
@@ -34,9 +34,14 @@ def order_options(function: Callable[..., Any]) -> Callable[..., Any]:
             metavar="N",
             help="Read N files in turns.  [default: 16, as TFDS]",
         ),
-    ):
-        function = option(function)
-    return function
+    )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in options:
+            function = option(function)
+        return function
+
+    return decorate
 
 
 def make_read_config(

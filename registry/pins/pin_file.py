@@ -158,16 +158,19 @@ class PinFile(Mapping[str, Pin]):
         entries = list(self._content["pins"])
         for entry in other.content["pins"]:
             if entry["name"] in self and entry != self._content["pins"][list(self).index(entry["name"])]:
-                raise ConflictError(
-                    f"there is another pin {entry['name']!r} in the file already: {self[entry['name']].reference} "
-                    f"{self[entry['name']].split}",
-                    hint=f"Give it a name: NAME={entry['split']}",
-                    details={"name": entry["name"]},
-                )
+                raise self.name_taken(entry["name"], entry["split"])
             if entry["name"] not in self:
                 entries.append(entry)
         both = PinFile({**other.content, **self._content}, self.document, self.places)
         return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=both)
+
+    def name_taken(self, name: str, split: str) -> ConflictError:
+        """The error for a pin of the expression ``split`` that cannot have a name, because another one has it."""
+        return ConflictError(
+            f"there is another pin {name!r} in the file already: {self[name].reference} {self[name].split}",
+            hint=f"Give it a name: NAME={split}",
+            details={"name": name},
+        )
 
     def only(self, names: Collection[str]) -> PinFile:
         """This file with some of its pins.

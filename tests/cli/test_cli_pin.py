@@ -82,8 +82,8 @@ def test_another_file_is_replaced_with_force_only(pins: Cli) -> None:
     assert (refused.code, refused.out, refused.err) == (
         1,
         "",
-        f"error: cannot write {Path('dataset.lock.yaml').absolute()}: it exists already\n"
-        "hint: Stored files are never replaced unasked. Choose another name, or remove the old one first.\n",
+        "error: dataset.lock.yaml is there already, and holds other pins\n"
+        "hint: Name another file with -o, add to it with registry pin add, or replace it with --force.\n",
     )
     assert Path("dataset.lock.yaml").read_bytes() == before
     assert pins("pin", "create", "digits", "train", "--force").code == 0
@@ -100,16 +100,19 @@ def test_a_dry_run_reads_no_shard_and_writes_nothing(
         0,
         "would pin digits:1.0.0 train[20%:30%]: 180 records, records train 359..539, in 2 files\n",
     )
-    assert digits("pin", "create", "digits", "x=train[:1]", "--dry-run", "--format", "json").json()["data"] == [
-        {
-            "dataset": "digits",
-            "version": "1.0.0",
-            "split": "train[:1]",
-            "num_examples": 1,
-            "ranges": [{"split": "train", "start": 0, "stop": 1}],
-            "num_files": 1,
-        }
-    ]
+    assert digits("pin", "create", "digits", "x=train[:1]", "--dry-run", "--format", "json").json()["data"] == {
+        "dry_run": True,
+        "pins": [
+            {
+                "dataset": "digits",
+                "version": "1.0.0",
+                "split": "train[:1]",
+                "num_examples": 1,
+                "ranges": [{"split": "train", "start": 0, "stop": 1}],
+                "num_files": 1,
+            }
+        ],
+    }
     assert sorted(path.name for path in workspace.iterdir()) == ["catalog.db"]
     missing = digits("pin", "create", "digits", "train[:1]")
     assert missing.code == 1

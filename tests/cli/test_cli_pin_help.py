@@ -33,7 +33,8 @@ def test_the_group_lists_every_verb(cli: Cli) -> None:
     bare = cli("pin")
     assert (bare.code, bare.out, bare.err) == (2, "", ran.out)
     unknown = cli("pin", "shwo")
-    assert (unknown.code, unknown.err) == (2, "error: No such command 'shwo'.\nhint: See registry pin --help.\n")
+    assert (unknown.code, unknown.err.splitlines()[0]) == (2, "error: no command 'pin shwo'")
+    assert unknown.err.splitlines()[1].startswith("hint: Did you mean 'show'? There are: create, add, show")
 
 
 @pytest.mark.parametrize("verb", VERBS)

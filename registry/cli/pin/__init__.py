@@ -7,6 +7,8 @@ from typing import Final
 
 import click
 
+from registry.errors import UsageError, suggest
+
 _MODULES: Final = {
     "making": ("create", "add", "update"),
     "showing": ("show", "explain", "cite", "diff", "read"),
@@ -49,6 +51,14 @@ class _Pins(click.Group):
                 assert isinstance(found, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
                 return found
         return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where there is none of that name."""
+        if args[0] not in _HELP and not args[0].startswith("-"):
+            raise UsageError(f"no command 'pin {args[0]}'", hint=suggest(args[0], _HELP))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List names and help lines without importing anything."""

@@ -24,7 +24,7 @@ from registry.cli.pin.files import (
 from registry.cli.plans import note_overlaps
 from registry.cli.progress import byte_progress, record_progress
 from registry.cli.reading_order import make_read_config, order_options
-from registry.errors import UsageError
+from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is pinned
@@ -47,7 +47,7 @@ def _location_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def _pin_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--dry-run", is_flag=True, help="Say what would be pinned; no file is read or written."),
-        order_options,
+        order_options(seed="[needed for a shuffle]"),
         rounding_option,
         slicing_option,
         _location_option,
@@ -219,8 +219,10 @@ def _pin(
         dataset = session.look_up(catalog, reference)
         plans = _plans(session, dataset, wanted, slicing=slicing, rounding=rounding)
         if dry_run:
-            _print_plans(session, dataset, plans)
+            _print_plans(session, dataset, plans, verb=verb)
             return
+        if into is None and not force:
+            _refuse_other(output, dataset, plans)
         total = _num_bytes(catalog, dataset, plans)
         with byte_progress(session.out, "hashing", total) as advance:
             pins = dataset.pin(
@@ -303,8 +305,24 @@ def _num_bytes(catalog: Catalog, dataset: Dataset, plans: Sequence[Plan]) -> int
     return total
 
 
-def _print_plans(session: Session, dataset: Dataset, plans: Sequence[Plan]) -> None:
-    data = [
+def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
+    """Refuse another file in the place of the new one before an hour is spent; the same pins are the same later."""
+    if not Path(output).exists():
+        return
+    try:
+        there = {(pin.reference, pin.split) for pin in open_pins(output).values()}
+    except RegistryError:
+        there = set()
+    if there != {(dataset.reference, plan.expression) for plan in plans}:
+        raise AlreadyStoredError(
+            f"{output} is there already, and holds other pins" if there else f"{output} is there already",
+            hint="Name another file with -o, add to it with registry pin add, or replace it with --force.",
+            details={"path": output},
+        )
+
+
+def _print_plans(session: Session, dataset: Dataset, plans: Sequence[Plan], *, verb: str) -> None:
+    pins = [
         {
             "dataset": dataset.reference.dataset,
             "version": str(dataset.version),
@@ -323,7 +341,7 @@ def _print_plans(session: Session, dataset: Dataset, plans: Sequence[Plan]) -> N
                 f"{print_ranges(plan.ranges)}, in {counted(len(plan), 'file')}"
             )
 
-    session.out.result("pin.dry-run", data, human)
+    session.out.result(f"pin.{verb}", {"dry_run": True, "pins": pins}, human)
 
 
 def _print_moves(out: Output, moves: Sequence[PinMove]) -> None:
