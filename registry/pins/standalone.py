@@ -235,10 +235,8 @@ def main() -> int:
             faults = [fault for file in pin.files for fault in told[file]]
             if all(len(records[file]) == 32 * (file.stop - file.start) for file in pin.files):
                 faults += check_pin(roots[0], pin, records)
-            verdict = f"{len(pin.files)} file{'s' * (len(pin.files) != 1)}: " + (
-                f"NOT as pinned, faults: {len(faults)}" if faults else "as pinned"
-            )
-            print("\n  ".join([f"{pin.name}: {pin.title}, {pin.num_examples} records in {verdict}", *faults]))
+            verdict = f"NOT as pinned, faults: {len(faults)}" if faults else "as pinned"
+            print("\n  ".join([f"{pin.name}: {pin.title}, {pin.num_examples} records: {verdict}", *faults]))
             code = 5 if faults else code
     except ValueError as error:
         print(error)

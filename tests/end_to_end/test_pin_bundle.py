@@ -116,10 +116,10 @@ def test_a_bundle_proves_itself_in_an_empty_folder(paper: Path, pins: PinFile) -
     assert ran.stderr == ""
     assert ran.stdout == (
         f"dataset.lock.json: {pins.digest}\n"
-        "train: animals:1.0.0 train[:60%], 24 records in 3 files: as pinned\n"
-        "mixed: animals:1.0.0 test[4:]+train[10:25], 21 records in 5 files: as pinned\n"
-        "wild: beasts/wild:1.0.0 train[5:35], 30 records in 2 files: as pinned\n"
-        "nothing: animals:1.0.0 test[3:3], 0 records in 0 files: as pinned\n"
+        "train: animals:1.0.0 train[:60%], 24 records: as pinned\n"
+        "mixed: animals:1.0.0 test[4:]+train[10:25], 21 records: as pinned\n"
+        "wild: beasts/wild:1.0.0 train[5:35], 30 records: as pinned\n"
+        "nothing: animals:1.0.0 test[3:3], 0 records: as pinned\n"
     )
     assert ran.returncode == 0
     assert verify(paper, "--crc", "never", str(paper / "data")).stdout == ran.stdout
