@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from registry.errors import CorruptExampleError, VerificationError
@@ -21,7 +22,7 @@ from registry.pins.feature_digest import LEAF_RECORDS, hash_leaf, join_leaves
 from registry.pins.finder import Finder
 from registry.processes import call_in_order, call_in_threads, num_cpus
 from registry.reading.source import RecordSource
-from registry.splits import Plan, resolve
+from registry.splits import Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, RecordBlock, Verify
 from registry.wire import BlockDecoder
@@ -127,7 +128,7 @@ def measure_records(
     with state.pile, closing(outcomes):
         for task, result in outcomes:
             if isinstance(task, str):
-                digests[task] = FileDigest(*result)
+                digests[task] = result
                 done = sizes[task]
             else:
                 state.add(task, result)
@@ -140,12 +141,19 @@ def measure_records(
 def measure_files(
     store: Store, files: Sequence[str], *, processes: int | None = None, advance: AdvanceBytes | None = None
 ) -> dict[str, FileDigest]:
-    """Size and sha256 of each of ``files``; arguments as above.
+    """Size and sha256 of each of ``files``, hashed side by side in threads; arguments as above.
 
     Raises:
         StorageError: a file cannot be read.
     """
-    return measure_records(resolve("none", {"none": [0]}), store, files=files, processes=processes, advance=advance)[1]
+    count = _choose_count(store, sum(map(store.size, files)), processes)
+    digests = {}
+    with closing(call_in_threads(partial(hash_file, store), files, threads=count)) as outcomes:
+        for name, found in outcomes:
+            digests[name] = found
+            if advance is not None:
+                advance(found.num_bytes)
+    return digests
 
 
 class RunDigests(NamedTuple):
@@ -167,7 +175,7 @@ class Measurer:
     features: FeaturesDict | None = None
     _local: threading.local = field(default_factory=threading.local, compare=False, repr=False)
 
-    def __call__(self, task: str | tuple[int, int]) -> RunDigests | tuple[int, str]:
+    def __call__(self, task: str | tuple[int, int]) -> RunDigests | FileDigest:
         """The digests of a run, or size and sha256 of a file."""
         return hash_file(self.store, task) if isinstance(task, str) else self._hash_run(*task)
 
@@ -219,14 +227,14 @@ class Measurer:
         return Measurer, (self.plan, self.store, self.verify, self.indexes, self.features)
 
 
-def hash_file(store: Store, name: str) -> tuple[int, str]:
+def hash_file(store: Store, name: str) -> FileDigest:
     """Size and sha256 of a stored file."""
     hasher, num_bytes = hashlib.sha256(), 0
     with store.open(name) as file:
         while piece := file.read(_PIECE):
             hasher.update(piece)
             num_bytes += len(piece)
-    return num_bytes, hasher.hexdigest()
+    return FileDigest(num_bytes, hasher.hexdigest())
 
 
 class _Sums:
