@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NoReturn
 from registry.errors import MissingExtraError, StorageError
 from registry.storage.faults import StoredFile, storage_errors
 from registry.storage.names import check_relative_name
-from registry.storage.remote import RemoteStore
+from registry.storage.remote import RangeReader, RemoteStore
 
 _READ_BYTES: Final = 2**20
 _SILENCE_SECONDS: Final = 60
@@ -99,15 +99,10 @@ def _as_os_error(error: Exception) -> OSError:
     return OSError(errno.EIO, f"the server is not to be reached: {str(error) or type(error).__name__}")
 
 
-class _Response:
+class _Response(RangeReader):
     """A file of a web server as a raw file. It has a response of its own, so readers may share a store."""
 
-    def __init__(self, file_system: Any, path: str, *, size: int) -> None:
-        self._files = file_system
-        self._path = path
-        self._size = size
-        self._place = 0
-        self._stream: Any = None
+    _stream: Any = None
 
     def readinto(self, buffer: memoryview) -> int:
         if self._place >= self._size:
@@ -133,22 +128,10 @@ class _Response:
         return stream
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise OSError(errno.EINVAL, "the place is before the start of the file")
-        if start + offset != self._place:
+        before = self._place
+        if super().seek(offset, whence) != before:
             self.close()
-        self._place = start + offset
         return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def write(self, _: memoryview) -> int:
-        raise io.UnsupportedOperation("write")
-
-    def fileno(self) -> int:
-        raise io.UnsupportedOperation("fileno")
 
     def close(self) -> None:
         """End the response, read or not."""

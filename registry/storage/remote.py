@@ -53,7 +53,7 @@ class RemoteStore(Store):
     def open(self, name: str) -> BinaryIO:
         """Open an object for reading, in requests of 4 MiB; no connection is held between them."""
         path, shown = self._path(check_relative_name(name)), self.locate(name)
-        raw = _RangeReader(self._files, path, size=self.size(name))
+        raw = RangeReader(self._files, path, size=self.size(name))
         return io.BufferedReader(StoredFile(raw, path=shown), _READ_BYTES)
 
     def size(self, name: str) -> int:
@@ -152,7 +152,7 @@ class RemoteStore(Store):
             raise already_stored(self.locate(name))
 
 
-class _RangeReader:
+class RangeReader:
     """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
 
     def __init__(self, file_system: Any, path: str, *, size: int) -> None:
@@ -162,6 +162,7 @@ class _RangeReader:
         self._place = 0
 
     def readinto(self, buffer: memoryview) -> int:
+        """The next bytes, as many as there are, up to the length of ``buffer``: one request."""
         stop = min(self._place + len(buffer), self._size)
         if self._place >= stop:
             return 0
@@ -171,6 +172,7 @@ class _RangeReader:
         return len(content)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; nothing is asked for."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
         if start + offset < 0:
             raise OSError(errno.EINVAL, "the place is before the start of the file")
@@ -178,12 +180,15 @@ class _RangeReader:
         return self._place
 
     def tell(self) -> int:
+        """The place of the next byte."""
         return self._place
 
     def write(self, _: memoryview) -> int:
+        """Nothing is written here."""
         raise io.UnsupportedOperation("write")
 
     def fileno(self) -> int:
+        """There is no descriptor."""
         raise io.UnsupportedOperation("fileno")
 
     def close(self) -> None:

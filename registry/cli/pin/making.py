@@ -44,6 +44,18 @@ def _location_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def _output_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        default=DEFAULT_FILE,
+        show_default=True,
+        help="The pin file.",
+    )(function)
+
+
 def _pin_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--dry-run", is_flag=True, help="Say what would be pinned; no file is read or written."),
@@ -68,15 +80,7 @@ def _pin_options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @reference_argument
 @splits_argument
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    default=DEFAULT_FILE,
-    show_default=True,
-    help="The pin file.",
-)
+@_output_option
 @click.option("--force", is_flag=True, help="Replace FILE where there is another one.")
 @_pin_options
 def create(
@@ -101,15 +105,7 @@ def create(
 )
 @reference_argument
 @splits_argument
-@click.option(
-    "-o",
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    default=DEFAULT_FILE,
-    show_default=True,
-    help="The pin file.",
-)
+@_output_option
 @_pin_options
 def add(session: Session, reference: str, splits: tuple[str, ...], *, output: str, **options: Any) -> None:
     """Pin more slices in a file, of the same or of another dataset. Pins that are there stay as they are."""
