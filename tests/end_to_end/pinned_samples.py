@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,3 +69,9 @@ def read_all(pin_file: PinFile, name: str) -> list[dict[str, Any]]:
 def _plain(reader: Any) -> Iterator[dict[str, Any]]:
     for example in reader:
         yield {"name": example["name"], "kind": int(example["kind"]), "age": int(example["age"])}
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Unpack a tar as its reader does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["tar", "xf", str(archive), "-C", str(folder)], check=True)

@@ -7,12 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pinned_samples import unpack
 from prepared_samples import animals, prepare
 
 import registry
@@ -125,8 +125,7 @@ def test_every_verb_works(paper: Path, catalog: Catalog, tmp_path: Path, home: s
             (one["name"].decode() if isinstance(one["name"], bytes) else one["name"], int(one["age"]))
             for one in pin.read()
         ]
-    with tarfile.open(paper / "bundle.tar") as tar:
-        tar.extractall(tmp_path / "unpacked", filter="data")
+    unpack(paper / "bundle.tar", tmp_path / "unpacked")
     assert bundled["digest"] == reference.digest
     check = [sys.executable, "-I", "-S", str(tmp_path / "unpacked/bundle/verify.py")]
     assert subprocess.run(check, capture_output=True, check=False).returncode == 0

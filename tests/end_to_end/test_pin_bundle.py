@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pinned_samples import pin, publish_samples, read_all, stored_ids
+from pinned_samples import pin, publish_samples, read_all, stored_ids, unpack
 
 from registry.api import Catalog
 from registry.errors import (
@@ -67,8 +67,7 @@ def tar(pins: PinFile, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def paper(tar: Path, tmp_path: Path) -> Path:
     """The bundle, unpacked in an empty folder."""
-    with tarfile.open(tar) as opened:
-        opened.extractall(tmp_path, filter="data")
+    unpack(tar, tmp_path)
     return tmp_path / "paper"
 
 
@@ -180,8 +179,7 @@ def test_names_longer_than_a_tar_header_holds(catalog: Catalog, tmp_path: Path) 
     pins = pin(catalog, {"test": ("animals:1.0.0", "test")})
     name = "p" * 100
     write_bundle(pins, tmp_path / f"{name}.tar", citation_texts=CITATIONS)
-    with tarfile.open(tmp_path / f"{name}.tar") as opened:
-        opened.extractall(tmp_path, filter="data")
+    unpack(tmp_path / f"{name}.tar", tmp_path)
     assert verify(tmp_path / name).returncode == 0
 
 
