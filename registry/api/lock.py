@@ -58,7 +58,8 @@ def locked(
 
     Args:
         pins: a pin file, or its path. A reference is answered by the pin of a version that it allows; of that version
-            slices within the pinned records can be read, and nothing else. ``$REGISTRY_LOCKED`` may name one as well.
+            slices within the pinned records can be read, and nothing else. What was looked up before is not locked.
+            ``$REGISTRY_LOCKED`` may name one as well.
         data_dir: where the shards of the pins lie; see ``load_pin``.
 
     Raises:

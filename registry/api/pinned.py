@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from registry.api.dataset import Dataset
 from registry.api.moments import Moment
 from registry.errors import LockedError, SliceError, SplitNotFoundError
-from registry.model import Considered, Reference, SlicingRule, no_experiment
+from registry.model import Considered, Reference, SlicingRule, Split, no_experiment
 from registry.pins import Pin, PinFile
-from registry.splits import Plan, ReadInstruction, RecordRange
+from registry.pins.layout import counts_shards, splits_of
+from registry.splits import Plan, ReadInstruction, RecordRange, resolve
 from registry.splits.ranges import without
 from registry.splits.slices import ALL
 
 if TYPE_CHECKING:
     from registry.order import ReadConfig
     from registry.reading import Reader, State
+    from registry.splits import Explanation
     from registry.storage import Store
     from registry.tfrecord import Verify
 
@@ -116,15 +118,40 @@ class PinnedDataset(Dataset):
         for pin in self.pins:
             if (pin.plan.instruction, pin.plan.slicing) == (instruction, rule):
                 return pin.plan
-        if ALL in instruction.names or "shard" in str(instruction):
+        if ALL in instruction.names or counts_shards(instruction.terms):
             raise self._not_pinned(split, "what it stands for hangs on splits or shards that are not in the pins")
         try:
-            plan = super().resolve(instruction, slicing=rule)
+            plan = resolve(instruction, self._layout, slicing=rule)
         except (SplitNotFoundError, SliceError) as error:
             raise self._not_pinned(split, error.message) from error
         if missing := without(plan.ranges, [one for pin in self.pins for one in pin.plan.ranges]):
             raise self._not_pinned(split, f"{_told(missing)} are not among the pinned records")
         return plan
+
+    def explain(
+        self,
+        split: str | ReadInstruction,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+    ) -> Explanation:
+        """The plan of a split expression that names pinned records, with the reason for every bound.
+
+        Raises:
+            LockedError: it names records that are not pinned, or its reasons hang on shards that are not.
+            As ``Dataset.explain``.
+        """
+        from registry.splits import explain
+
+        plan = self.resolve(split, slicing=slicing, rounding=rounding)
+        if ALL in plan.instruction.names or counts_shards(plan.instruction.terms):
+            raise self._not_pinned(split, "its reasons hang on splits or shards that are not in the pins")
+        return explain(plan.instruction, self._layout, slicing=plan.slicing)
+
+    @cached_property
+    def _layout(self) -> Mapping[str, Split]:
+        """The splits with lengths for every shard, where those that are not pinned are only laid into their gap."""
+        return {split.name: split for split in splits_of(self._joined.entry)}
 
     def read(
         self,
@@ -140,13 +167,25 @@ class PinnedDataset(Dataset):
     ) -> Reader:
         """The examples of a split expression that names pinned records; in the pinned order, where it is a pin's own.
 
-        Arguments and errors as ``Dataset.read``.
+        Arguments and errors as ``Dataset.read``, and:
+
+        Raises:
+            LockedError: it names records that are not pinned, or two pins have it in different orders.
+            RecordsMismatchError: the stored files hold other records than were pinned.
         """
         plan = self.resolve(split, slicing=slicing, rounding=rounding)
         options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
+        own = [pin for pin in self.pins if (pin.plan.instruction, pin.plan.slicing) == (plan.instruction, plan.slicing)]
+        if len({pin.read_config for pin in own}) > 1 and read_config is None:
+            raise LockedError(
+                f"{self.reference} {split} is pinned in several orders: {', '.join(pin.name for pin in own)}",
+                hint="Read the pin itself, registry.load_pin(FILE)[NAME].read(), or give a read_config.",
+                details={"reference": str(self.reference), "pins": [pin.name for pin in own]},
+            )
+        if own:
+            return own[0].read(read_config, **options)
         for pin in self.pins:
-            if pin.plan is plan:
-                return pin.read(read_config, **options)
+            pin.require_spots()
         return self._joined.read_plan(plan, read_config, **options)
 
     @property

@@ -30,6 +30,12 @@ Fault: TypeAlias = tuple[str, str]
 """A key path, and what is wrong there."""
 
 _MOST_SHARDS: Final = 2**24
+_FEWEST_BYTES: Final = 16
+"""Of a record with its framing."""
+
+_MOST_INFLATED: Final = 1032
+"""Bytes that one byte of gzip gives, at most."""
+
 """Of all splits of a file together."""
 
 
@@ -153,6 +159,8 @@ def _file_fault(
         return "first_example", f"the file before it ends at {end}"
     if file.first_example + file.num_examples > split.num_examples:
         return "num_examples", f"the split has {split.num_examples} records"
+    if file.num_examples * _FEWEST_BYTES > file.num_bytes * _MOST_INFLATED:
+        return "num_examples", f"a file of {file.num_bytes} bytes does not hold so many records"
     if file.name != template.filename(file.split, file.index, split.num_shards):
         return "name", "it is not the name of this shard"
     try:

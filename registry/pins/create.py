@@ -137,6 +137,7 @@ def make_entry(
         experiments=dict(sorted(version.experiments.items())),
         alias=source.alias,
         version_digest=f"sha256:{version.content_digest}",
+        version_slicing=version.slicing.value,
         split=plan.expression,
         slicing=plan.slicing.value,
         rounding=_rounding(plan),

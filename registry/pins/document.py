@@ -156,6 +156,7 @@ class PinEntry(_Entry):
     experiments: dict[Line, bool]
     alias: AliasEntry | None
     version_digest: Sha256
+    version_slicing: Literal["documented", "tfds-4"]
     split: LongLine
     slicing: Literal["documented", "tfds-4"]
     rounding: Literal["closest", "pct1_dropremainder"] | None

@@ -7,12 +7,12 @@ between named shards is laid out as one long shard and empty ones: no range of t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
-from registry.errors import PinFormatError, RegistryError
+from registry.errors import PinFormatError, RegistryError, UsageError
 from registry.features import FeaturesDict, features_from_json
 from registry.model import (
     DatasetMetadata,
@@ -47,16 +47,19 @@ def folder_of(entry: PinEntry) -> str:
     return version_folder(entry.dataset, entry.config, Version.parse(entry.version))
 
 
-def splits_of(entry: PinEntry, *, fills_last: bool = False) -> tuple[Split, ...]:
+def splits_of(entry: PinEntry, *, fills_last: bool = False, guarded: bool = False) -> tuple[Split, ...]:
     """The splits of a pin, laid out so that its own shards are where they are.
 
-    The records of a gap are laid into its first shard, or into its last where ``fills_last``.
+    The records of a gap are laid into its first shard, or into its last where ``fills_last``. Where ``guarded``, who
+    asks for the length of such a shard is refused.
 
     Raises:
         UsageError: the files contradict each other.
     """
     files = {name: list(group) for name, group in groupby(entry.files, key=lambda file: file.split)}
-    return tuple(_split_of(one, files.get(one.name, []), entry, fills_last=fills_last) for one in entry.splits)
+    return tuple(
+        _split_of(one, files.get(one.name, []), entry, fills_last=fills_last, guarded=guarded) for one in entry.splits
+    )
 
 
 def merge_entries(entries: Sequence[PinEntry]) -> PinEntry:
@@ -106,7 +109,7 @@ def version_of(entry: PinEntry) -> DatasetVersion:
         name=entry.dataset,
         config=entry.config,
         version=version,
-        splits=splits_of(entry),
+        splits=splits_of(entry, guarded=True),
         features_json=entry.features.json_,
         labels=entry.features.labels,
         location=folder_of(entry),
@@ -115,7 +118,7 @@ def version_of(entry: PinEntry) -> DatasetVersion:
         state_message=entry.status_message,
         canonical=version if entry.status == "canonical" else None,
         file_format=entry.file_format,
-        slicing=SlicingRule(entry.slicing),
+        slicing=SlicingRule(entry.version_slicing),
         disable_shuffling=entry.disable_shuffling,
         experiments=entry.experiments,
         metadata=DatasetMetadata(homepage=entry.provenance.homepage, citation=entry.citation, license=entry.license),
@@ -137,6 +140,11 @@ def config_of(order: OrderEntry) -> ReadConfig:
     )
 
 
+def counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
+    """Whether what these terms name hangs on where shards begin."""
+    return any(one.unit == "shard" or (isinstance(one, EvenPart) and counts_shards(one.terms)) for one in terms)
+
+
 def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordRange, ...] | None:
     """The ranges that the expression of a pin gives in its splits; None where that hangs on shards it does not name.
 
@@ -146,10 +154,10 @@ def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordR
     """
     terms = instruction_of(entry).terms
     for term in terms:
-        if _counts_shards([term]) and (isinstance(term, EvenPart) or term.split_name == "all"):
+        if counts_shards([term]) and (isinstance(term, EvenPart) or term.split_name == "all"):
             return None
     found = _resolve(entry, begins)
-    if not _counts_shards(terms) or len(found) != len(entry.ranges):
+    if not counts_shards(terms) or len(found) != len(entry.ranges):
         return found
     ends = _resolve(entry, {split.name: split for split in splits_of(entry, fills_last=True)})
     return tuple(
@@ -167,23 +175,71 @@ def _resolve(entry: PinEntry, splits: Mapping[str, Split]) -> tuple[RecordRange,
         raise PinFormatError(f"the expression cannot be resolved: {error.message}") from error
 
 
-def _counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
-    return any(one.unit == "shard" or (isinstance(one, EvenPart) and _counts_shards(one.terms)) for one in terms)
-
-
-def _split_of(one: SplitEntry, files: Sequence[FileEntry], entry: PinEntry, *, fills_last: bool) -> Split:
+def _split_of(
+    one: SplitEntry, files: Sequence[FileEntry], entry: PinEntry, *, fills_last: bool, guarded: bool
+) -> Split:
     lengths = array("q", bytes(8 * one.num_shards))
+    unknown = bytearray(one.num_shards)
     end = position = 0
     for file in [*files, None]:
         index, first = (one.num_shards, one.num_examples) if file is None else (file.index, file.first_example)
         if index > position:
             lengths[index - 1 if fills_last else position] = first - end
+            if first > end:
+                unknown[position:index] = bytes([1]) * (index - position)
         if file is not None:
             lengths[index] = file.num_examples
             end, position = first + file.num_examples, index + 1
     return Split(
         name=one.name,
-        shard_lengths=ShardLengths(lengths),
+        shard_lengths=GuardedLengths(lengths, unknown) if guarded else ShardLengths(lengths),
         num_bytes=one.num_bytes,
         files=ShardedFileTemplate(dataset=entry.dataset, template=one.template, file_format=entry.file_format),
     )
+
+
+class GuardedLengths(ShardLengths):
+    """The lengths of the shards that a pin names. It does not know the others, and says so to who asks for one.
+
+    Raises:
+        UsageError: at the length or the beginning of a shard that is not pinned.
+    """
+
+    __slots__ = ("_unknown",)
+
+    def __init__(self, lengths: Iterable[int], unknown: bytes | bytearray) -> None:
+        super().__init__(lengths)
+        self._unknown = bytes(unknown)
+
+    def start(self, index: int) -> int:
+        """Position in the split of the first record of a shard that is pinned, or stands beside one."""
+        if 0 < index < len(self) and self._unknown[index] and self._unknown[index - 1]:
+            raise self._refusal(index)
+        return super().start(index)
+
+    def shard_of(self, position: int) -> int:
+        """Index of the pinned shard that holds record ``position``."""
+        return self._known(super().shard_of(position))
+
+    def __getitem__(self, index: Any) -> Any:
+        for place in range(len(self))[index] if isinstance(index, slice) else [index]:
+            self._known(place)
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self[:])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return GuardedLengths, (list(super().__iter__()), self._unknown)
+
+    def _known(self, index: int) -> int:
+        if self._unknown[index]:
+            raise self._refusal(index)
+        return index
+
+    def _refusal(self, index: int) -> UsageError:
+        return UsageError(
+            f"shard {index} is not pinned: how many records it holds is not in the pin",
+            hint="Ask the catalog, outside the lock.",
+            details={"shard": index},
+        )

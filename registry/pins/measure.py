@@ -62,7 +62,8 @@ class FileDigest(NamedTuple):
 class RecordDigests:
     """The digests of the records of a slice; texts as they stand in a pin file.
 
-    ``features`` is empty where a record was no tf.train.Example, which only ``verify="off"`` lets pass.
+    ``features`` is empty where a record was no tf.train.Example, which only ``verify="off"`` lets pass; it and
+    ``unordered`` where not the whole was asked for.
     ``spots`` are the sha256 of the first, the middle and the last record; None where there are none.
     """
 
@@ -91,6 +92,7 @@ def measure_records(
     *,
     files: Sequence[str] = (),
     verify: Verify = "block",
+    whole: bool = True,
     features: FeaturesDict | None = None,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
@@ -103,6 +105,7 @@ def measure_records(
         store: the folder of their files.
         files: names of files that are hashed as a whole.
         verify: how checksums of records are checked; ``off`` digests damaged records as they are.
+        whole: False leaves out ``unordered`` and the digests of features, which cost as much as all else.
         features: a schema by which every record is decoded as well; None decodes none.
         indexes: where the places of records are kept for the next time.
         processes: how many hash; None takes as many as there are cores where there is enough to do.
@@ -118,12 +121,12 @@ def measure_records(
     count = _choose_count(store, num_bytes, processes)
     # A file is read twice, by whoever; so near each other the second reader finds it in memory.
     tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, count))
-    worker = Measurer(plan, store, verify, indexes, features)
+    worker = Measurer(plan, store, verify, indexes, features, whole)
     if mean < _LARGE_RECORD and plan.num_examples and (processes is not None or num_bytes >= _MANY_BYTES):
         outcomes = call_in_order(worker, tasks, processes=count, doing="hashed records", failure=VerificationError)
     else:
         outcomes = call_in_threads(worker, tasks, threads=count)
-    state = _Sums(plan)
+    state = _Sums(plan, whole=whole)
     digests: dict[str, FileDigest] = {}
     with state.pile, closing(outcomes):
         for task, result in outcomes:
@@ -173,6 +176,7 @@ class Measurer:
     verify: Verify
     indexes: IndexFolder | None
     features: FeaturesDict | None = None
+    whole: bool = True
     _local: threading.local = field(default_factory=threading.local, compare=False, repr=False)
 
     def __call__(self, task: str | tuple[int, int]) -> RunDigests | FileDigest:
@@ -189,7 +193,7 @@ class Measurer:
             block = source.fetch(*order.locate((first, min(first + LEAF_RECORDS, stop))))
             records += [sha256(view).digest() for view in block.views()]
             num_bytes += block.num_bytes
-            leaf = hash_leaf(block, decoder)
+            leaf = hash_leaf(block, decoder) if self.whole else {}
             if self.verify != "off":
                 self._require_examples(block, first, is_sound=leaf is not None)
             if leaf is None or leaves is None:
@@ -224,7 +228,7 @@ class Measurer:
             raise fault
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Measurer, (self.plan, self.store, self.verify, self.indexes, self.features)
+        return Measurer, (self.plan, self.store, self.verify, self.indexes, self.features, self.whole)
 
 
 def hash_file(store: Store, name: str) -> FileDigest:
@@ -240,8 +244,9 @@ def hash_file(store: Store, name: str) -> FileDigest:
 class _Sums:
     """Takes the digests of runs, in order, together."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, whole: bool) -> None:
         self.pile = DigestPile()
+        self._whole = whole
         self._plan = plan
         self._finder = Finder()
         self._ordered = hashlib.sha256()
@@ -251,7 +256,8 @@ class _Sums:
     def add(self, run: tuple[int, int], found: RunDigests) -> None:
         start, stop = run
         self._ordered.update(found.records)
-        self.pile.add(found.records)
+        if self._whole:
+            self.pile.add(found.records)
         self._finder += Finder.of_list(found.records, first=start + _FIRST_WEIGHT)
         for place in spot_places(self._plan.num_examples):
             if start <= place < stop:
@@ -267,7 +273,7 @@ class _Sums:
         return RecordDigests(
             num_examples=num_examples,
             ordered="sha256:" + self._ordered.hexdigest(),
-            unordered="sha256:" + self.pile.sorted_digest(),
+            unordered="sha256:" + self.pile.sorted_digest() if self._whole else "",
             finder=self._finder,
             features=join_leaves(self._leaves or []),
             spots=(first, middle, last) if first and middle and last else None,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from registry.errors import RecordsMismatchError
 from registry.model import DatasetVersion, Reference
 from registry.order import ReadConfig, check_config
 from registry.pins.document import PinEntry
@@ -37,6 +38,7 @@ class Pin:
     def __init__(self, entry: PinEntry, places: Places) -> None:
         self.entry = entry
         self._places = places
+        self._is_checked = False
 
     @property
     def name(self) -> str:
@@ -104,7 +106,8 @@ class Pin:
     ) -> Reader:
         """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as those of ``Dataset.read``.
 
-        Every record is held against its checksums. That the files are the pinned ones, ``verify`` proves.
+        The first, the middle and the last record are held against the pin at once, and every record against its
+        checksums while it is read. That all of them are the pinned ones, ``verify`` proves.
 
         Args:
             read_config: another order; None is the pinned one.
@@ -115,10 +118,33 @@ class Pin:
 
         Raises:
             NotStoredError: the files are nowhere where they were looked for.
+            RecordsMismatchError: they hold other records.
             As ``Reader``, and while iterating as it does.
         """
+        self.require_spots()
         options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
         return self.read_plan(self.plan, read_config, **options)
+
+    def require_spots(self) -> None:
+        """Hold the first, the middle and the last record against the pin, once.
+
+        Raises:
+            RecordsMismatchError: one of them is another one.
+            CorruptRecordError, ShardMismatchError, NotStoredError, StorageError: one cannot be read.
+        """
+        from registry.pins.verify import check_spots
+
+        store = self.store()
+        if self._is_checked or store.local_root is None:  # elsewhere each of them is a request or more
+            return
+        fault = check_spots(self.entry, store, indexes=self._places.indexes())
+        if fault is not None:
+            raise RecordsMismatchError(
+                f"{self.reference} {self.split} in {store.url} is not what was pinned\n  {fault.problem}",
+                hint="registry pin verify tells more; registry pin restore gets the pinned files.",
+                details={"faults": [fault.to_json()]},
+            )
+        self._is_checked = True
 
     def read_plan(self, plan: Plan, read_config: ReadConfig | None = None, **options: Any) -> Reader:
         """``read`` for a plan of other records of the pin's files."""
@@ -143,6 +169,7 @@ class Pin:
         *,
         folder: str | os.PathLike[str] | None = None,
         deep: bool = False,
+        quick: bool = False,
         processes: int | None = None,
         advance: AdvanceBytes | None = None,
     ) -> PinReport:
@@ -150,7 +177,8 @@ class Pin:
 
         Args:
             folder: of the files, or of another version of the dataset; None looks where ``read`` does.
-            deep: digest and decode every record also where all files are the pinned ones.
+            deep: decode every record too, and check all that the pin says of them.
+            quick: where all files are the pinned ones, look at three records instead of all.
             processes: how many hash; None takes as many as there are cores where there is enough to do.
             advance: called with the number of bytes hashed since the last call.
 
@@ -161,7 +189,13 @@ class Pin:
 
         store = self._places.find_any(self.entry) if folder is None else open_store(folder)
         return verify_pin(
-            self.entry, store, deep=deep, indexes=self._places.indexes(), processes=processes, advance=advance
+            self.entry,
+            store,
+            deep=deep,
+            quick=quick,
+            indexes=self._places.indexes(),
+            processes=processes,
+            advance=advance,
         )
 
     def __repr__(self) -> str:

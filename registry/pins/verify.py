@@ -21,6 +21,7 @@ from registry.errors import (
     RegistryError,
     SliceError,
     StorageError,
+    UsageError,
     VerificationError,
 )
 from registry.features import FeaturesDict
@@ -29,8 +30,17 @@ from registry.pins.damage import find_damaged
 from registry.pins.document import PinEntry
 from registry.pins.finder import Finder
 from registry.pins.layout import features_of, plan_of, plan_ranges, reference_of, splits_of
-from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, measure_files, measure_records
+from registry.pins.measure import (
+    STORED_ORDER,
+    AdvanceBytes,
+    RecordDigests,
+    measure_files,
+    measure_records,
+    spot_places,
+)
+from registry.pins.places import first_missing
 from registry.pins.report import PinFault, PinReport, as_fault
+from registry.pins.seal import digest_text
 from registry.prepared import read_prepared
 from registry.reading.source import RecordSource
 from registry.splits import Plan, counted
@@ -46,24 +56,59 @@ def verify_pin(
     store: Store,
     *,
     deep: bool = False,
+    quick: bool = False,
     indexes: IndexFolder | None = None,
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
 ) -> PinReport:
-    """Hold the records in the folder ``store`` against a pin.
+    """Hold the files and the records in the folder ``store`` against a pin.
 
     Args:
         entry: the pin.
         store: a folder with the pinned files, or with any version of the dataset.
-        deep: digest and decode every record, and check all that the pin says of them, also where the files are right.
+        deep: decode every record too, and check all that the pin says of them.
+        quick: where all files are the pinned ones, check three records instead of all: that their digest is the one
+            that the pin names is then not proved, but said by who made the pin.
         indexes: where the places of records are kept.
         processes: how many hash; None takes as many as there are cores where there is enough to do.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
         NotStoredError: the folder holds neither the pinned files nor a version of the dataset.
+        UsageError: both deep and quick.
     """
-    return _Verification(entry, store, indexes=indexes, processes=processes, advance=advance).run(deep=deep)
+    if deep and quick:
+        raise UsageError("deep looks at every record, and quick at three", hint="Ask for one of them.")
+    verification = _Verification(entry, store, indexes=indexes, processes=processes, advance=advance)
+    return verification.run(deep=deep, quick=quick)
+
+
+def check_spots(entry: PinEntry, store: Store, *, indexes: IndexFolder | None = None) -> PinFault | None:
+    """Hold the first, the middle and the last record against a pin; the first that is another one, or None.
+
+    Raises:
+        CorruptRecordError, ShardMismatchError, StorageError: one cannot be read.
+    """
+    plan, spots = plan_of(entry), (entry.records.first, entry.records.middle, entry.records.last)
+    if not entry.num_examples:
+        return None
+    instructions, places = plan.order(STORED_ORDER).locate(list(spot_places(entry.num_examples)))
+    records = RecordSource(plan, store, verify="record", indexes=indexes).fetch(instructions, places).views()
+    for record, spot, place in zip(records, spots, spot_places(entry.num_examples), strict=True):
+        found = digest_text(bytes(record))
+        if spot is not None and found != spot.sha256:
+            filename, _, index = spot.id.rpartition("__")
+            return PinFault(
+                code=RecordsMismatchError.code,
+                problem=f"{filename}: record {index} (number {place} of {entry.split}): its sha256 is {found[7:]}, "
+                f"pinned was {spot.sha256[7:]}",
+                filename=filename,
+                record=int(index),
+                position=place,
+                pinned=spot.sha256,
+                found=found,
+            )
+    return None
 
 
 class _Verification:
@@ -82,8 +127,7 @@ class _Verification:
         self._store = store
         self._options: dict[str, Any] = {"processes": processes, "advance": advance}
         self._indexes = indexes
-        self._others = _other_splits(entry, store)
-        self._not_decoded: PinFault | None = None
+        self._unreadable: PinFault | None = None
         self._report = PinReport(
             name=entry.name,
             dataset=str(reference_of(entry)),
@@ -96,9 +140,12 @@ class _Verification:
             num_bytes=0,
         )
 
-    def run(self, *, deep: bool) -> PinReport:
-        if self._others is not None:
-            return self._compare_records(self._others, notes=(), file_faults=(), deep=deep)
+    def run(self, *, deep: bool, quick: bool) -> PinReport:
+        # Where the very files are there, only the pin's own layout counts: it is by that that they are read.
+        are_there = first_missing(self._store, self._entry) is None
+        others = None if are_there else _other_splits(self._entry, self._store)
+        if others is not None:
+            return self._compare_records(others, notes=(), file_faults=(), deep=deep)
         if self._entry.files and not any(self._has(file.name) for file in self._entry.files):
             raise NotStoredError(
                 f"{self._store.url} holds neither a file of {reference_of(self._entry)} nor a dataset_info.json",
@@ -106,15 +153,25 @@ class _Verification:
                 details={"path": self._store.url},
             )
         faults = tuple(self._check_files())
-        if not faults and not deep:
-            return replace(self._report, proved_by="files")
         if any(fault.code == NotStoredError.code for fault in faults):
             return replace(self._report, faults=faults)
+        if quick and not faults:
+            return self._compare_spots()
         notes: tuple[str, ...] = ()
         if faults:
             more = f", and {len(faults) - 1} more files alike" if len(faults) > 1 else ""
             notes = (f"{faults[0].problem}{more}: their pinned records are as they were",)
         return self._compare_records(None, notes=notes, file_faults=faults, deep=deep)
+
+    def _compare_spots(self) -> PinReport:
+        try:
+            fault = check_spots(self._entry, self._store, indexes=self._indexes)
+        except (VerificationError, StorageError) as error:
+            fault = as_fault(error)
+        if fault is not None:
+            return replace(self._report, faults=(fault,))
+        note = "three records were looked at; that all of them have the pinned digest, the pin says"
+        return replace(self._report, proved_by="files", notes=(note,))
 
     def _has(self, name: str) -> bool:
         try:
@@ -175,7 +232,7 @@ class _Verification:
             names = dict.fromkeys(file.filename for file in plan)
             if splits is not None:
                 self._count([self._store.size(name) for name in names])
-            digests = self._measure(plan, decode=deep and not file_faults)
+            digests = self._measure(plan, deep=deep)
         except (VerificationError, StorageError, SliceError) as error:
             return replace(self._report, faults=(*file_faults, as_fault(error)))
         differ = list(self._differences(plan, digests))
@@ -184,8 +241,9 @@ class _Verification:
                 names if splits is not None else [fault.filename for fault in file_faults if fault.filename]
             )
             return replace(self._report, faults=(*file_faults, *_join_faults(differ, damaged)))
-        if self._not_decoded is not None:
-            return replace(self._report, faults=(*file_faults, self._not_decoded))
+        if self._unreadable is not None:  # the bytes of the records are the pinned ones: what is around them is not
+            damaged = self._damaged_records(names)
+            return replace(self._report, faults=(*file_faults, *(damaged or [self._unreadable])))
         if splits is not None:
             hold = "holds" if len(names) == 1 else "hold"
             layout = f"{counted(len(names), 'file')} of another layout {hold} the pinned records"
@@ -197,7 +255,7 @@ class _Verification:
         """What of the records is not as pinned."""
         pinned = self._entry.records
         if digests.ordered == pinned.ordered:
-            yield from self._contradictions(digests)
+            yield from self._contradictions(digests) if digests.unordered else ()
             return
         features = {
             key: (pinned.features.get(key), digests.features.get(key))
@@ -302,19 +360,21 @@ class _Verification:
                     return found
         return found
 
-    def _measure(self, plan: Plan, *, decode: bool) -> RecordDigests:
-        """The digests of the records, of damaged ones as well; ``_damaged_records`` tells what their checksums say."""
-        if decode:
-            try:
-                return self._measured(plan, verify="block", features=features_of(self._entry))
-            except VerificationError as error:  # which record it is, and what it was, is seen with all digests
-                self._not_decoded = as_fault(error)
-        return self._measured(plan, verify="off", features=None)
+    def _measure(self, plan: Plan, *, deep: bool) -> RecordDigests:
+        """The digests of the records; all of them, of damaged records too, where something is wrong."""
+        try:
+            features = features_of(self._entry) if deep else None
+            digests = self._measured(plan, verify="block", whole=deep, features=features)
+        except VerificationError as error:  # which record it is, and what it was, is seen with all digests
+            self._unreadable = as_fault(error)
+        else:
+            if deep or digests.ordered == self._entry.records.ordered:
+                return digests
+        return self._measured(plan, verify="off", whole=True, features=None)
 
-    def _measured(self, plan: Plan, *, verify: Verify, features: FeaturesDict | None) -> RecordDigests:
-        return measure_records(
-            plan, self._store, verify=verify, features=features, indexes=self._indexes, **self._options
-        )[0]
+    def _measured(self, plan: Plan, *, verify: Verify, whole: bool, features: FeaturesDict | None) -> RecordDigests:
+        options: dict[str, Any] = {**self._options, "indexes": self._indexes, "features": features}
+        return measure_records(plan, self._store, verify=verify, whole=whole, **options)[0]
 
 
 def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:

@@ -1,0 +1,183 @@
+"""A pin with a right seal that says what is not so, and files that look right: neither is read or proved."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pinned_samples import publish_samples
+
+import registry
+from registry.api import Catalog
+from registry.errors import LockedError, PinFormatError, RecordsMismatchError, UsageError
+from registry.pins import PinFile
+from registry.pins.citation import Citation
+
+THIRD = "animals-train.tfrecord-00002-of-00004"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    """``animals:1.0.0``, whose train split is 40 records in four shards, and whose test split is 10."""
+    with publish_samples(tmp_path) as opened:
+        yield opened
+
+
+def shards(catalog: Catalog) -> Path:
+    return Path(catalog.data_dir) / "animals" / "1.0.0"
+
+
+def forge(pins: PinFile, change: Callable[[dict[str, Any]], None]) -> PinFile:
+    """The pins, of which the first was changed, sealed again."""
+    content = copy.deepcopy(dict(pins.content))
+    change(content["pins"][0])
+    return PinFile.of(content["pins"], created_by="a forger", places=pins.places)
+
+
+def test_a_layout_that_shifts_the_records_is_seen(catalog: Catalog) -> None:
+    def shift(entry: dict[str, Any]) -> None:
+        entry["files"][0]["first_example"] -= 1
+        for spot in ("first", "middle", "last"):
+            before, _, record = entry["records"][spot]["id"].rpartition("__")
+            entry["records"][spot]["id"] = f"{before}__{int(record) + 1}"
+
+    pin = forge(catalog.dataset("animals").pin("train[22:26]"), shift)["train"]
+    for quick in (False, True):
+        report = pin.verify(quick=quick)
+        assert report.faults, "the files are the pinned ones, and the records are others"
+    with pytest.raises(RecordsMismatchError, match=r"animals:1\.0\.0 train\[22:26\] in .* is not what was pinned"):
+        pin.read()
+
+
+def test_the_digest_of_a_paper_over_other_files_is_not_proved(catalog: Catalog) -> None:
+    pins = catalog.dataset("animals").pin("train[22:26]")
+    path = shards(catalog) / THIRD
+    data = path.read_bytes()
+    frames = list(split_frames(data))
+    path.write_bytes(b"".join([*frames[:2], frames[3], frames[2], *frames[4:]]))
+
+    def pass_off(entry: dict[str, Any]) -> None:
+        entry["files"][0]["sha256"] = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+
+    forged = forge(pins, pass_off)["train"]
+    assert str(Citation.of(forged.entry)) == str(Citation.of(pins["train"].entry))
+    (fault,) = forged.verify().faults
+    assert fault.problem.startswith("the pinned records are all there, and in another order")
+    (seen,) = forged.verify(quick=True).faults
+    assert seen.problem.startswith(f"{THIRD}: record 2 (number 0 of train[22:26]): its sha256 is ")
+
+
+def test_more_records_than_a_file_can_hold_are_refused(catalog: Catalog) -> None:
+    def boast(entry: dict[str, Any]) -> None:
+        entry["files"][-1]["num_examples"] = 2**50
+        entry["splits"][0]["num_examples"] = 30 + 2**50
+
+    with pytest.raises(PinFormatError, match=r"files\[0\]\.num_examples: a file of [0-9]+ bytes does not hold so many"):
+        forge(catalog.dataset("animals").pin("train[30:]"), boast)
+
+
+def test_a_wrong_checksum_around_right_bytes_is_a_fault(catalog: Catalog) -> None:
+    pin = catalog.dataset("animals").pin("train[22:26]")["train"]
+    path = shards(catalog) / THIRD
+    frames = list(split_frames(path.read_bytes()))
+    path.write_bytes(b"".join([*frames[:3], frames[3][:-1] + bytes([frames[3][-1] ^ 1]), *frames[4:]]))
+    for deep in (False, True):
+        problems = [fault.problem for fault in pin.verify(deep=deep).faults]
+        assert len(problems) == 2
+        assert problems[0].startswith(f"{THIRD}: its sha256 is ")
+        assert f"{THIRD}: record 3 at byte " in problems[1]
+
+
+def test_files_of_the_same_sizes_with_records_in_another_order_are_not_read(catalog: Catalog) -> None:
+    pins = catalog.dataset("animals").pin("train[22:26]")
+    path = shards(catalog) / THIRD
+    frames = list(split_frames(path.read_bytes()))
+    path.write_bytes(b"".join([*frames[:2], frames[3], frames[2], *frames[4:]]))
+    with pytest.raises(RecordsMismatchError, match="record 2"):
+        pins["train"].read()
+    with (
+        registry.locked(pins),
+        pytest.raises(RecordsMismatchError, match="record 2"),
+    ):
+        registry.load("animals", split="train[23:24]")
+
+
+def test_quick_says_what_it_did_not_look_at(catalog: Catalog) -> None:
+    pin = catalog.dataset("animals").pin("train")["train"]
+    report = pin.verify(quick=True)
+    assert (report.faults, report.proved_by) == ((), "files")
+    assert report.notes == ("three records were looked at; that all of them have the pinned digest, the pin says",)
+    with pytest.raises(UsageError, match="deep looks at every record, and quick at three"):
+        pin.verify(quick=True, deep=True)
+
+
+def test_a_lock_keeps_the_rule_of_the_version_whatever_rule_its_pins_have(catalog: Catalog) -> None:
+    animals = catalog.dataset("animals")
+    expected = list(animals.read("test[:25%]").ids())  # of 10 records
+    assert (len(expected), animals.resolve("test[:25%]", slicing="tfds-4").num_examples) == (3, 2)
+    pins = animals.pin({"a": "test"}, slicing="tfds-4")
+    pins = animals.pin({"b": "test[:50%]"}, into=pins)
+    with registry.locked(pins):
+        assert registry.connect(catalog.url).dataset("animals").slicing == animals.slicing
+        assert list(registry.load("animals", split="test[:25%]").ids()) == expected
+
+
+def test_what_a_lock_does_not_know_it_does_not_answer(catalog: Catalog) -> None:
+    animals = catalog.dataset("animals")
+    pins = animals.pin("train[22:26]")
+    with registry.locked(pins):
+        pinned = registry.connect(catalog.url).dataset("animals")
+        assert pinned.explain("train[23:25]").plan.ranges == animals.resolve("train[23:25]").ranges
+        for ask in ("all", "train[:10]", "train[2shard:]"):
+            with pytest.raises(LockedError, match="is not pinned"):
+                pinned.explain(ask)
+        lengths = pinned.splits["train"].shard_lengths
+        assert (len(lengths), lengths.num_examples, lengths[2], lengths.start(2)) == (4, 40, 10, 20)
+        for wrong in (lambda: lengths[0], lambda: list(lengths), lambda: lengths.shard_of(3), lambda: lengths.start(1)):
+            with pytest.raises(UsageError, match=r"shard [01] is not pinned"):
+                wrong()
+        with pytest.raises(UsageError, match="is not pinned"):
+            registry.resolve("train[1shard]", pinned.splits)
+
+
+def test_two_orders_of_one_slice_are_ambiguous_under_a_lock(catalog: Catalog) -> None:
+    animals = catalog.dataset("animals")
+    shuffled = registry.ReadConfig(shuffle="global", seed=7)
+    pins = animals.pin({"a": "train"})
+    pins = animals.pin({"b": "train"}, into=pins, read_config=shuffled)
+    with registry.locked(pins):
+        with pytest.raises(LockedError, match=r"animals:1\.0\.0 train is pinned in several orders: a, b"):
+            registry.load("animals", split="train")
+        chosen = registry.load("animals", split="train", read_config=shuffled)
+        assert list(chosen.ids()) == list(animals.read("train", shuffled).ids())
+
+
+def test_a_split_that_is_called_after_shards_can_be_sliced_under_a_lock(catalog: Catalog) -> None:
+    pins = catalog.dataset("animals").pin("train")
+    content = copy.deepcopy(dict(pins.content))
+    entry = content["pins"][0]
+    for place in (entry["ranges"][0], entry["splits"][0]):
+        place["split" if "split" in place else "name"] = "reshard"
+    entry["split"] = "reshard"
+    for file in entry["files"]:
+        file["split"], file["name"] = "reshard", file["name"].replace("-train.", "-reshard.")
+        data = (shards(catalog) / file["name"].replace("reshard", "train")).read_bytes()
+        (shards(catalog) / file["name"]).write_bytes(data)
+    for spot in ("first", "middle", "last"):
+        entry["records"][spot]["id"] = entry["records"][spot]["id"].replace("-train.", "-reshard.")
+    with registry.locked(PinFile.of([entry], created_by="a test", places=pins.places)):
+        assert len(registry.load("animals", split="reshard[:5]")) == 5
+
+
+def split_frames(data: bytes) -> Iterator[bytes]:
+    """The framed records of a plain shard."""
+    place = 0
+    while place < len(data):
+        (length,) = struct.unpack_from("<Q", data, place)
+        yield data[place : place + length + 16]
+        place += length + 16
