@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
@@ -113,16 +114,23 @@ def parse_json(text: str | bytes, what: str) -> Any:
     """The values of a JSON text, without what readers of JSON disagree about.
 
     Raises:
-        SignatureError: no JSON, too long, a key given twice, or a number that is none; it begins with ``what``.
+        SignatureError: no JSON, too long, a key given twice, or a number that is none or too large; it begins with
+            ``what``.
     """
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        values = dict(found)
-        if len(values) != len(found):
-            names = [name for name, _ in found]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise refusal(what, f"the key {twice!r:.60} is given twice")
+        values: dict[str, Any] = {}
+        for name, value in found:
+            if name in values:
+                raise refusal(what, f"the key {name!r:.60} is given twice")
+            values[name] = value
         return values
+
+    def number(found: str) -> float:
+        value = float(found)
+        if not math.isfinite(value):  # 1e999, which would be written back as Infinity, and that is no JSON
+            raise refusal(what, f"the number {found:.60} is too large")
+        return value
 
     def no_number(found: str) -> NoReturn:
         raise refusal(what, f"{found} is no number")
@@ -132,7 +140,7 @@ def parse_json(text: str | bytes, what: str) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        return json.loads(text, object_pairs_hook=pairs, parse_constant=no_number)
+        return json.loads(text, object_pairs_hook=pairs, parse_float=number, parse_constant=no_number)
     except UnicodeDecodeError as error:
         raise refusal(what, f"no UTF-8 text: {error.reason} at byte {error.start}") from error
     except json.JSONDecodeError as error:
