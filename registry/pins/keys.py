@@ -21,6 +21,25 @@ if TYPE_CHECKING:
 _MAX_BYTES: Final = 2**16
 _KEY_TEXT = re.compile(r"\s*(?:-----BEGIN |(?:ssh|ecdsa|sk)-\S+ )")
 _OPENSSH: Final = b"-----BEGIN OPENSSH PRIVATE KEY-----"
+_SIGN_BIT: Final = 0x80
+_SMALL_ORDER: Final = frozenset(
+    bytes.fromhex(text)
+    for text in (
+        "0000000000000000000000000000000000000000000000000000000000000000",  # y = 0, of order 4
+        "0100000000000000000000000000000000000000000000000000000000000000",  # y = 1, of order 1
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",  # of order 8
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",  # of order 8
+        "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",  # y = p - 1, of order 2
+        "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",  # y = p, which is 0
+        "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",  # y = p + 1, which is 1
+    )
+)
+"""Every encoding (RFC 8032, section 5.1.2) of the eight points of small order, without the sign bit of x.
+
+A public key among them proves nothing: there are signatures that hold for any text. The list is that of libsodium
+(ge25519_has_small_order); the tests compute it anew.
+"""
+
 _NEW_KEY: Final = "Make one with: ssh-keygen -t ed25519 -f FILE"
 
 
@@ -81,7 +100,7 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
 
     Raises:
         StorageError: the file cannot be read.
-        UsageError: no public Ed25519 key.
+        UsageError: no public Ed25519 key, or one of small order, under which any text can be signed by anybody.
         MissingExtraError: ``cryptography`` is not installed.
     """
     _need_cryptography()
@@ -106,6 +125,12 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
         raise UsageError(f"{name} holds no public key in PEM or the form of OpenSSH", hint=_NEW_KEY) from error
     if not isinstance(key, Ed25519PublicKey):
         raise _not_ed25519(name, _kind(key))
+    raw = key.public_bytes_raw()
+    if raw[:-1] + bytes([raw[-1] & ~_SIGN_BIT]) in _SMALL_ORDER:
+        raise UsageError(
+            f"{name} is a key of small order: signatures of it can be made by anybody, for any text",
+            hint="No program makes such a key by chance. Ask who gave it to you, by another way, for the right one.",
+        )
     return key
 
 
@@ -162,6 +187,8 @@ def _write_new(path: Path, data: bytes, *, mode: int) -> None:
 
 
 def _read_key(path: str | os.PathLike[str]) -> bytes:
+    if not os.fspath(path):
+        raise UsageError("the name of the key file is empty", hint="Give the path of a key.")
     place = Path(path).expanduser()
     with storage_errors("read", str(place)), place.open("rb") as file:
         data = file.read(_MAX_BYTES + 1)

@@ -26,6 +26,7 @@ from registry.errors import (
     SignatureError,
     UsageError,
 )
+from registry.pins import keys
 from registry.pins.envelope import MAX_BYTES, encode_for_signing
 from registry.pins.keys import key_id, load_private_key, load_public_key, new_key
 from registry.pins.signature import SignedBy, check_signature, sign_pin
@@ -191,6 +192,8 @@ def test_without_a_key_nothing_is_checked() -> None:
         ("{}", "no envelope: 'payloadType' is missing, or no text"),
         ('{"a": 1, "a": 2}', "no envelope: the key 'a' is given twice"),
         ('{"a": NaN}', "no envelope: NaN is no number"),
+        ('{"a": [-1e999]}', "no envelope: the number -1e999 is too large"),
+        (f'{{"a": 1.{"0" * 100}e999}}', f"no envelope: the number 1.{'0' * 58} is too large"),
         ("[" * 100_000, "no envelope: no JSON that can be read: nested too deep, or a number too long"),
         (" " * (MAX_BYTES + 1), f"no envelope: it is longer than {MAX_BYTES} bytes"),
         (DATA, "no envelope: no JSON: Expecting value in line 1, column 1"),
@@ -198,6 +201,16 @@ def test_without_a_key_nothing_is_checked() -> None:
 )
 def test_what_is_no_json_object_is_no_envelope(text: str | bytes, message: str) -> None:
     assert refusal(DATA, text) == message
+
+
+def test_a_key_that_is_given_twice_is_found_among_many() -> None:
+    keys = ",".join(f'"{number}":0' for number in range(200_000))
+    assert refusal(DATA, f'{{{keys},"199999":1}}') == "no envelope: the key '199999' is given twice"
+
+
+def test_numbers_of_unknown_fields_are_kept() -> None:
+    text = sign_pin(DATA, BOB, name=NAME, envelope=json.dumps(json.loads(SIGNED) | {"later": [1.5, -0.25, 7]}))
+    assert json.loads(text)["later"] == [1.5, -0.25, 7]
 
 
 @pytest.mark.parametrize(
@@ -393,6 +406,63 @@ def test_keys_of_other_kinds_are_refused(tmp_path: Path, make: Callable[[], Any]
     with pytest.raises(UsageError) as caught:
         load_public_key(text)
     assert caught.value.message == f"the given key is a key of the kind {kind}: pins are signed with Ed25519 alone"
+
+
+P = 2**255 - 19
+D = -121665 * pow(121666, -1, P) % P
+
+
+def square_of_x(y: int) -> int:
+    """Of a point of edwards25519 (RFC 8032, section 5.1): -x**2 + y**2 = 1 + d * x**2 * y**2."""
+    return (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+
+
+def doubled(y: int) -> int:
+    """The y of twice the point."""
+    xx = square_of_x(y)
+    return (y * y + xx) * pow(1 - D * xx * y * y, -1, P) % P
+
+
+def openssh(raw: bytes) -> str:
+    """A line with a public key, whatever its bytes."""
+    blob = b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + raw
+    return f"ssh-ed25519 {base64.b64encode(blob).decode()} eve"
+
+
+def test_the_keys_of_small_order_are_all_of_them() -> None:
+    told = {int.from_bytes(raw, "little") for raw in keys._SMALL_ORDER}
+    assert all(doubled(doubled(doubled(y))) == 1 for y in told)
+    points = {y % P: 1 if square_of_x(y) == 0 else 2 for y in told}
+    assert sum(points.values()) == 8, "as many as there are"
+    assert told == points.keys() | {y + P for y in points if y + P < 2**255}, "in each of their encodings"
+
+
+@pytest.mark.parametrize("raw", sorted(keys._SMALL_ORDER), ids=bytes.hex)
+@pytest.mark.parametrize("sign", [0, 0x80])
+def test_a_key_of_small_order_is_refused(tmp_path: Path, raw: bytes, sign: int) -> None:
+    raw = raw[:-1] + bytes([raw[-1] | sign])
+    with pytest.raises(UsageError) as caught:
+        load_public_key(openssh(raw))
+    assert caught.value.message == (
+        "the given key is a key of small order: signatures of it can be made by anybody, for any text"
+    )
+    assert caught.value.hint == (
+        "No program makes such a key by chance. Ask who gave it to you, by another way, for the right one."
+    )
+    pem = Ed25519PublicKey.from_public_bytes(raw).public_bytes(PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    path = written(tmp_path, pem)
+    with pytest.raises(UsageError, match="small order"):
+        load_public_key(path)
+
+
+def test_an_empty_name_of_a_key_is_told() -> None:
+    for load in (load_public_key, load_private_key):
+        with pytest.raises(UsageError) as caught:
+            load("")
+        assert (caught.value.message, caught.value.hint) == (
+            "the name of the key file is empty",
+            "Give the path of a key.",
+        )
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"-----BEGIN PRIVATE KEY-----\nAAAA\n", b"\xff" * 100])
