@@ -92,12 +92,9 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
     keys = {key_id(key): key for key in public_keys}
     if not keys:
         raise UsageError("no key is given to check the signature with", hint="Give the public key of who signed.")
-    envelope = Envelope.parse(envelope_text)
-    if envelope.payload_type != PAYLOAD_TYPE:
-        raise refusal("the envelope is not of a pin", f"it holds {envelope.payload_type!r:.80}, not {PAYLOAD_TYPE!r}")
+    envelope = _parse_envelope(envelope_text)
     keyids = _check_keys(envelope, keys)
-    statement = parse_json(envelope.payload, _STATEMENT)
-    name, signed_sha256, digest = _read_statement(statement)
+    name, signed_sha256, digest = _read_statement(parse_json(envelope.payload, _STATEMENT))
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != signed_sha256:
         raise SignatureError(
@@ -119,6 +116,23 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
         )
     unchecked = tuple(one.keyid for one in envelope.signatures if one.keyid not in keys)
     return SignedBy(keyids=keyids, unchecked=unchecked, name=name, sha256=sha256, digest=digest)
+
+
+def read_signed_sha256(envelope_text: str | bytes) -> str:
+    """The sha256, 64 hex digits, of the file that an envelope names. No signature is checked.
+
+    Raises:
+        SignatureError: no envelope, or not of a pin.
+    """
+    envelope = _parse_envelope(envelope_text)
+    return _read_statement(parse_json(envelope.payload, _STATEMENT))[1]
+
+
+def _parse_envelope(text: str | bytes) -> Envelope:
+    envelope = Envelope.parse(text)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise refusal("the envelope is not of a pin", f"it holds {envelope.payload_type!r:.80}, not {PAYLOAD_TYPE!r}")
+    return envelope
 
 
 def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:

@@ -173,6 +173,40 @@ def test_a_signature_goes_into_the_bundle_of_the_whole_file(pins: Cli, workspace
     assert pins("pin", "check", "paper/dataset.lock.yaml", "--key", "paper.key.pub").code == 0
 
 
+def test_a_signature_of_other_bytes_stays_out_of_the_bundle(pins: Cli, workspace: Path) -> None:
+    def bundle(file: str, *names: str) -> tuple[int, str, bool]:
+        ran = pins("pin", "bundle", file, *names, "-o", "paper.tar", "--force")
+        with tarfile.open("paper.tar") as tar:
+            return ran.code, ran.err, "paper/dataset.lock.yaml.sig" in tar.getnames()
+
+    left_out = "note: dataset.lock.yaml.sig is left out of the bundle: "
+    pins("pin", "keygen", "paper.key")
+    pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
+    assert bundle("dataset.lock.yaml") == (0, "", True)
+    assert bundle(f"{workspace}/dataset.lock.yaml") == (0, "", True)
+    assert bundle("dataset.lock.yaml", "train") == (0, f"{left_out}it is of all pins of dataset.lock.yaml\n", False)
+    told = pins("pin", "bundle", "dataset.lock.yaml", "train", "-o", "part.tar", "--format", "json").json()
+    assert told["warnings"] == [f"{left_out}it is of all pins of dataset.lock.yaml"]
+
+    envelope, good = Path("dataset.lock.yaml.sig").read_bytes(), Path("dataset.lock.yaml").read_text()
+    stale = (0, f"{left_out}it is not of dataset.lock.yaml as it is now\n", False)
+    Path("dataset.lock.yaml").write_text(f"# ours\n{good}")
+    assert bundle("dataset.lock.yaml") == (0, "", True), "what is packed is what was signed"
+    Path("dataset.lock.yaml.sig").unlink()
+    pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key")
+    own = "dataset.lock.yaml has comments or a spelling of its own, which the bundle does not keep\n"
+    assert bundle("dataset.lock.yaml") == (0, f"{left_out}{own}", False)
+    Path("dataset.lock.yaml").write_text(good)
+    assert bundle("dataset.lock.yaml") == stale
+    pins("pin", "create", "digits:1.*", "train", "-o", "dataset.lock.yaml", "--force")
+    Path("dataset.lock.yaml.sig").write_bytes(envelope)
+    assert bundle("dataset.lock.yaml") == stale
+    assert bundle("dataset.lock.yaml", "train") == stale
+    Path("dataset.lock.yaml.sig").write_text("{}")
+    no_envelope = f"{left_out}no envelope: 'payloadType' is missing, or no text\n"
+    assert bundle("dataset.lock.yaml") == (0, no_envelope, False)
+
+
 def test_sign_and_check(pins: Cli) -> None:
     made = pins("pin", "keygen", "paper.key")
     key = key_of(made.out)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,7 +13,12 @@ from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.pin.files import count_bytes, data_option, file_argument, names_argument, open_pins
 from registry.cli.progress import byte_progress
+from registry.errors import NotStoredError, SignatureError, StorageError
 from registry.splits import counted
+from registry.storage import Store, open_store
+
+if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
+    from registry.pins import PinFile
 
 
 @session_command(
@@ -85,16 +92,17 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     """Pack pins, the shards that they need and no others, what to cite, and a verifier into one archive.
 
     The verifier, verify.py, takes Python and nothing else: it works when this software is long gone. The same pins give
-    the same archive, byte for byte. A signature beside FILE goes with it.
+    the same archive, byte for byte. A signature beside FILE goes with it, if it is of the pin file in the archive.
     """
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
 
     pins = open_pins(file, data)
     chosen = pins.only(names) if names else pins
-    texts = {"CITATION.bib": cite_bibtex(chosen), "CITATION.txt": cite_text(chosen)} | _signature(
-        file, chosen.to_yaml()
-    )
+    signature, note = _signature(file, chosen, pins)
+    if note is not None:
+        session.out.note(note)
+    texts = {"CITATION.bib": cite_bibtex(chosen), "CITATION.txt": cite_text(chosen)} | signature
     with byte_progress(session.out, "packing", count_bytes(pins.choose(names))) as advance:
         report = write_bundle(chosen, output, overwrite=force, citation_texts=texts, advance=advance)
     data_ = {
@@ -126,12 +134,32 @@ def _worrying(problems: Sequence[str]) -> list[str]:
     return [problem for problem in problems if not problem.endswith(f": {NO_SUCH_FILE}")]
 
 
-def _signature(file: str, text: str) -> dict[str, str]:
-    """The signature that lies beside a pin file, if it is of the very bytes that go into the bundle."""
-    path = Path(f"{file}.sig")
+def _signature(file: str, chosen: PinFile, pins: PinFile) -> tuple[dict[str, str], str | None]:
+    """The signature beside a pin file, if it is of the very bytes that go into the bundle; else why it does not go."""
+    from registry.pins.signature import read_signed_sha256
+
+    store, name = _place(file)
+    path = f"{file}.sig"
     try:
-        if Path(file).read_text(encoding="utf-8") == text:
-            return {"dataset.lock.yaml.sig": path.read_text(encoding="utf-8")}
-    except (OSError, UnicodeDecodeError):
-        return {}
-    return {}
+        envelope = store.read_bytes(f"{name}.sig")
+        signed = read_signed_sha256(envelope)
+        if signed == hashlib.sha256(chosen.to_yaml().encode()).hexdigest():
+            return {"dataset.lock.yaml.sig": envelope.decode()}, None
+        if signed != hashlib.sha256(store.read_bytes(name)).hexdigest():
+            return {}, f"note: {path} is left out of the bundle: it is not of {file} as it is now"
+    except NotStoredError:
+        return {}, None
+    except (StorageError, SignatureError) as error:
+        return {}, f"note: {path} is left out of the bundle: {error.message}"
+    if chosen.digest != pins.digest:
+        return {}, f"note: {path} is left out of the bundle: it is of all pins of {file}"
+    return {}, (
+        f"note: {path} is left out of the bundle: {file} has comments or a spelling of its own, which the bundle does "
+        "not keep"
+    )
+
+
+def _place(file: str) -> tuple[Store, str]:
+    """The folder of a pin file, and the file's name."""
+    folder, slash, name = file.rpartition("/")
+    return open_store(folder or slash or "."), name
