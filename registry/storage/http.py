@@ -1,8 +1,8 @@
 """How are bytes read from a web server? From front to back in one request; from another place by a new one.
 
 Nothing can be written, and what lies in a folder is not to be learned: names have to be known. Packages of data are
-fetched whole, so a file is one response that is read as it comes, whatever its length and without a limit of time but
-between two pieces. A server that knows no ranges can still be read from the start.
+fetched whole, so a file is one response that is read as it comes, whatever its length and however long it takes: only a
+server that is silent, or next to it, is given up. One that knows no ranges can still be read from the start.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, Final, NoReturn
@@ -20,8 +21,11 @@ from registry.storage.names import check_relative_name
 from registry.storage.remote import RangeReader, RemoteStore
 
 _READ_BYTES: Final = 2**20
-_SILENCE_SECONDS: Final = 60
+_SILENCE_SECONDS: float = 60
 """A server that says nothing for so long is given up."""
+
+_LEAST_BYTES: Final = 1024
+"""A server that sends fewer a second, for as long as that, is given up."""
 
 _IDENTITY: Final = {"Accept-Encoding": "identity"}
 """Bytes as they are stored: a .gz file must not be inflated on the way."""
@@ -43,7 +47,8 @@ class HttpStore(RemoteStore):
         """Size of a file, in bytes, as the server tells it."""
         path = self._path(check_relative_name(name))
         with storage_errors("read", self.locate(name)), http_errors():
-            size = self._files.info(path)["size"]
+            # Two requests, and no server needs longer for their heads, a byte at a time.
+            size = self._files.info(path, timeout=3 * _SILENCE_SECONDS)["size"]
             if size is None:
                 raise OSError(errno.ENOTSUP, "the server does not say how long it is")
             return int(size)
@@ -77,7 +82,7 @@ def http_errors() -> Iterator[None]:
 
     try:
         yield
-    except aiohttp.ClientError as error:
+    except (aiohttp.ClientError, TimeoutError) as error:
         raise _as_os_error(error) from error
     except FileNotFoundError as error:  # fsspec says so of every failure; the cause is the true one
         cause = error.__cause__
@@ -89,6 +94,8 @@ def http_errors() -> Iterator[None]:
 def _as_os_error(error: Exception) -> OSError:
     import aiohttp
 
+    if isinstance(error, TimeoutError):
+        return OSError(errno.ETIMEDOUT, f"the server said nothing for {_SILENCE_SECONDS:g} seconds")
     status = getattr(error, "status", None)
     if status in _MISSING:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -103,6 +110,8 @@ class _Response(RangeReader):
     """A file of a web server as a raw file. It has a response of its own, so readers may share a store."""
 
     _stream: Any = None
+    _waited: float = 0
+    _received: int = 0
 
     def readinto(self, buffer: memoryview) -> int:
         if self._place >= self._size:
@@ -110,18 +119,27 @@ class _Response(RangeReader):
         with http_errors():
             if self._stream is None:
                 self._stream = self._request()
+            begun = time.monotonic()
             content = self._stream.read(min(len(buffer), self._size - self._place))
+        self._check_pace(len(content), time.monotonic() - begun)
         buffer[: len(content)] = content
         self._place += len(content)
         return len(content)
 
-    def _request(self) -> Any:
-        import aiohttp
+    def _check_pace(self, num_bytes: int, seconds: float) -> None:
+        """Give up a server that sends a byte now and then. What the reader does between two reads does not count."""
+        self._received += num_bytes
+        self._waited += seconds
+        if self._waited < _SILENCE_SECONDS:
+            return
+        if self._received < _LEAST_BYTES * self._waited and self._place + num_bytes < self._size:
+            told = f"the server sent {self._received} bytes in {self._waited:.0f} seconds"
+            raise OSError(errno.ETIMEDOUT, told)
+        self._waited, self._received = 0, 0
 
+    def _request(self) -> Any:
         headers = _IDENTITY | ({"Range": f"bytes={self._place}-"} if self._place else {})
-        # The client's own limit is five minutes for the whole file.
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS)
-        stream = self._files.open(self._path, "rb", block_size=0, size=self._size, headers=headers, timeout=timeout)
+        stream = self._files.open(self._path, "rb", block_size=0, size=self._size, headers=headers)
         if self._place and stream.r.status != _PARTIAL:
             stream.close()
             raise OSError(errno.ESPIPE, "the server gives the file from its start alone")
@@ -147,7 +165,10 @@ def open_http(url: str, *, shown: str) -> HttpStore:
         MissingExtraError: aiohttp is not installed.
     """
     try:
+        from aiohttp import ClientTimeout
         from fsspec.implementations.http import HTTPFileSystem
     except ImportError as error:
         raise MissingExtraError(package="aiohttp", extra="http", needed_for=f"reading {shown}") from error
-    return HttpStore(HTTPFileSystem(), url, url=url)
+    # The client's own limit is five minutes for the whole file.
+    timeout = ClientTimeout(total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS)
+    return HttpStore(HTTPFileSystem(client_kwargs={"timeout": timeout}), url, url=url)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -331,6 +333,31 @@ def test_a_server_that_is_not_there_is_told(catalog: Catalog, tmp_path: Path) ->
     pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), file_locations=[url])
     with pytest.raises(NotStoredError, match="the server is not to be reached"):
         restore(pins, None, tmp_path / "restored")
+
+
+@pytest.mark.parametrize(
+    ("manner", "problem"),
+    [
+        ("silent", "the server said nothing for 0.5 seconds"),
+        ("stall", "the server said nothing for 0.5 seconds"),
+        ("drip", r"the server sent \d+ bytes in \d+ seconds"),
+    ],
+)
+def test_a_server_that_says_nothing_is_given_up(
+    catalog: Catalog, data: Path, tmp_path: Path, manner: Manner, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("registry.storage.http._SILENCE_SECONDS", 0.5)
+    with serve(data / "animals" / "1.0.0", manner) as url:
+        pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), file_locations=[url])
+        with pytest.raises(NotStoredError) as told:
+            restore(pins, None, tmp_path / "restored")
+        place = f"{url}/animals-train.tfrecord-00000-of-00004"
+        assert re.search(rf"\n    {re.escape(place)}: {problem}\Z", str(told.value))
+        if manner == "silent":
+            with pytest.raises(StorageError) as size:
+                open_store(url).size("file")
+            assert str(size.value) == f"cannot read {url}/file: {problem}"
+            assert size.value.errno == errno.ETIMEDOUT
 
 
 def test_reading_from_the_middle_of_a_file_on_a_web_server(tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Literal
 
-Manner = Literal["plain", "ranges", "cut", "error", "stall", "no length"]
+Manner = Literal["plain", "ranges", "cut", "error", "stall", "drip", "silent", "no length"]
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -24,6 +24,8 @@ class _Handler(SimpleHTTPRequestHandler):
         path = Path(self.translate_path(self.path))
         if self.manner == "error":
             self.send_error(503, "Out of order")
+        elif self.manner == "silent":
+            self._wait()
         elif self.manner == "plain" or not path.is_file():
             super().do_GET()
         else:
@@ -32,6 +34,8 @@ class _Handler(SimpleHTTPRequestHandler):
     def do_HEAD(self) -> None:
         if self.manner == "error":
             self.send_error(503, "Out of order")
+        elif self.manner == "silent":
+            self._wait()
         elif self.manner == "no length":
             self._send(b"")
         else:
@@ -56,8 +60,18 @@ class _Handler(SimpleHTTPRequestHandler):
             if self.manner == "stall":
                 time.sleep(30)
             self.close_connection = True
+        elif self.manner == "drip":
+            with suppress(OSError):  # the reader has left
+                for place in range(start, len(data)):
+                    self.wfile.write(data[place : place + 1])
+                    time.sleep(0.02)
         else:
             self.wfile.write(data[start:])
+
+    def _wait(self) -> None:
+        """Say nothing until the reader leaves."""
+        self.rfile.read(1)
+        self.close_connection = True
 
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
         """Tests read what they asked for, not what was served."""
