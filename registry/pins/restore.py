@@ -115,7 +115,7 @@ def restore(
     work = _Work(target, pin_file.places, advance, overwrite=overwrite)
     count = threads or min(_MOST_THREADS, num_cpus() + 2)
     # One restore into a folder at a time: what another one left unfinished is then of a dead process.
-    with nullcontext() if dry_run else target.exclusive("data"):
+    with nullcontext() if dry_run else _exclusive(target, files):
         if not dry_run:
             _clear_unfinished(target, files)
         restored = _restore(files, work, target, dry_run=dry_run, threads=count)
@@ -230,6 +230,23 @@ def _each(
             stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+@contextmanager
+def _exclusive(target: Store, files: list[PinnedFile]) -> Iterator[None]:
+    """Alone in the target. Where the block fails, the folders that it made and put nothing into are removed."""
+    root = target.local_root  # object stores have no folders
+    paths = [] if root is None else [root / file.path for file in files if ".." not in file.path]
+    folders = sorted({folder for path in paths for folder in path.parents}, reverse=True)
+    missing = [folder for folder in folders if not os.path.exists(folder)]  # noqa: PTH110 (it raises for closed folders)
+    try:
+        with target.exclusive("data"):
+            yield
+    except BaseException:
+        for folder in missing:  # one that lies in another comes before it
+            with suppress(OSError):  # it is not empty, or was not made
+                folder.rmdir()
+        raise
 
 
 def _clear_unfinished(target: Store, files: list[PinnedFile]) -> None:

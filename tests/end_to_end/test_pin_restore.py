@@ -195,6 +195,32 @@ def test_a_dry_run_writes_nothing(pins: PinFile, data: Path, tmp_path: Path) -> 
         restore(at(pins, tmp_path / "empty"), None, target, dry_run=True)
 
 
+def test_a_restore_that_found_nothing_leaves_no_folders(pins: PinFile, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "restored"
+    with pytest.raises(NotStoredError, match="3 pinned files are nowhere"):
+        restore(at(pins, tmp_path / "empty"), ["train"], target)
+    assert not target.parent.exists()
+    for path in (data / SHARD).parent.iterdir():
+        flip(path)
+    with pytest.raises(ShardMismatchError, match="3 pinned files are nowhere"):
+        restore(at(pins, data), ["train"], target)
+    assert not target.parent.exists()
+    target.mkdir(parents=True)
+    with pytest.raises(ShardMismatchError, match="5 pinned files are nowhere"):
+        restore(at(pins, data), None, target)
+    assert {path.name for path in target.rglob("*")} == {
+        "beasts",
+        "wild",
+        "1.0.0",
+        "beasts-train.tfrecord-00000-of-00002",
+        "beasts-train.tfrecord-00001-of-00002",
+    }
+    (tmp_path / "other").mkdir()
+    with pytest.raises(ShardMismatchError):
+        restore(at(pins, data), ["train"], tmp_path / "other")
+    assert list((tmp_path / "other").iterdir()) == [], "what was there stays"
+
+
 def test_names_of_pins(pins: PinFile, data: Path, tmp_path: Path) -> None:
     assert [one.name for one in pins.choose(["train", "train[60%:]+test[:2]"])] == ["train", "rest"]
     with pytest.raises(PinNotFoundError):
