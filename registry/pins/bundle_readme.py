@@ -43,8 +43,8 @@ Pins, each a list of records:
   python -I -S verify.py
 
 It prints the digest of the pin file, to be compared with the paper's, and a line for each pin. Exit code: 0, all is as
-pinned; 5, something is not, and the line says which file, which record and which digest; 2, wrong usage. It does not
-read YAML: of dataset.lock.yaml it looks at the digest alone.
+pinned; 5, something is not, and the line says which file, which record and which digest; 2, wrong usage; 1, it was
+stopped, or could not write its answer. It does not read YAML: of dataset.lock.yaml it looks at the digest alone.
 
   python -I -S verify.py --ids            the ids of the records, one a line, in the order of section 3
   python -I -S verify.py --pin NAME DIR   one pin, with its data in DIR/data or in DIR

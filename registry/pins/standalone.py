@@ -4,7 +4,7 @@
 
 It reads dataset.lock.json beside itself, and the data from DIR/data or DIR. README.txt says what the digests are. With
 --crc never the checksums stored with each record are looked at only in files that are not as pinned: sha256 proves
-more. Exit code: 0 as pinned, 5 not as pinned, 2 wrong usage.
+more. Exit code: 0 as pinned, 5 not as pinned, 2 wrong usage, 1 stopped on the way.
 """
 
 from __future__ import annotations
@@ -17,37 +17,29 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 LOCK, LOCK_YAML = "dataset.lock.json", "dataset.lock.yaml"
 PIECE, PRIME, ONES = 2**18, 2**256 - 189, 2**32 - 1
-TEXT, SHA256, SUMS = ".+", "sha256:[0-9a-f]{64}", "[0-9a-f]{64}-[0-9a-f]{64}"
+TEXT, SHA256, SUMS = r"[^\x00-\x1f\x7f\ud800-\udfff]+", "sha256:[0-9a-f]{64}", "[0-9a-f]{64}-[0-9a-f]{64}"
 
 BYTES, FOLDS = list(range(256)), {}  # of CRC32C: what 8 zero bits make of a byte; of FOLDS see below
 for _ in range(8):
     BYTES = [value >> 1 ^ 0x82F63B78 if value & 1 else value >> 1 for value in BYTES]
 
 File = NamedTuple("File", [("path", str), ("size", int), ("sha", str), ("split", str), ("start", int), ("stop", int)])
+Piece = tuple[File, int, int]  # records of a file, from the first up to, not with, the last
+# A slice: its files, and what of a split each holds; its records, in order; digests.
+Pin = NamedTuple(
+    "Pin", [("name", str), ("title", str), ("files", list[File]), ("pieces", list[Piece]), ("digests", Any)]
+)
 
 
-class Pin(NamedTuple):
-    """A slice: its files, and what of a split each holds; its records as (file, first, last + 1), in order; digests."""
-
-    name: str
-    title: str
-    num_examples: int
-    files: list[File]
-    pieces: list[tuple[File, int, int]]
-    digests: dict[str, Any]
-
-    def locate(self, place: int) -> tuple[File, int]:
-        """The file of a record of the slice, and which of its records that is."""
-        for file, start, stop in self.pieces:
-            if place < stop - start:
-                return file, start + place
-            place -= stop - start
-        raise ValueError(f"{self.name}: there is no such record")
+def locate(pin: Pin, place: int) -> tuple[File, int]:
+    """The file of a record of a slice, and which of its records that is."""
+    return next(islice(((file, at) for file, start, stop in pin.pieces for at in range(start, stop)), place, None))
 
 
 def add_crc(crc: int, data: bytes) -> int:
@@ -83,19 +75,21 @@ def read_pieces(file: Any, count: int) -> Iterator[bytes]:
         yield piece
 
 
-def walk(path: Path, shown: str, faults: list[str], crcs: bool) -> Iterator[tuple[str, bytes]]:
+def walk(root: Path, wanted: File, faults: list[str], crcs: bool) -> Iterator[tuple[str, bytes]]:
     """The place of each record, in words, and its sha256; wrong checksums, if looked at, go to ``faults``."""
     index = offset = 0
-    with path.open("rb") as plain:
+    with (root / wanted.path).open("rb") as plain:
         head = plain.peek(12)
         packed = head[:3] == b"\x1f\x8b\x08" and stored(add_crc(ONES, head[:8])) != head[8:12]
         file: Any = gzip.GzipFile(fileobj=plain, mode="rb") if packed else plain
         try:
             while True:
-                place = f"{shown}: record {index} at {'inflated ' * packed}byte {offset}"
+                place = f"{wanted.path}: record {index} at {'inflated ' * packed}byte {offset}"
                 head = file.read(12)
                 if not head:
                     return
+                if index == wanted.stop - wanted.start:  # a small gzip file may hold millions more
+                    raise ValueError("there should be no such record")
                 head += b"".join(read_pieces(file, 12 - len(head)))
                 if stored(add_crc(ONES, head[:8])) != head[8:]:
                     raise ValueError("its length and the checksum of the length disagree")
@@ -124,7 +118,7 @@ def check_file(root: Path, file: File, crcs: bool, faults: list[str]) -> bytes:
             found = opened.tell(), hasher.hexdigest()
         if found != (file.size, file.sha):
             faults.append(f"{file.path}: {found[0]} bytes, sha256 {found[1]}, expected {file.size}, {file.sha}")
-        records = b"".join(digest for _, digest in walk(path, file.path, faults, crcs or len(faults) > 0))
+        records = b"".join(digest for _, digest in walk(root, file, faults, crcs or len(faults) > 0))
         if len(records) != 32 * (file.stop - file.start):
             raise ValueError(f"{file.path}: it holds {len(records) // 32} records, expected {file.stop - file.start}")
     except (ValueError, OSError) as error:
@@ -136,32 +130,33 @@ def check_pin(root: Path, pin: Pin, records: dict[File, bytes]) -> Iterator[str]
     """What is wrong with the records of a pin; given are the sha256 of all records of its files."""
     rows = b"".join(records[file][32 * start : 32 * stop] for file, start, stop in pin.pieces)
     hashes = [rows[at : at + 32] for at in range(0, len(rows), 32)]
-    for key, listed in (("ordered", rows), ("unordered", b"".join(sorted(hashes)))):
-        found = f"sha256:{hashlib.sha256(listed).hexdigest()}"
-        if found != pin.digests[key]:
-            yield f"records.{key}: it is {found}, expected {pin.digests[key]}"
+    lists = {"ordered": rows, "unordered": b"".join(sorted(hashes))}
+    told = [(key, f"sha256:{hashlib.sha256(one).hexdigest()}", pin.digests[key]) for key, one in lists.items()]
     for key, place in (("first", 0), ("middle", len(hashes) // 2), ("last", len(hashes) - 1)) if hashes else ():
-        file, index = pin.locate(place)
-        found = f"{Path(file.path).name}__{index} sha256:{hashes[place].hex()}"
-        if found != "{id} {sha256}".format_map(pin.digests[key]):
-            yield f"records.{key}: it is {found}, expected {'{id} {sha256}'.format_map(pin.digests[key])}"
+        (file, index), expected = locate(pin, place), "{id} {sha256}".format_map(pin.digests[key])
+        told.append((key, f"{Path(file.path).name}__{index} sha256:{hashes[place].hex()}", expected))
+    yield from (f"records.{key}: it is {found}, expected {pinned}" for key, found, pinned in told if found != pinned)
     # Where one record was changed, how far two sums over all sha256 moved tells its place, and what it was.
     kept = [int(text, 16) for text in pin.digests["finder"].split("-")]
     numbers = [int.from_bytes(one, "big") for one in hashes]
     moved, weighted = (sum(numbers) - kept[0]) % PRIME, sum(p * n for p, n in enumerate(numbers, 1)) - kept[1]
     place = weighted * pow(moved, -1, PRIME) % PRIME - 1 if moved else -1
     if 0 <= place < len(hashes):
-        file, index = pin.locate(place)
-        where = [told for told, _ in walk(root / file.path, file.path, [], False)][index]
+        file, index = locate(pin, place)
+        where = [told for told, _ in walk(root, file, [], False)][index]
         yield f"{where}: its sha256 is {hashes[place].hex()}, expected {(numbers[place] - moved) % PRIME:064x}"
+
+
+def shown(text: str) -> str:
+    """A text without what steers a terminal: names come from others."""
+    return "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in text)
 
 
 def take(value: Any, where: str, **kinds: Any) -> list[Any]:
     """Fields of a JSON object, each if it is of its type, or a text of its form."""
     for key, kind in kinds.items():
         found: Any = value.get(key) if isinstance(value, dict) else None
-        is_text = isinstance(found, str) and found.isprintable()
-        fits = type(found) is kind if isinstance(kind, type) else is_text and re.fullmatch(kind, found)
+        fits = type(found) is kind if isinstance(kind, type) else type(found) is str and re.fullmatch(kind, found)
         if not fits or (kind is int and not 0 <= found < 2**63):
             raise ValueError(f"{LOCK}: {where}{key}: expected {kind.__name__ if isinstance(kind, type) else kind}")
     return [value[key] for key in kinds]
@@ -187,7 +182,7 @@ def read_pin(value: Any, where: str) -> Pin:
                 pieces.append((file, first - file.start, last - file.start))
     if count != sum(stop - start for _, start, stop in pieces):
         raise ValueError(f"{LOCK}: {where}num_examples: the files do not hold the {count} pinned records")
-    return Pin(name, f"{'/'.join(folder[:-1])}:{folder[-1]} {split}", count, files, pieces, digests)
+    return Pin(name, f"{'/'.join(folder[:-1])}:{folder[-1]} {split}, {count} records", files, pieces, digests)
 
 
 def read_lock(folder: Path) -> tuple[str, list[Pin]]:
@@ -223,9 +218,9 @@ def main() -> int:
         digest, all_pins = read_lock(here)
         pins = [pin for pin in all_pins if asked.pin in (None, pin.name)]
         if not pins:
-            parser.error(f"no pin {asked.pin!r}; there are: {', '.join(pin.name for pin in all_pins)}")
+            parser.error(f"no pin {asked.pin!r}; there are: {shown(', '.join(pin.name for pin in all_pins))}")
         if asked.ids:
-            pieces = ((Path(file.path).name, start, stop) for pin in pins for file, start, stop in pin.pieces)
+            pieces = ((shown(Path(file.path).name), start, stop) for pin in pins for file, start, stop in pin.pieces)
             sys.stdout.writelines(f"{name}__{index}\n" for name, start, stop in pieces for index in range(start, stop))
             return 0
         print(f"{LOCK}: {digest}")
@@ -236,15 +231,20 @@ def main() -> int:
             if all(len(records[file]) == 32 * (file.stop - file.start) for file in pin.files):
                 faults += check_pin(roots[0], pin, records)
             verdict = f"NOT as pinned, faults: {len(faults)}" if faults else "as pinned"
-            print("\n  ".join([f"{pin.name}: {pin.title}, {pin.num_examples} records: {verdict}", *faults]))
+            print(shown("\n  ".join([f"{pin.name}: {pin.title}: {verdict}", *faults])))
             code = 5 if faults else code
     except ValueError as error:
-        print(error)
+        print(shown(str(error)))
         code = 5
-    except BrokenPipeError:  # --ids | head
-        sys.stdout = None  # nobody reads: nothing is to be written at the end
     return code
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        exit_code = main()
+        sys.stdout.flush()
+    except (KeyboardInterrupt, OSError) as reason:
+        sys.stdout, exit_code = None, 1  # nothing more is to be written, also not at the end
+        if not isinstance(reason, BrokenPipeError):  # --ids | head
+            print(f"stopped: {str(reason) or 'interrupted'}", file=sys.stderr)
+    sys.exit(exit_code)

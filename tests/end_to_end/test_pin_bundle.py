@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -280,6 +281,17 @@ def test_a_cut_or_damaged_gzip_file_is_named(paper: Path) -> None:
         assert re.fullmatch(rf"{path}: record \d+ at inflated byte \d+: .+", told[1])
 
 
+@pytest.mark.parametrize("compress", [True, False])
+def test_more_records_than_are_pinned_are_not_read(paper: Path, compress: bool) -> None:
+    shard = paper / "data" / SHARD
+    good = shard.read_bytes()
+    content = good + frame_record(b"") * 4_000_000
+    shard.write_bytes(gzip.compress(content, 9) if compress else content)
+    told = faults(paper, "train")
+    unit = "inflated byte" if compress else "byte"
+    assert told[1:] == [f"{SHARD}: record 10 at {unit} {len(good)}: there should be no such record"]
+
+
 @pytest.mark.parametrize("length", [2**63, 2**64 - 1, 2**40])
 def test_a_length_that_cannot_be_is_not_believed(paper: Path, length: int) -> None:
     shard = paper / "data" / SHARD
@@ -363,7 +375,9 @@ def test_what_is_no_pin_file_is_told_in_one_line(paper: Path, text: str) -> None
     [
         ("name", "../../../../etc/passwd", "animals/1.0.0/../../../../etc/passwd: no such file in {data}"),
         ("name", "/etc/passwd", "animals/1.0.0//etc/passwd: no such file in {data}"),
-        ("name", "a\x1b[31m", "dataset.lock.json: pins[0].files[0].name: expected .+"),
+        ("name", "a\x1b[31m", r"dataset.lock.json: pins[0].files[0].name: expected [^\x00-\x1f\x7f\ud800-\udfff]+"),
+        ("name", "\udc80", r"dataset.lock.json: pins[0].files[0].name: expected [^\x00-\x1f\x7f\ud800-\udfff]+"),
+        ("name", "a\x9b31m", "animals/1.0.0/a\ufffd31m: no such file in {data}"),
         ("num_bytes", -1, "dataset.lock.json: pins[0].files[0].num_bytes: expected int"),
         ("num_bytes", True, "dataset.lock.json: pins[0].files[0].num_bytes: expected int"),
         ("sha256", "sha256:" + "A" * 64, "dataset.lock.json: pins[0].files[0].sha256: expected sha256:[0-9a-f]{64}"),
@@ -378,6 +392,55 @@ def test_a_hostile_pin_file_leads_nowhere(paper: Path, key: str, value: Any, tol
     ran = verify(paper, "--pin", "train")
     assert (ran.returncode, ran.stderr) == (5, "")
     assert told.replace("{data}", str(paper / "data")) in ran.stdout
+
+
+@pytest.mark.parametrize("name", ["a\xa0b", "a\x85b", "a\u2028b", "a\u200fb", "größe", "集", "a\x9b31mb"])
+def test_every_name_that_the_registry_takes_is_taken(catalog: Catalog, tmp_path: Path, name: str) -> None:
+    pins = pin(catalog, {name: ("animals:1.0.0", "train[:60%]")})
+    write_bundle(pins, tmp_path / "paper.tar", citation_texts=CITATIONS)
+    unpack(tmp_path / "paper.tar", tmp_path)
+    paper = tmp_path / "paper"
+    assert list(PinFile.load(paper / "dataset.lock.yaml")) == [name]
+    for chosen in ([], ["--pin", name]):
+        ran = verify(paper, *chosen)
+        shown = "".join(one if one.isprintable() else "\ufffd" for one in name)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout.splitlines()[1] == f"{shown}: animals:1.0.0 train[:60%], 24 records: as pinned"
+
+
+def test_an_answer_that_cannot_be_written_is_no_traceback(paper: Path) -> None:
+    def run(arguments: str) -> tuple[int, str]:
+        command = f'"$0" -I -S paper/verify.py {arguments}'
+        ran = subprocess.run(
+            ["sh", "-c", command, sys.executable], cwd=paper.parent, capture_output=True, text=True, check=False
+        )
+        return ran.returncode, ran.stderr
+
+    assert run("--ids | true") == (0, "")
+    if Path("/dev/full").exists():
+        for asked in ("", "--ids"):
+            assert run(f"{asked} > /dev/full") == (1, "stopped: [Errno 28] No space left on device\n")
+
+
+def test_a_reader_who_leaves_is_no_traceback(paper: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-I", "-S", str(paper / "verify.py"), "--ids"]
+    ran = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (1, "")
+
+
+def test_ctrl_c_is_no_traceback(paper: Path) -> None:
+    lock = paper / "dataset.lock.json"
+    lock.unlink()
+    os.mkfifo(lock)
+    command = [sys.executable, "-I", "-S", str(paper / "verify.py")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with lock.open("wb"):  # the script has come to reading it
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (1, "", "stopped: interrupted\n")
 
 
 def test_no_value_of_a_pin_file_is_a_traceback(
