@@ -97,33 +97,45 @@ names of classes, the first for the number 0.
 
 5. DIGESTS OF RECORDS ("records" of a pin)
 
+Every digest here and in section 6 is written as "sha256:" and 64 hex digits, and is taken over the 32 bytes of other
+digests, not over their text. All numbers in what is hashed are little-endian.
+
 sha256 of a record: over its data alone, without length and checksums.
 
-  ordered     sha256 over the sha256 (32 bytes each) of all records of the pin, in order
+  ordered     sha256 over the sha256 of all records of the pin, in order
   unordered   the same over these sorted as byte strings: it does not hang on files or order
   first, middle, last
-              id and sha256 of record 0, of record n // 2 and of record n - 1, of n records
-  finder      two numbers of 64 hex digits, modulo p = 2^256 - 189. h(i) is the sha256 of record i, as a number with
-              the highest byte first. First the sum of all h(i), then that of all (i + 1) * h(i). Where exactly one
-              record was changed, the first moved by d and the second by (i + 1) * d. They prove nothing; they find.
-  features    for each key, sha256 over leaves (32 bytes each), one for each 1,024 records, the last of fewer. A leaf is
-              sha256 over, for each kind of values that its records hold under the key, in the order bytes, float,
-              int64: the kind's name and a zero byte; the number of values of each record, 8 bytes each; then the
-              values: of bytes, first the length of each, 8 bytes each, then all of them; of float, 4 bytes each; of
-              int64, 8 bytes each. A kind without values is left out; the leaf of a key that no record of the 1,024
-              holds is sha256 over nothing. So another spelling of the same values has the same digest.
+              id and sha256 of record 0, of record n // 2 and of record n - 1, of n records, counted from 0; null where
+              there are none
+  finder      two numbers modulo p = 2^256 - 189, each of 64 hex digits, with "-" between them. h(i) is the sha256 of
+              record i, as a number with the highest byte first. First the sum of all h(i), then that of all
+              (i + 1) * h(i). Where exactly one record was changed, the first moved by d and the second by (i + 1) * d.
+              They prove nothing; they find.
+  features    for each key, sha256 over leaves (32 bytes each), one for each 1,024 records from record 0 on, the last of
+              fewer. A leaf is sha256 over, for each kind of values that its records hold under the key, in the order
+              bytes, float, int64: the kind's name and a zero byte; the number of values of each record, 8 bytes each;
+              then the values of all records: of bytes, first the length of each, 8 bytes each, then all of them; of
+              float, 4 bytes each (IEEE 754); of int64, 8 bytes each (two's complement). A kind without values is left
+              out; the leaf of a key under which the 1,024 hold no values is sha256 over nothing. So another spelling of
+              the same values has the same digest. There are none of any key where some record is no such message.
 
 
 6. OTHER DIGESTS
 
+"JSON" is here one text for each value: keys of objects sorted by code points, no spaces, all beyond ASCII as \\uXXXX
+(in Python: json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)).
+
   files[].sha256    over the whole file, as it lies here
-  digest            of the pin file: over its values as JSON without the keys "digest" and "finder" at the top: keys
-                    sorted, no spaces, all beyond ASCII as \\uXXXX (in Python: json.dumps(values, sort_keys=True,
-                    separators=(",", ":"), ensure_ascii=True)), in ASCII
-  finder            of the pin file: two sums as above, over all values that hold no others. For the value v at the key
-                    path k (pins[0].files[2].num_bytes), h is sha256 over the JSON of the list [k, v], and its weight
-                    the first 16 bytes of sha256 over k
-  features.digest   over the JSON, written in the same way, of {"features": json as a text, "labels": labels}
+  digest            of the pin file: over the JSON of its values without the keys "digest" and "finder" at the top
+  finder            of the pin file: two sums, written and taken modulo p as above, over all values that hold no others,
+                    empty lists and objects among them, without "digest" and "finder" at the top. For the value v at the
+                    key path k, h is sha256 over k, a zero byte and the JSON of v, as a number with the highest byte
+                    first; its weight w is the number in the first 16 bytes of sha256 over k, the highest byte first.
+                    First the sum of all h, then that of all w * h. A key path is UTF-8: the keys from the top down,
+                    joined by "."; for place n of a list, counted from 0, [n] without a "."; for a key that is not a
+                    letter A-Z a-z or "_" with such, digits and "-" behind it, ["key"] without a ".", the key as a JSON
+                    text in which what is beyond ASCII stands as it is. So: pins[0].records.features["image/data"]
+  features.digest   over the JSON of {"features": json as a text, "labels": labels}
   version_digest    by which the catalog that the pin was made from knows the whole version; not to be proved from
                     a part of its files
 
