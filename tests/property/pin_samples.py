@@ -36,6 +36,7 @@ def sample_entry(name: str = "train", **changes: Any) -> dict[str, Any]:
         "experiments": {},
         "alias": None,
         "version_digest": digest_of("version"),
+        "version_slicing": "documented",
         "split": "train[:80%]",
         "slicing": "documented",
         "rounding": None,
