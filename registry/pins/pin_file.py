@@ -10,6 +10,7 @@ from typing import Any
 from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError
 from registry.pins.consistency import find_faults
 from registry.pins.document import LOCK_VERSION, PinDocument, to_plain
+from registry.pins.form_faults import check_form
 from registry.pins.pin import Pin
 from registry.pins.places import Places
 from registry.pins.seal import canonical_json, find_changed, seal
@@ -88,8 +89,6 @@ class PinFile(Mapping[str, Pin]):
 
     @classmethod
     def _checked(cls, read: YamlDocument, source: str, places: Places) -> PinFile:
-        from pydantic import ValidationError
-
         content = read.value
         lock_version = content.get("lock_version")
         if type(lock_version) is int and lock_version > LOCK_VERSION:
@@ -98,11 +97,10 @@ class PinFile(Mapping[str, Pin]):
                 [("lock_version", read.lines.get("lock_version"), f"{lock_version} is newer than this release reads")],
                 hint="Install a newer dataset-registry.",
             )
-        try:
-            document = PinDocument.model_validate(content)
-        except ValidationError as error:
-            told = ((_key_path(one["loc"], content), one["msg"]) for one in error.errors())
-            _refuse(source, read, [(key, problem[:1].lower() + problem[1:]) for key, problem in told])
+        document, wrong = check_form(content)
+        told = ((_key_path(keys, content), problem) for keys, problem in wrong)
+        _refuse(source, read, [(key, problem[:1].lower() + problem[1:]) for key, problem in told])
+        assert document is not None  # noqa: S101 (else something is wrong, and was told)
         sealed = seal(content)
         is_changed = sealed != (document.digest, document.finder)
         key = find_changed(content, to_plain(document)) if is_changed else None

@@ -22,6 +22,12 @@ MAX_BYTES: Final = 64 * 2**20
 
 MAX_DEPTH: Final = 50
 _MAX_KEY: Final = 1000
+_MAX_PATH: Final = 2000
+"""Longest key path: each value has one, and a few long keys would make a file a thousand times as large in memory."""
+
+_MAX_LINES_BYTES: Final = 128 * 2**20
+_LINE_BYTES: Final = 150
+"""What keeping a line takes in memory, beside the characters of the key path."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
@@ -36,12 +42,18 @@ _RESOLVER: Final = yaml.resolver.Resolver()
 _ODD_BREAK = re.compile("[\x85\u2028\u2029]")
 """What ends a line in YAML 1.1, and is a character like others in YAML 1.2."""
 
+_TAG_LINE = re.compile(r"(?:^|[\r\n\ufeff])%TAG")
+"""Names tags, which have no meaning here; the parser holds each such line against all before it."""
+
 _ODD_HINT: Final = r"Within a text in double quotes it is written \N, \L or \P."
 
 
 @dataclass(frozen=True, slots=True)
 class YamlDocument:
-    """The values of a YAML text, and the line, counted from 1, in which the value of each key path begins."""
+    """The values of a YAML text, and the line, counted from 1, in which the value of each key path begins.
+
+    Of a text with very many values only the first have their line here.
+    """
 
     value: Any
     lines: Mapping[str, int]
@@ -78,6 +90,7 @@ class _Reading:
     def __init__(self, source: str) -> None:
         self._source = source
         self._lines: dict[str, int] = {}
+        self._lines_bytes = 0
         self._events: Iterator[Any] = iter(())
 
     def read(self, data: bytes) -> YamlDocument:
@@ -90,6 +103,9 @@ class _Reading:
         if odd := _ODD_BREAK.search(text):
             line = text.count("\n", 0, odd.start()) + 1
             self._fail(f"readers of YAML disagree whether U+{ord(odd[0]):04X} ends a line", line=line, hint=_ODD_HINT)
+        if tag := _TAG_LINE.search(text):
+            line = text.count("\n", 0, tag.end()) + 1
+            self._fail("%TAG has no meaning here", line=line, hint="Remove the line.")
         self._events = yaml.parse(text, Loader=yaml.CSafeLoader)
         try:
             value = self._document()
@@ -115,7 +131,7 @@ class _Reading:
     def _value(self, event: Any, path: str, depth: int) -> Any:
         """What begins with ``event``; all of its events are taken."""
         line = event.start_mark.line + 1
-        self._lines.setdefault(path, line)
+        self._keep_line(path, line)
         if isinstance(event, yaml.AliasEvent):
             self._fail("it refers to another place of the file with '*'", path, line, hint="Write it out.")
         if event.tag is not None:
@@ -130,7 +146,8 @@ class _Reading:
             return self._mapping(path, depth)
         found: list[Any] = []
         while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            found.append(self._value(event, join_key(path, len(found)), depth + 1))
+            inner = self._inner_path(path, len(found), event.start_mark.line + 1)
+            found.append(self._value(event, inner, depth + 1))
         return found
 
     def _mapping(self, path: str, depth: int) -> dict[str, Any]:
@@ -144,12 +161,25 @@ class _Reading:
                 self._fail(f"a key is a text, not {event.value[:40]!r}", path, line, hint="Put it in quotes.")
             if len(key) > _MAX_KEY:
                 self._fail(f"a key is longer than {_MAX_KEY} characters", path, line)
-            inner = join_key(path, key)
+            inner = self._inner_path(path, key, line)
             if key in found:
-                self._fail(f"the key is given twice, in line {self._lines[inner]} and here", inner, line)
-            self._lines[inner] = line
+                before = f"in line {self._lines[inner]}" if inner in self._lines else "before"
+                self._fail(f"the key is given twice, {before} and here", inner, line)
+            self._keep_line(inner, line)
             found[key] = self._value(next(self._events), inner, depth + 1)
         return found
+
+    def _inner_path(self, path: str, key: str | int, line: int) -> str:
+        inner = join_key(path, key)
+        if len(inner) > _MAX_PATH:
+            self._fail(f"its key path is longer than {_MAX_PATH} characters", f"{inner[:60]}...", line)
+        return inner
+
+    def _keep_line(self, path: str, line: int) -> None:
+        """Keep the line in which a path begins first; no more of them once they take too much memory."""
+        if self._lines_bytes < _MAX_LINES_BYTES and path not in self._lines:
+            self._lines[path] = line
+            self._lines_bytes += len(path) + _LINE_BYTES
 
     def _scalar(self, event: Any, path: str, line: int) -> Any:
         text: str = event.value
