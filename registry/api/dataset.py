@@ -302,7 +302,7 @@ class Dataset:
             As ``resolve``.
             ShardMismatchError, CorruptRecordError, StorageError: a file is not as it was published, or cannot be read.
             ConflictError: ``into`` has another pin of that name.
-            UsageError: nothing to pin, or a shuffle without a seed.
+            UsageError: nothing to pin, a name or location that is no line of text, or a shuffle without a seed.
         """
         from registry.api.pinning import pin_dataset
 

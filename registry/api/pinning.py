@@ -11,6 +11,7 @@ from registry.api.locations import index_folder
 from registry.errors import BuildError, NotFoundError, UsageError
 from registry.model import DatasetVersion, Reference, SlicingRule
 from registry.pins import AliasEntry, BuilderEntry, PinFile, PinSource, Places, choose_names, make_entry
+from registry.pins.create import check_locations, check_names
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
@@ -45,11 +46,13 @@ def pin_dataset(
     advance: AdvanceBytes | None,
 ) -> PinFile:
     """The pin file of some slices of ``dataset``; see ``Dataset.pin``."""
+    check_locations(locations)
     named: dict[str, SplitLike] = {}
     texts: list[SplitLike] = []
     plans: dict[str, Plan] = {}
     for one in splits:
         if isinstance(one, Mapping):
+            check_names(one)
             named |= one
         else:
             texts.append(one)
@@ -75,7 +78,7 @@ def pin_dataset(
     )
     if into is not None:  # before an hour is spent on hashing
         for name, text in chosen.items():
-            if name in into and (into[name].reference, into[name].split) != (dataset.reference, text):
+            if name in {*into} and (into[name].reference, into[name].split) != (dataset.reference, text):
                 raise into.name_taken(name, text)
     source = pin_source(dataset, catalog=catalog, wanted=wanted)
     entries = [

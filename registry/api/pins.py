@@ -154,6 +154,7 @@ class CatalogPins:
 
         Raises:
             PinNotFoundError: no such pin.
+            UsageError: ``locations`` are no list of lines of text.
             As ``Dataset.pin``.
         """
         check_locations(locations or ())

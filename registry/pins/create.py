@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +17,8 @@ from registry.pins.document import (
     BuilderEntry,
     FeaturesEntry,
     FileEntry,
+    Line,
+    LongLine,
     OrderEntry,
     PinEntry,
     ProvenanceEntry,
@@ -168,12 +170,46 @@ def make_entry(
     return to_plain(entry)
 
 
+def check_names(names: Iterable[Any]) -> None:
+    """Raise UsageError for the first that cannot be the name of a pin."""
+    for name in names:
+        if not _is_form(LongLine, name):
+            raise UsageError(
+                f"{_shown(name)} is no name for a pin: that is one line of text",
+                hint='Name it e.g. "train"; in Python pin({"train": "train[:80%]"}).',
+            )
+
+
 def check_locations(locations: Sequence[str]) -> None:
     """Raise UsageError for the first that is no location for a pin; a password in it is not repeated."""
+    if isinstance(locations, str | bytes):
+        raise UsageError(
+            "locations are a list, and this is one text", hint='Put it in brackets: locations=["https://..."].'
+        )
     for location in locations:
+        if not _is_form(Line, location):
+            raise UsageError(
+                f"{_shown(location)} is no location for a pin: that is one line of text of at most 1000 characters"
+            )
         if problem := location_problem(location):
-            shown = re.sub("//[^/]*@", "//***@", location)
-            raise UsageError(f"{shown!r} is no location for a pin: {problem}")
+            raise UsageError(f"{_shown(location)} is no location for a pin: {problem}")
+
+
+def _is_form(form: Any, value: Any) -> bool:
+    """Whether a value has the form of a field of pin files."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        TypeAdapter(form).validate_python(value, strict=True)
+    except ValidationError:
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    """What was given, for an error: shortly, and without a password."""
+    shown = repr(re.sub("//[^/]*@", "//***@", value) if isinstance(value, str) else value)
+    return shown if len(shown) <= 100 else f"{shown[:97]}..."
 
 
 def check_order(read_config: ReadConfig | None) -> ReadConfig:

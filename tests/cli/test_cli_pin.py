@@ -157,6 +157,17 @@ REFUSALS = {
         2,
         "'https://***@example.org/digits' is no location for a pin: it holds a user's name or password",
     ),
+    "a name of two lines": (
+        ["a\nb=train", "--dry-run"],
+        2,
+        "'a\\nb' is no name for a pin: that is one line of text\n"
+        'hint: Name it e.g. "train"; in Python pin({"train": "train[:80%]"}).',
+    ),
+    "a location of two lines": (
+        ["train", "--location", "https://x/\ny"],
+        2,
+        "'https://x/\\ny' is no location for a pin: that is one line of text of at most 1000 characters",
+    ),
     "an expression twice": (
         ["train", "train"],
         2,

@@ -205,9 +205,10 @@ def _pin(
     shuffle_seed: int | None,
     dry_run: bool,
 ) -> None:
-    from registry.pins.create import check_locations, check_order
+    from registry.pins.create import check_locations, check_names, check_order
 
     wanted = [_named(text) for text in splits]
+    check_names(name for one in wanted if isinstance(one, Mapping) for name in one)
     read_config = make_read_config(cycle_length, block_length, shuffle, shuffle_seed)
     check_locations(locations)
     check_order(read_config)

@@ -1,0 +1,99 @@
+"""No pin's name or location is other than a line of text; a pin file answers as a mapping does."""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pin_law_samples import whole_file
+
+import registry
+from registry.errors import NotFoundError, PinNotFoundError, UsageError, YankedVersionWarning
+from registry.pins import PinFile
+from registry.pins.create import check_locations, check_names
+
+NAME_HINT = 'Name it e.g. "train"; in Python pin({"train": "train[:80%]"}).'
+
+
+@pytest.fixture
+def pins() -> PinFile:
+    return PinFile.from_yaml(whole_file().encode(), "f")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("", "''"),
+        ("a\nb", r"'a\nb'"),
+        ("a\x00", r"'a\x00'"),
+        (5, "5"),
+        (None, "None"),
+        ("\ud800", r"'\ud800'"),
+        ("x" * 100_001, f"'{'x' * 96}..."),
+    ],
+)
+def test_a_name_is_one_line_of_text(name: Any, shown: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_names(["train", name])
+    assert caught.value.message == f"{shown} is no name for a pin: that is one line of text"
+    assert caught.value.hint == NAME_HINT
+
+
+@pytest.mark.parametrize(
+    ("location", "shown"),
+    [
+        ("", "''"),
+        ("https://x/\ny", r"'https://x/\ny'"),
+        ("https://user:secret\n@x/y", r"'https://***@x/y'"),
+        (Path("/x"), repr(Path("/x"))),
+        ("/" + "x" * 1000, f"'/{'x' * 95}..."),
+    ],
+)
+def test_a_location_is_one_line_of_text(location: Any, shown: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_locations(["https://example.org/a", location])
+    assert caught.value.message == (
+        f"{shown} is no location for a pin: that is one line of text of at most 1000 characters"
+    )
+
+
+def test_one_text_is_no_list_of_locations() -> None:
+    with pytest.raises(UsageError) as caught:
+        check_locations("https://example.org/a")
+    assert caught.value.message == "locations are a list, and this is one text"
+    assert caught.value.hint == 'Put it in brackets: locations=["https://..."].'
+
+
+def test_what_is_in_a_pin_file_is_what_it_gives(pins: PinFile) -> None:
+    (name, pin), *_ = pins.items()
+    unique = [one.split for one in pins.values() if [other.split for other in pins.values()].count(one.split) == 1]
+    for key in (name, *unique):
+        assert key in pins
+        assert pins.get(key) is pins[key]
+    assert pins[name] is pin
+    assert "trian" not in pins
+    assert 5 not in pins
+    assert pins.get("trian") is None
+    assert pins.get("trian", pin) is pin
+
+
+def test_a_pin_that_is_not_there_is_a_key_error_with_a_plain_message(pins: PinFile) -> None:
+    with pytest.raises(KeyError) as caught:
+        pins["trian"]
+    assert isinstance(caught.value, PinNotFoundError)
+    assert isinstance(caught.value, NotFoundError)
+    assert str(caught.value) == "no pin 'trian' in the pin file"
+    assert str(copy.copy(caught.value)) == str(caught.value)
+
+
+def test_a_path_may_begin_with_the_home_folder(pins: PinFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert pins.save("~/a.lock.yaml") == str(tmp_path / "a.lock.yaml")
+    assert PinFile.load("~/a.lock.yaml") == pins
+    with pytest.warns(YankedVersionWarning):
+        found = registry.load_pin("~/a.lock.yaml")
+    assert found == pins
+    assert found.places.beside == os.fspath(tmp_path)
