@@ -16,7 +16,7 @@
     │   ├── SplitNotFoundError
     │   ├── ExperimentNotFoundError
     │   ├── BuilderNotFoundError
-    │   └── PinNotFoundError
+    │   └── PinNotFoundError (KeyError)
     ├── ConflictError                           somebody was there before
     │   ├── VersionExistsError                  that number is published with other content
     │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
@@ -232,8 +232,8 @@ class BuilderNotFoundError(NotFoundError):
     noun = "builder"
 
 
-class PinNotFoundError(NotFoundError):
-    """The pin file has no pin of that name or expression."""
+class PinNotFoundError(NotFoundError, KeyError):
+    """The pin file has no pin of that name or expression: the error of a mapping that does not have a key."""
 
     code = "pin_not_found"
     noun = "pin"

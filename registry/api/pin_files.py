@@ -67,7 +67,7 @@ def pin_places(
     """Where the files of the pins at ``path`` are looked for."""
     from registry.pins import Places
 
-    text = os.fspath(path)
+    text = os.path.expanduser(os.fspath(path))  # noqa: PTH111 (a path, or a URL)
     return Places(
         data_dir=None if data_dir is None else os.fspath(data_dir),
         beside=text.rpartition("/")[0] if "://" in text else str(Path(text).absolute().parent),

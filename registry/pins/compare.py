@@ -36,9 +36,9 @@ def compare_pins(old: PinFile, new: PinFile) -> tuple[PinDifference, ...]:
     found = []
     for name, pin in old.items():
         found.append(
-            _compare(pin, new[name]) if name in new else PinDifference(name=name, kind="removed", lines=(_told(pin),))
+            _compare(pin, new[name]) if name in {*new} else PinDifference(name=name, kind="removed", lines=(_told(pin),))
         )
-    added = {name: pin for name, pin in new.items() if name not in old}
+    added = {name: pin for name, pin in new.items() if name not in {*old}}
     found += [PinDifference(name=name, kind="added", lines=(_told(pin),)) for name, pin in added.items()]
     return tuple(found)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from registry.errors import CorruptExampleError, VerificationError
+from registry.errors import CorruptExampleError, UsageError, VerificationError
 from registry.features import FeaturesDict
 from registry.order import Order, ReadConfig
 from registry.pins.digest_pile import DigestPile
@@ -114,6 +114,7 @@ def measure_records(
     Raises:
         CorruptRecordError, ShardMismatchError, StorageError: a record, or a file, cannot be read.
         CorruptExampleError: with ``verify`` on, a record that is no tf.train.Example, or not of ``features``.
+        UsageError: fewer than one process.
     """
     sizes = {name: store.size(name) for name in files}
     mean = _mean_bytes(plan, store, sizes)
@@ -302,6 +303,10 @@ def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tup
 
 
 def _choose_count(store: Store, num_bytes: int, wanted: int | None) -> int:
+    if wanted is not None and wanted < 1:
+        raise UsageError(
+            f"processes is at least 1, not {wanted}", hint="Leave it out to take as many as there are cores."
+        )
     if wanted is not None:
         return wanted
     return 1 if num_bytes < _SMALL_BYTES or store.local_root is None else min(num_cpus(), _MOST_PROCESSES)

@@ -155,9 +155,9 @@ class PinFile(Mapping[str, Pin]):
         """
         entries = list(self._content["pins"])
         for entry in other.content["pins"]:
-            if entry["name"] in self and entry != self._content["pins"][list(self).index(entry["name"])]:
+            if entry["name"] in self._pins and entry != self._content["pins"][list(self).index(entry["name"])]:
                 raise self.name_taken(entry["name"], entry["split"])
-            if entry["name"] not in self:
+            if entry["name"] not in self._pins:
                 entries.append(entry)
         both = PinFile({**other.content, **self._content}, self.document, self.places)
         return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=both)
@@ -214,7 +214,7 @@ class PinFile(Mapping[str, Pin]):
         return self.find(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._pins
+        return name in self._pins or [pin.split for pin in self._pins.values()].count(name) == 1  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._pins)
