@@ -201,6 +201,43 @@ def test_verify_against_another_version(pins: Cli, workspace: Path) -> None:
     )
 
 
+def test_verify_against_another_dataset_is_refused(pins: Cli) -> None:
+    ran = pins("pin", "verify", "dataset.lock.yaml", "--against", "words:1.0.0")
+    assert (ran.code, ran.out, ran.err) == (
+        2,
+        "",
+        "error: the pin old is of numbers, and --against names words/de:1.0.0\n"
+        "hint: Name a version of numbers, or the pins of words.\n",
+    )
+
+
+def test_pins_are_made_by_the_api_of_lines_of_text_and_by_one_process_at_least(
+    pins: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import registry
+    from registry.errors import UsageError
+    from registry.pins import create, measure
+
+    file = registry.load_pin("dataset.lock.yaml")
+    with registry.connect() as catalog, monkeypatch.context() as patched:
+        dataset = catalog.dataset("numbers:2.0.0")
+        with pytest.raises(UsageError, match=r"^processes is at least 1, not 0$"):
+            dataset.pin("train", processes=0)
+        patched.setattr(create, "measure_records", None)  # nothing is hashed before
+        with pytest.raises(UsageError, match=r"^5 is no name for a pin: that is one line of text$"):
+            dataset.pin({5: "train"})  # type: ignore[dict-item]
+        with pytest.raises(UsageError, match=r"^'' is no name for a pin: that is one line of text$"):
+            dataset.pin({"": "train"})
+        with pytest.raises(UsageError, match=r"^locations are a list, and this is one text$"):
+            dataset.pin("train", locations="https://x/y")
+        with pytest.raises(UsageError, match=r"^locations are a list, and this is one text$"):
+            catalog.pins.update(file, locations="https://x/y")
+    for deep in (False, True):
+        with pytest.raises(UsageError, match=r"^processes is at least 1, not -1$"):
+            file["old"].verify(processes=-1, deep=deep)
+    assert measure.measure_files(file["old"].store(), [], processes=1) == {}
+
+
 @pytest.mark.parametrize(("answer", "version"), [("n", "1.0.0"), ("y", "2.0.0")])
 def test_on_a_terminal_you_are_asked(pins: Cli, monkeypatch: pytest.MonkeyPatch, answer: str, version: str) -> None:
     class Terminal(io.StringIO):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,8 @@ from registry.errors import LockedError, PinNotFoundError, RecordsMismatchError,
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
-    from registry.pins import PinFile
+    from registry.model import Reference
+    from registry.pins import Pin, PinFile
     from registry.pins.citation import Citation
     from registry.pins.report import PinReport
 
@@ -74,7 +76,9 @@ def verify(
         if data is not None:
             raise UsageError("--data and --against both say what is verified", hint="Give one of them.")
         with session.connect() as catalog:
-            folder = session.look_up(catalog, against).folder
+            found = session.look_up(catalog, against)
+            _require_dataset(chosen, found.reference)
+            folder = found.folder
     note_yanks(session, chosen)
     with byte_progress(session.out, "verifying", count_bytes(chosen) * (1 if quick else 2)) as advance:
         reports = [pin.verify(folder=folder, deep=deep, quick=quick, advance=advance) for pin in chosen]
@@ -193,6 +197,16 @@ def _find_cited(pins: PinFile, cited: Citation) -> PinFile:
         hint="Was the text copied right?",
         details={"citation": str(cited), "differences": list(differences)},
     )
+
+
+def _require_dataset(pins: Sequence[Pin], against: Reference) -> None:
+    """Refuse to hold pins against another dataset: all of it would differ, and that says nothing."""
+    for pin in pins:
+        if pin.reference.name != against.name:
+            raise UsageError(
+                f"the pin {pin.name} is of {pin.reference.name}, and --against names {against}",
+                hint=f"Name a version of {pin.reference.name}, or the pins of {against.name}.",
+            )
 
 
 def _print_report(session: Session, report: PinReport) -> None:
