@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError
 from registry.pins.consistency import find_faults
@@ -19,6 +19,9 @@ from registry.pins.yaml_writing import write_yaml
 from registry.storage import open_store
 
 DEFAULT_FILENAME = "dataset.lock.yaml"
+
+_MOST_TRIES: Final = 100
+"""Of writing a file that others write as well: each time that one fails, another was done."""
 
 _COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of dataset-registry.
 Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].read()"""
@@ -133,19 +136,66 @@ class PinFile(Mapping[str, Pin]):
         """The same values as one line of JSON, keys sorted."""
         return canonical_json(self._content)
 
-    def save(self, path: str | os.PathLike[str] = DEFAULT_FILENAME, *, overwrite: bool = False) -> str:
+    def save(
+        self,
+        path: str | os.PathLike[str] = DEFAULT_FILENAME,
+        *,
+        overwrite: bool = False,
+        expected: str | None = None,
+    ) -> str:
         """Write the file in one step; the path. A file with the same content is left as it is.
+
+        Args:
+            path: of the file.
+            overwrite: whether another file is replaced.
+            expected: the digest of the file that is to be replaced; None replaces any.
 
         Raises:
             AlreadyStoredError: another file is there, and ``overwrite`` is False.
+            ConflictError: the file that is there is not the expected one: somebody else changed it meanwhile.
         """
         place = Path(path).expanduser().absolute()
         store, data = open_store(place.parent), self.to_yaml().encode()
-        if store.exists(place.name) and store.read_bytes(place.name) == data:
-            return str(place)
-        with store.create(place.name, overwrite=overwrite) as file:
-            file.write(data)
+        with store.exclusive(place.name):
+            there = store.read_bytes(place.name) if store.exists(place.name) else None
+            if there == data:
+                return str(place)
+            if expected is not None and (found := _digest_of(there)) != expected:
+                raise ConflictError(
+                    f"{os.fspath(path)} was changed by somebody else meanwhile",
+                    hint="Run the same command again.",
+                    details={"path": str(place), "expected": expected, "found": found},
+                )
+            with store.create(place.name, overwrite=overwrite) as file:
+                file.write(data)
         return str(place)
+
+    def add_to(self, path: str | os.PathLike[str], base: PinFile) -> PinFile:
+        """Write these pins, made as ``base`` with some more, to the file at ``path`` that ``base`` was read from.
+
+        Where others changed the file meanwhile, the new pins are put behind theirs.
+
+        Returns:
+            What was written.
+
+        Raises:
+            ConflictError: another pin has the name of a new one by now, or the file is changed again and again.
+            As ``load``.
+        """
+        new = [name for name in self._pins if name not in base._pins]
+        made = self
+        for _ in range(_MOST_TRIES):
+            try:
+                made.save(path, overwrite=True, expected=base.digest)
+            except ConflictError:
+                if not new:
+                    raise
+                base = PinFile.load(path, places=self.places)
+                made = base.merged(self.only(new))
+            else:
+                return made
+        made.save(path, overwrite=True, expected=base.digest)
+        return made
 
     def merged(self, other: PinFile) -> PinFile:
         """This file with the pins of ``other`` behind its own, and the unknown fields of both; of one name, its own.
@@ -244,6 +294,14 @@ def _in_order(model: Any, value: Any) -> Any:
     if isinstance(value, list) and isinstance(model, list):
         return [_in_order(one, inner) for one, inner in zip(model, value, strict=True)]
     return value
+
+
+def _digest_of(data: bytes | None) -> str | None:
+    """The digest of the pin file ``data``; None where that is none, or not as it was written."""
+    try:
+        return None if data is None else PinFile.from_yaml(data, "the file").digest
+    except (PinFormatError, PinChangedError):
+        return None
 
 
 def _refuse(source: str, read: YamlDocument, faults: Sequence[tuple[str, str]]) -> None:

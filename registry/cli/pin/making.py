@@ -163,7 +163,7 @@ def update(
             total = sum(2 * count_bytes([move.pin]) for move in going)
             with byte_progress(session.out, "hashing", total) as advance_bytes:
                 updated = catalog.pins.update(pins, moves, names=names, locations=locations, advance=advance_bytes)
-            updated.save(file, overwrite=True)
+            updated.save(file, overwrite=True, expected=pins.digest)
             written = updated != pins
         else:
             updated, written = pins, False
@@ -231,7 +231,10 @@ def _pin(
                 into=into,
                 advance=advance,
             )
-    pins.save(output, overwrite=force)
+    if into is None:
+        pins.save(output, overwrite=force)
+    else:
+        pins = pins.add_to(output, into)
     print_pins(session.out, pins, output, schema=f"pin.{verb}")
 
 
