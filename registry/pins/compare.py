@@ -34,11 +34,14 @@ class PinDifference:
 def compare_pins(old: PinFile, new: PinFile) -> tuple[PinDifference, ...]:
     """What became of each pin of ``old``, then the pins that only ``new`` has."""
     found = []
-    for name, pin in old.items():
+    before, after = dict(old), dict(new)  # by their names alone: an expression names a pin of a file as well
+    for name, pin in before.items():
         found.append(
-            _compare(pin, new[name]) if name in {*new} else PinDifference(name=name, kind="removed", lines=(_told(pin),))
+            _compare(pin, after[name])
+            if name in after
+            else PinDifference(name=name, kind="removed", lines=(_told(pin),))
         )
-    added = {name: pin for name, pin in new.items() if name not in {*old}}
+    added = {name: pin for name, pin in after.items() if name not in before}
     found += [PinDifference(name=name, kind="added", lines=(_told(pin),)) for name, pin in added.items()]
     return tuple(found)
 

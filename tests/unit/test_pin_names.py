@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from pin_law_samples import whole_file
+from pin_samples import sample_entry
 
 import registry
 from registry.errors import NotFoundError, PinNotFoundError, UsageError, YankedVersionWarning
 from registry.pins import PinFile
+from registry.pins.compare import compare_pins
 from registry.pins.create import check_locations, check_names
 
 NAME_HINT = 'Name it e.g. "train"; in Python pin({"train": "train[:80%]"}).'
@@ -97,3 +99,14 @@ def test_a_path_may_begin_with_the_home_folder(pins: PinFile, tmp_path: Path, mo
         found = registry.load_pin("~/a.lock.yaml")
     assert found == pins
     assert found.places.beside == os.fspath(tmp_path)
+
+
+def test_files_are_compared_and_joined_by_names_alone() -> None:
+    named = PinFile.of([sample_entry("train")], created_by="test")
+    by_expression = PinFile.of([sample_entry("train[:80%]")], created_by="test")
+    assert "train[:80%]" in named
+    assert [(one.name, one.kind) for one in compare_pins(by_expression, named)] == [
+        ("train[:80%]", "removed"),
+        ("train", "added"),
+    ]
+    assert [*named.merged(by_expression)] == ["train", "train[:80%]"]
