@@ -6,25 +6,77 @@ The order of the fields is that of the file.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, Strict, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    Strict,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 LOCK_VERSION: Final = 1
 
-Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+_faults_left: ContextVar[list[int] | None] = ContextVar("registry_pin_faults_left", default=None)
+
+
+class TooManyFaultsError(Exception):
+    """More values of a file have not their form than anybody wants to hear of: pydantic would collect them all."""
+
+
+@contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Raise TooManyFaultsError in this block where more than ``count`` values have not their form."""
+    token = _faults_left.set([count])
+    try:
+        yield
+    finally:
+        _faults_left.reset(token)
+
+
+def _counted(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """What ``check`` makes of ``value``; its faults are counted."""
+    try:
+        return check(value)
+    except ValidationError:
+        left = _faults_left.get()
+        if left is not None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise TooManyFaultsError from None
+        raise
+
+
+_Counted = WrapValidator(_counted)
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), _Counted]
 Sums = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}-[0-9a-f]{64}$")]
-Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$")]
-LongLine = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
+LongLine = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
 """A union of many slices, and a pin that is called by it."""
 
-Page = Annotated[str, StringConstraints(max_length=1_000_000)]
+Page = Annotated[str, StringConstraints(max_length=1_000_000), _Counted]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Positive = Annotated[int, Field(ge=1, lt=2**63)]
 
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _count(cls, value: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        found: Self = _counted(value, check)
+        return found
 
 
 class AliasEntry(_Entry):

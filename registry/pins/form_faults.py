@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
-from registry.pins.document import PinDocument
+from registry.pins.document import PinDocument, TooManyFaultsError, at_most
 
 Fault = tuple[Sequence[str | int], str]
 """The keys that lead to a value, and what is wrong with it."""
 
 _MOST_ITEMS: Final = 1000
 _MOST_KEYS: Final = 200
-_MOST_FAULTS: Final = 50_000
+_MOST_FAULTS: Final = 10_000
 
 
 def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
@@ -27,11 +27,12 @@ def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
     beginning = _Beginning()
     values = beginning.of(content)
     try:
-        document = PinDocument.model_validate(values)
-        return (PinDocument.model_validate(content) if beginning.is_cut else document), []
+        with at_most(_MOST_FAULTS):
+            document = PinDocument.model_validate(values)
+            return (PinDocument.model_validate(content) if beginning.is_cut else document), []
+    except TooManyFaultsError:
+        return None, [((), f"more than {_MOST_FAULTS:,} values have not the form that they should have")]
     except ValidationError as error:
-        if error.error_count() > _MOST_FAULTS:
-            return None, [((), f"{error.error_count()} values have not the form that they should have")]
         found = error.errors(include_url=False, include_context=False, include_input=False)
         return None, [(one["loc"], one["msg"]) for one in found]
 
