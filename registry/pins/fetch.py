@@ -88,10 +88,6 @@ class Refusal:
         return f"{self.place}: {self.problem}"
 
 
-class WrongBytesError(ShardMismatchError):
-    """What a place held was not the pinned file; raised when all of it, or a byte too many, was read."""
-
-
 def list_files(pins: Collection[Pin]) -> list[PinnedFile]:
     """The files that pins need, each once, sorted by path.
 
@@ -169,7 +165,7 @@ def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[bytes], ob
     """Read a file from one place and hand on its bytes, piece by piece; they are right if this returns.
 
     Raises:
-        WrongBytesError: other bytes than the pinned ones; some of them were handed on.
+        ShardMismatchError: other bytes than the pinned ones; some of them were handed on.
         StorageError: it cannot be read, or not be handed on.
     """
     hasher, num_bytes = hashlib.sha256(), 0
@@ -184,9 +180,9 @@ def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[bytes], ob
         found = f"it gave {num_bytes} bytes, {wanted.file.num_bytes} are pinned"
         if num_bytes > wanted.file.num_bytes:
             found = f"it gave more than the pinned {wanted.file.num_bytes} bytes"
-        raise WrongBytesError(found, details={"path": source.url})
+        raise ShardMismatchError(found, details={"path": source.url})
     if hasher.hexdigest() != wanted.sha256:
-        raise WrongBytesError(
+        raise ShardMismatchError(
             f"its sha256 is {hasher.hexdigest()}, {wanted.sha256} is pinned", details={"path": source.url}
         )
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import Any, Final
 
-from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError
 from registry.pins.fetch import (
     Finding,
     PinnedFile,
     Refusal,
     Source,
-    WrongBytesError,
     copy_checked,
     list_files,
     no_right_bytes,
@@ -170,7 +169,7 @@ class _Work:
             copy_checked(wanted, Source(store=self._target, name=wanted.path), self._count)
         except NotStoredError:
             return None
-        except WrongBytesError:
+        except ShardMismatchError:
             return False
         return True
 
@@ -186,7 +185,7 @@ class _Work:
             try:
                 with self._target.create(wanted.path, overwrite=self.overwrite) as file:
                     copy_checked(wanted, source, _Writing(file.write, self._count))
-            except (WrongBytesError, StorageError) as error:
+            except (ShardMismatchError, StorageError) as error:
                 # A target that cannot be written is no fault of the source, and no other source would help.
                 if error.details.get("doing") == "write":
                     raise

@@ -124,6 +124,7 @@ def crowded(lasting_url: str) -> Iterator[SqlCatalog]:
                     for major, minor, patch in numbers
                 ],
             )
+            connection.execute(sa.text("ANALYZE"))  # a server does it in its own time, which may be after the test
         yield catalog
 
 
@@ -154,7 +155,8 @@ def test_a_look_up_costs_the_same_among_a_hundred_thousand_versions(
         with psycopg.connect(lasting_url) as connection:
             statement, parameters = meter.selects[0]
             plan = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).fetchall()[0][0]
-        assert _rows_read(plan[0]["Plan"]) < 50, explain(lasting_url, *meter.selects[0])
+        # Of 100,000; small tables of the other tests' datasets may be read whole.
+        assert _rows_read(plan[0]["Plan"]) < 200, explain(lasting_url, *meter.selects[0])
 
 
 def _rows_read(plan: dict[str, Any]) -> int:

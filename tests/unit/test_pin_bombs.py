@@ -48,11 +48,11 @@ BOMBS = {
         MANY_FAULTS.format(5),
     ),
     "pins that are texts": (f"pins: [{'a,' * MANY}]\n", MANY_FAULTS.format(1005)),
-    "pins that are empty": (f"pins: [{'{},' * MANY}]\n", MANY_FAULTS.format(26005)),
-    "files that are empty": (f"pins: [{{files: [{'{},' * MANY}]}}]\n", MANY_FAULTS.format(7023)),
+    "pins that are empty": (f"pins: [{'{},' * MANY}]\n", MANY_FAULTS.format(27005)),
+    "files that are empty": (f"pins: [{{files: [{'{},' * MANY}]}}]\n", MANY_FAULTS.format(7024)),
     "labels that are numbers": (
         f"pins: [{{features: {{labels: {{{'l' * 990}: [{'1,' * MANY}]}}}}}}]\n",
-        MANY_FAULTS.format(1031),
+        MANY_FAULTS.format(1032),
     ),
     "names for tags": (
         "".join(f"%TAG !a{number}! b\n" for number in range(MEGABYTE // 17)),
