@@ -14,7 +14,7 @@ from registry.model import Considered, Reference, SlicingRule, Split, no_experim
 from registry.pins import Pin, PinFile
 from registry.pins.layout import counts_shards, splits_of
 from registry.splits import Plan, ReadInstruction, RecordRange, resolve
-from registry.splits.ranges import without
+from registry.splits.ranges import common, without
 from registry.splits.slices import ALL
 
 if TYPE_CHECKING:
@@ -184,9 +184,12 @@ class PinnedDataset(Dataset):
             )
         if own:
             return own[0].read(read_config, **options)
-        for pin in self.pins:
+        # The files of other pins need not be there.
+        whole = [pin for pin in self.pins if not without(plan.ranges, pin.plan.ranges)]
+        holders = whole[:1] or [pin for pin in self.pins if common(plan.ranges, pin.plan.ranges)]
+        for pin in holders:
             pin.require_spots()
-        return self._joined.read_plan(plan, read_config, **options)
+        return holders[0].joined(holders[1:]).read_plan(plan, read_config, **options)
 
     @property
     def _catalog(self) -> NoReturn:

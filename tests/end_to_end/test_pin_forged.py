@@ -14,7 +14,7 @@ from pinned_samples import publish_samples
 
 import registry
 from registry.api import Catalog
-from registry.errors import LockedError, PinFormatError, RecordsMismatchError, UsageError
+from registry.errors import LockedError, NotStoredError, PinFormatError, RecordsMismatchError, UsageError
 from registry.pins import PinFile
 from registry.pins.citation import Citation
 
@@ -143,6 +143,19 @@ def test_what_a_lock_does_not_know_it_does_not_answer(catalog: Catalog) -> None:
                 wrong()
         with pytest.raises(UsageError, match="is not pinned"):
             registry.resolve("train[1shard]", pinned.splits)
+
+
+def test_a_slice_under_a_lock_needs_the_files_of_its_own_pins_alone(catalog: Catalog) -> None:
+    animals = catalog.dataset("animals")
+    pins = animals.pin({"a": "train[:20]", "b": "train[20:]", "c": "test"})
+    expected = list(animals.read("train[15:25]").ids())
+    for path in shards(catalog).glob("animals-test.*"):
+        path.unlink()
+    with registry.locked(pins):
+        assert list(registry.load("animals", split="train[15:25]").ids()) == expected
+        assert len(list(registry.load("animals", split="train[3:7]"))) == 4
+        with pytest.raises(NotStoredError):
+            registry.load("animals", split="test[:5]")
 
 
 def test_two_orders_of_one_slice_are_ambiguous_under_a_lock(catalog: Catalog) -> None:
