@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from registry.model import (
     Candidate,
@@ -253,22 +253,24 @@ class Dataset:
         Raises:
             As ``resolve`` and ``Reader``, and while iterating as it does.
         """
+        plan = self.resolve(split, slicing=slicing, rounding=rounding)
+        return self._read_plan(plan, read_config, state=state, process=process, verify=verify, copy=copy)
+
+    def _read_plan(self, plan: Plan, read_config: ReadConfig | None, **options: Any) -> Reader:
+        """The examples of a plan; ``options`` are those of ``Reader``."""
         from registry.order import ReadConfig
         from registry.reading import Reader
 
         if read_config is None and self._version.disable_shuffling:
             read_config = ReadConfig(interleave_cycle_length=1)
         return Reader(
-            self.resolve(split, slicing=slicing, rounding=rounding),
+            plan,
             store=self._store(),
             features=self.features,
             config=read_config,
-            state=state,
-            process=process,
             dataset=f"{self.reference} (sha256:{self._version.content_digest[:12]})",
-            verify=verify,
-            copy=copy,
             indexes=self._catalog.indexes(),
+            **options,
         )
 
     def pin(

@@ -19,10 +19,9 @@ from registry.splits.slices import ALL
 
 if TYPE_CHECKING:
     from registry.order import ReadConfig
-    from registry.reading import Reader, State
+    from registry.reading import Reader
     from registry.splits import Explanation
     from registry.storage import Store
-    from registry.tfrecord import Verify
 
 
 def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -> PinnedDataset:
@@ -153,32 +152,17 @@ class PinnedDataset(Dataset):
         """The splits with lengths for every shard, where those that are not pinned are only laid into their gap."""
         return {split.name: split for split in splits_of(self._joined.entry)}
 
-    def read(
-        self,
-        split: str | ReadInstruction,
-        read_config: ReadConfig | None = None,
-        *,
-        slicing: SlicingRule | str | None = None,
-        rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
-    ) -> Reader:
-        """The examples of a split expression that names pinned records; in the pinned order, where it is a pin's own.
-
-        Arguments and errors as ``Dataset.read``, and:
+    def _read_plan(self, plan: Plan, read_config: ReadConfig | None, **options: Any) -> Reader:
+        """The examples of a plan of pinned records; in the pinned order, where it is a pin's own.
 
         Raises:
-            LockedError: it names records that are not pinned, or two pins have it in different orders.
+            LockedError: two pins have it in different orders.
             RecordsMismatchError: the stored files hold other records than were pinned.
         """
-        plan = self.resolve(split, slicing=slicing, rounding=rounding)
-        options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
         own = [pin for pin in self.pins if (pin.plan.instruction, pin.plan.slicing) == (plan.instruction, plan.slicing)]
         if len({pin.read_config for pin in own}) > 1 and read_config is None:
             raise LockedError(
-                f"{self.reference} {split} is pinned in several orders: {', '.join(pin.name for pin in own)}",
+                f"{self.reference} {plan.expression} is pinned in several orders: {', '.join(pin.name for pin in own)}",
                 hint="Read the pin itself, registry.load_pin(FILE)[NAME].read(), or give a read_config.",
                 details={"reference": str(self.reference), "pins": [pin.name for pin in own]},
             )

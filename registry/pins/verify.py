@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from registry.errors import (
     NotStoredError,
-    PreparedFormatError,
     RecordsMismatchError,
     RegistryError,
     SliceError,
@@ -381,7 +380,7 @@ def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
     """The splits of the version in ``store`` where its shards are not laid out as the pinned ones, else None."""
     try:
         splits = {split.name: split for split in read_prepared(store).splits}
-    except (PreparedFormatError, StorageError, RegistryError):
+    except RegistryError:  # no version, or one that cannot be read: the pin says how its files lie
         return None
     for split in splits_of(entry):
         other = splits.get(split.name)
@@ -399,7 +398,7 @@ def _plan_other(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
         held = splits[one.split].num_examples if one.split in splits else 0
         if one.stop > held:
             raise SliceError(f"records {one.start}..{one.stop} of {one.split} are pinned, and here it has {held}")
-    return plan_ranges(entry, {name: split for name, split in splits.items() if name in {s.name for s in entry.splits}})
+    return plan_ranges(entry, {split.name: splits[split.name] for split in entry.splits if split.name in splits})
 
 
 def _other_numbers(entry: PinEntry, splits: Mapping[str, Split]) -> Iterator[str]:
