@@ -14,7 +14,14 @@ from pinned_samples import publish_samples
 
 import registry
 from registry.api import Catalog
-from registry.errors import LockedError, NotStoredError, PinFormatError, RecordsMismatchError, UsageError
+from registry.errors import (
+    LockedError,
+    NotStoredError,
+    PinFormatError,
+    RecordsMismatchError,
+    ShardMismatchError,
+    UsageError,
+)
 from registry.pins import PinFile
 from registry.pins.citation import Citation
 
@@ -52,6 +59,18 @@ def test_a_layout_that_shifts_the_records_is_seen(catalog: Catalog) -> None:
         assert report.faults, "the files are the pinned ones, and the records are others"
     with pytest.raises(RecordsMismatchError, match=r"animals:1\.0\.0 train\[22:26\] in .* is not what was pinned"):
         pin.read()
+
+
+def test_a_file_that_is_not_what_the_catalog_promises_is_not_pinned(catalog: Catalog) -> None:
+    path = shards(catalog) / THIRD
+    frames = list(split_frames(path.read_bytes()))
+    promised = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_bytes(b"".join([*frames[:2], frames[3], frames[2], *frames[4:]]))  # every checksum is right
+    with pytest.raises(ShardMismatchError) as caught:
+        catalog.dataset("animals").pin("train[22:26]")
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert caught.value.message == f"{THIRD}: its sha256 is {found}, the catalog promises {promised}"
+    assert len(catalog.dataset("animals").pin("train[:20]")) == 1, "of other files nothing is asked"
 
 
 def test_the_digest_of_a_paper_over_other_files_is_not_proved(catalog: Catalog) -> None:
