@@ -258,3 +258,10 @@ def test_names_of_pins_are_those_of_splits_where_one_slice_is_cut_from_each() ->
     assert names(["train"], taken=("train",)) == ["numbers:1.2.3 train"]
     assert names(["train", "train[:1]"]) == ["train", "train[:1]"]
     assert names(["train[:1]", "train"]) == ["train[:1]", "train"]
+
+
+def test_the_order_that_is_pinned_unasked_is_the_one_in_which_the_version_is_read() -> None:
+    for disable_shuffling, cycle_length in ((False, 16), (True, 1)):
+        source = make_source({"train": [4, 3]}, disable_shuffling=disable_shuffling)
+        order = pin(source, "train", "train")["order"]
+        assert (order["shuffle"], order["cycle_length"], order["block_length"]) == ("none", cycle_length, 16)
