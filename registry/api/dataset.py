@@ -60,6 +60,11 @@ class Dataset:
         return self._version.reference
 
     @property
+    def moment(self) -> datetime | None:
+        """The moment at which it was looked up, where that was asked for; None is the present."""
+        return None
+
+    @property
     def wanted(self) -> Reference:
         """The reference that was looked up."""
         return self._wanted
@@ -345,6 +350,11 @@ class PastDataset(Dataset):
         super().__init__(past.version, catalog=catalog, wanted=past.choice.wanted)
         self._past = past
         self._moment = moment
+
+    @property
+    def moment(self) -> datetime | None:
+        """The moment at which it was looked up."""
+        return self._moment
 
     @property
     def notes(self) -> tuple[str, ...]:

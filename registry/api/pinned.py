@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from registry.api.dataset import Dataset
 from registry.api.moments import Moment
 from registry.errors import LockedError, SliceError, SplitNotFoundError
-from registry.model import Considered, Reference, SlicingRule, Split, no_experiment
+from registry.model import Considered, Reference, SlicingRule, Split, VersionStatus, no_experiment
 from registry.pins import Pin, PinFile
 from registry.pins.layout import counts_shards, splits_of
 from registry.splits import Plan, ReadInstruction, RecordRange, resolve
@@ -64,6 +64,11 @@ class PinnedDataset(Dataset):
         self._joined = self.pins[0].joined(self.pins[1:])
         self._version = self._joined.version
         self._wanted = wanted
+
+    @property
+    def status(self) -> VersionStatus:
+        """How it stood to the canonical version when it was pinned."""
+        return VersionStatus(self.pins[0].entry.status)
 
     @property
     def notes(self) -> tuple[str, ...]:

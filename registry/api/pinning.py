@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -119,7 +120,7 @@ def pin_source(dataset: Dataset, *, catalog: Catalog, wanted: Reference) -> PinS
         why=dataset.why,
         shards=_shards_of(catalog, version),
         store=catalog.version_store(version),
-        alias=None if wanted.alias is None else _alias_entry(catalog, wanted, version),
+        alias=None if wanted.alias is None else _alias_entry(catalog, wanted, version, dataset.moment),
         builder=builder,
         packages=packages,
     )
@@ -129,9 +130,15 @@ def _shards_of(catalog: Catalog, version: DatasetVersion) -> Callable[[str], Any
     return lambda split: catalog.shards(version, split)
 
 
-def _alias_entry(catalog: Catalog, wanted: Reference, version: DatasetVersion) -> AliasEntry | None:
-    """The alias that was named, and the last time that it was set to this version."""
-    moves = [move for move in catalog.aliases.history(wanted) if move.after == version.version]
+def _alias_entry(
+    catalog: Catalog, wanted: Reference, version: DatasetVersion, moment: datetime | None
+) -> AliasEntry | None:
+    """The alias that was named, and the last time, up to ``moment``, that it was set to this version."""
+    moves = [
+        move
+        for move in catalog.aliases.history(wanted)
+        if move.after == version.version and (moment is None or move.at <= moment)
+    ]
     if not moves or wanted.alias is None:
         return None
     move = moves[-1]

@@ -116,7 +116,6 @@ def version_of(entry: PinEntry) -> DatasetVersion:
         content_digest=entry.version_digest.removeprefix("sha256:"),
         state=state,
         state_message=entry.status_message,
-        canonical=version if entry.status == "canonical" else None,
         file_format=entry.file_format,
         slicing=SlicingRule(entry.version_slicing),
         disable_shuffling=entry.disable_shuffling,

@@ -6,6 +6,7 @@ import copy
 import hashlib
 import struct
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from registry.errors import (
     ShardMismatchError,
     UsageError,
 )
-from registry.pins import PinFile
+from registry.pins import PinFile, Places
 from registry.pins.citation import Citation
 
 THIRD = "animals-train.tfrecord-00002-of-00004"
@@ -144,6 +145,36 @@ def test_a_lock_keeps_the_rule_of_the_version_whatever_rule_its_pins_have(catalo
     with registry.locked(pins):
         assert registry.connect(catalog.url).dataset("animals").slicing == animals.slicing
         assert list(registry.load("animals", split="test[:25%]").ids()) == expected
+
+
+def test_a_lock_tells_the_status_of_when_it_was_pinned(catalog: Catalog) -> None:
+    pins = catalog.dataset("animals").pin("train[:5]")
+    for status in ("canonical", "supported", "experimental", "deprecated"):
+        told = forge(pins, lambda entry, status=status: entry.update(status=status))
+        with registry.locked(told):
+            assert registry.connect(catalog.url).dataset("animals").status == status
+
+
+def test_a_folder_with_a_file_of_another_size_is_passed_over(catalog: Catalog, tmp_path: Path) -> None:
+    pins = catalog.dataset("animals").pin("train[22:26]")
+    path = shards(catalog) / THIRD
+    (tmp_path / "paper" / "data" / "animals" / "1.0.0").mkdir(parents=True)
+    (tmp_path / "paper" / "data" / "animals" / "1.0.0" / THIRD).write_bytes(path.read_bytes()[:-1])
+    saved = pins.save(tmp_path / "paper" / "dataset.lock.yaml")
+    opened = PinFile.load(saved, places=Places(beside=str(tmp_path / "paper"), data_dirs=(catalog.data_dir,)))
+    assert opened["train"].store().local_root == shards(catalog)
+    assert len(list(opened["train"].read())) == 4
+
+
+def test_the_event_of_an_alias_is_the_one_that_held_at_the_moment(catalog: Catalog) -> None:
+    catalog.aliases.set("paper", "animals:1.0.0", message="first")
+    then = datetime.now(UTC)
+    catalog.aliases.remove("animals@paper")
+    catalog.aliases.set("paper", "animals:1.0.0", message="second")
+    for at, message in ((then, "first"), (None, "second")):
+        entry = catalog.dataset("animals@paper", at=at).pin("train[:5]")["train"].entry
+        assert entry.alias is not None
+        assert entry.alias.message == message
 
 
 def test_what_a_lock_does_not_know_it_does_not_answer(catalog: Catalog) -> None:
