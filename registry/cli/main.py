@@ -6,18 +6,20 @@ import errno
 import io
 import os
 import sys
-from importlib import import_module
 from typing import Final
 
 import click
 
 import registry
+from registry.cli.lazy_group import LazyGroup
 from registry.errors import RegistryError, UsageError
 
 COMMANDS: Final = {
     "quickstart": "Build, publish, slice and read a first dataset.",
     "build": "Run a builder: write shards, verify, publish.",
     "publish": "Publish a folder of prepared shards.",
+    "import": "Catalog what others prepared: TFDS, Parquet.",
+    "export": "Write a version for others: TFDS, Croissant.",
     "list": "List the datasets of the catalog.",
     "search": "Find datasets by words: names, tags, features, descriptions.",
     "show": "Show one dataset version: splits, features, licence.",
@@ -42,24 +44,12 @@ COMMANDS: Final = {
 """Name and help line of each command; its module is ``registry.cli.<name>``. Help costs no import of theirs."""
 
 
+_PYTHON_WORDS: Final = ("import", "list")
 _RUN_AGAIN: Final = "Nothing half done is visible. Run the same command again to finish."
 
 
-class LazyGroup(click.Group):
-    """A group whose commands are imported when they are run, not when they are listed."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order in which a newcomer meets them."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of that name; ``list`` lives in ``list_``."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"registry.cli.{'list_' if cmd_name == 'list' else cmd_name}")
-        command = module.command
-        assert isinstance(command, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
-        return command
+class _Commands(LazyGroup):
+    """The commands of the program."""
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command. A reader of stdout who leaves early, as `head` does, is no failure."""
@@ -70,11 +60,6 @@ class LazyGroup(click.Group):
 
             give_up_stdout()
             raise click.exceptions.Exit(0) from None
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List names and help lines without importing anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -92,8 +77,15 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _find(name: str) -> tuple[str, str]:
+    """The module of a command; words of Python have a ``_`` behind them."""
+    return f"registry.cli.{name}_" if name in _PYTHON_WORDS else f"registry.cli.{name}", "command"
+
+
 @click.group(
-    cls=LazyGroup,
+    cls=_Commands,
+    commands_help=COMMANDS,
+    find=_find,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: registry quickstart. Every command has --help with examples.",
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Final
 
 import click
 
-from registry.errors import UsageError, suggest
+from registry.cli.lazy_group import LazyGroup
 
 _MODULES: Final = {
     "making": ("create", "add", "update"),
@@ -36,37 +35,13 @@ _HELP: Final = {
 }
 
 
-class _Pins(click.Group):
-    """The commands about pins, each in the module of its subject."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in the order of their use."""
-        return list(_HELP)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module of that command; its function is called like the command, with ``_`` for ``-``."""
-        for module, names in _MODULES.items():
-            if cmd_name in names:
-                found = getattr(import_module(f"registry.cli.pin.{module}"), cmd_name.replace("-", "_"))
-                assert isinstance(found, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
-                return found
-        return None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where there is none of that name."""
-        if args[0] not in _HELP and not args[0].startswith("-"):
-            raise UsageError(f"no command 'pin {args[0]}'", hint=suggest(args[0], _HELP))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List names and help lines without importing anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_HELP.items()))
+def _find(name: str) -> tuple[str, str]:
+    """The module of that command's subject; its function is called like the command, with ``_`` for ``-``."""
+    subject = next(module for module, names in _MODULES.items() if name in names)
+    return f"registry.cli.pin.{subject}", name.replace("-", "_")
 
 
-@click.group("pin", cls=_Pins)
+@click.group("pin", cls=LazyGroup, commands_help=_HELP, find=_find)
 def command() -> None:
     """Pin the exact records of a paper in one small file, and prove in ten years that they are the same.
 

@@ -1,0 +1,21 @@
+"""``registry import``: catalog what others prepared. Subcommands are imported when they are run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from registry.cli.lazy_group import LazyGroup
+
+_HELP: Final = {
+    "tfds": "Catalog what TFDS prepared: a version, a dataset, or a whole data_dir.",
+    "parquet": "Catalog a folder of Parquet shards.",
+}
+
+
+@click.group(
+    "import", cls=LazyGroup, commands_help=_HELP, find=lambda name: (f"registry.cli.import_.{name}", "command")
+)
+def command() -> None:
+    """Catalog datasets that others prepared, where they lie or as copies in the data directory."""
