@@ -22,9 +22,19 @@ from registry.api.moments import Moment, read_moment
 from registry.api.references import parse_reference
 from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError, UsageError, YankedVersionWarning
-from registry.model import DatasetVersion, Event, Reference, Shard, Standing, Version, read_code_version
+from registry.model import (
+    DatasetVersion,
+    Event,
+    Reference,
+    Shard,
+    Standing,
+    Version,
+    read_code_version,
+    version_folder,
+)
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
+    from registry.api.imports import ImportedVersion, ImportProgress
     from registry.api.pins import CatalogPins
     from registry.building import BuildProgress, DatasetBuilder
     from registry.publishing import Advance, Preview, Publication, VersionDiff
@@ -133,7 +143,7 @@ class Catalog:
     @cached_property
     def lifecycle(self) -> Lifecycle:
         """Promote, deprecate, yank and drop versions; choose the default config."""
-        return Lifecycle(self._catalog)
+        return Lifecycle(self._catalog, data=self._store)
 
     def build(
         self,
@@ -261,6 +271,44 @@ class Catalog:
             self._check_code_version(publication.version.reference, code)
         return publication
 
+    def import_tfds(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        copy: bool = False,
+        trust_lengths: bool = False,
+        dry_run: bool = False,
+        progress: ImportProgress | None = None,
+    ) -> Iterator[ImportedVersion]:
+        """Catalog what TFDS prepared: every version at or below ``folder``, each published as soon as it is verified.
+
+        Nothing is done before the first outcome is asked for. Importing again is harmless. Versions get the slicing
+        rule ``tfds-4``: a slice of them is what TFDS resolves. Numbers stand as they were given; where one says less
+        than has changed, its outcome notes it.
+
+            for version in catalog.import_tfds("~/tensorflow_datasets"):
+                print(version.reference, version.outcome)
+
+        Args:
+            folder: path or URL of one version's folder, a dataset's, or a whole data_dir.
+            copy: copy the files into ``data_dir``; otherwise they stay where they lie, and are read there.
+            trust_lengths: hash the shard files and believe what ``dataset_info.json`` says of their lengths: no record
+                is looked at, and fingerprints are computed when something needs them.
+            dry_run: only look which versions there are.
+            progress: told what is being imported.
+
+        Raises:
+            PreparedFormatError: there is no such version. What is wrong with one of several is its ``error``.
+        """
+        from registry.api.imports import find_tfds, look_at, take_in
+        from registry.publishing import Target
+
+        found = find_tfds(folder)
+        if dry_run:
+            return look_at(found)
+        target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=current_actor())
+        return take_in(found, target, copy=copy, trust_lengths=trust_lengths, progress=progress)
+
     @cached_property
     def pins(self) -> CatalogPins:
         """Pin files, seen from here: ``audit``, ``preview_update`` and ``update``, ``from_citation``."""
@@ -322,10 +370,17 @@ class Catalog:
         return self._catalog.shards(version, split)
 
     def version_store(self, version: DatasetVersion) -> Store:
-        """The folder that holds the shards of ``version``."""
+        """The folder that holds the shards of ``version``.
+
+        Where a version was catalogued in place, on this machine, and that place is gone, a copy in ``data_dir`` does.
+        """
         from registry.storage import open_location
 
-        return open_location(self._store(), version.location)
+        found = open_location(self._store(), version.location)
+        if version.location.startswith("/") and found.local_root is not None and not found.local_root.is_dir():
+            copy = self._store().child(version_folder(version.name, version.config, version.version))
+            return copy if copy.exists("dataset_info.json") else found
+        return found
 
     def indexes(self) -> IndexFolder:
         """Where readers keep the places of records for the next time."""

@@ -5,14 +5,17 @@ Published records never change. What changes is which version a reference gives,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from registry.api.actor import current_actor
 from registry.api.references import make_uses, parse_reference, parse_version
 from registry.catalog import Change, ConfigSummary, DefaultChange, SqlCatalog
 from registry.errors import UsageError
 from registry.model import Reference, Use, Version
+
+if TYPE_CHECKING:  # fsspec is loaded when a folder is opened
+    from registry.storage import Store
 
 Uses: TypeAlias = Sequence[str | Reference | Use]
 
@@ -36,8 +39,9 @@ class Lifecycle:
         VersionWithdrawnError: the version is yanked or dropped already, where that forbids it.
     """
 
-    def __init__(self, catalog: SqlCatalog) -> None:
+    def __init__(self, catalog: SqlCatalog, *, data: Callable[[], Store]) -> None:
         self._catalog = catalog
+        self._data = data
 
     def promote(self, reference: str | Reference, *, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Make a version the canonical one, which a reference without a version gives."""
@@ -103,9 +107,14 @@ class Lifecycle:
         wanted = _dataset(dataset)
         if wanted.config is None:
             raise UsageError(f"{dataset} names no config", hint=f"Write {wanted.name}/CONFIG.")
-        return self._catalog.set_default_config(
+        change = self._catalog.set_default_config(
             wanted.name, wanted.config, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
+        if not dry_run and (data := self._data()).exists(f"{wanted.name}/{wanted.config}"):
+            from registry.prepared import write_default_config
+
+            write_default_config(data, wanted.name, wanted.config)  # for those who read the folder without the catalog
+        return change
 
 
 def _dataset(text: str) -> Reference:

@@ -93,6 +93,37 @@ class BuildBars:
         self._task = self._bar.add_task(description, total=total)
 
 
+@contextmanager
+def import_progress(out: Output, *, passes: int) -> Iterator[ImportBar | None]:
+    """A bar for each version that is imported; its records are gone through ``passes`` times. None in a pipe."""
+    if not _wanted(out):
+        yield None
+        return
+    with _bar() as bar:
+        yield ImportBar(bar, passes)
+
+
+class ImportBar:
+    """One bar at a time, for the version that is imported: an ``ImportProgress`` of ``registry.api``."""
+
+    def __init__(self, bar: Progress, passes: int) -> None:
+        self._bar = bar
+        self._passes = passes
+        self._task: TaskID | None = None
+
+    def start(self, what: str, *, place: int, count: int, num_examples: int) -> None:
+        """Another version begins."""
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        which = f" ({place} of {count})" if count > 1 else ""
+        self._task = self._bar.add_task(f"importing {what}{which}", total=self._passes * num_examples)
+
+    def advance(self, num_examples: int) -> None:
+        """So many more records are done."""
+        if self._task is not None:
+            self._bar.advance(self._task, num_examples)
+
+
 def _bar(*, redirect_stdout: bool = True, in_bytes: bool = False) -> Progress:
     from rich.console import Console
     from rich.progress import (

@@ -5,7 +5,7 @@
            *.labels.txt        the names of each ClassLabel, one a line
 """
 
-from registry.prepared.data_dir import default_config, find_prepared, iter_prepared
+from registry.prepared.data_dir import default_config, find_prepared, iter_prepared, write_default_config
 from registry.prepared.dataset import PreparedDataset
 from registry.prepared.folder import read_labels, read_prepared, write_prepared
 from registry.prepared.info import info_from_json, info_to_json
@@ -19,5 +19,6 @@ __all__ = [
     "iter_prepared",
     "read_labels",
     "read_prepared",
+    "write_default_config",
     "write_prepared",
 ]

@@ -9,6 +9,7 @@ that misses one of its files is no prepared version, and the next lower one is t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Final
 
@@ -84,6 +85,23 @@ def iter_prepared(data_dir: Store, folder: str, request: VersionRequest | None =
             data_dir.exists(f"{folder}/{number}/{file}") for file in (FEATURES_FILENAME, INFO_FILENAME)
         ):
             yield number
+
+
+def write_default_config(data_dir: Store, name: str, config: str) -> None:
+    """Write down which config of a dataset is the default one, where TFDS looks for it; nothing where it says so.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    path = f"{name}/{METADATA_FILENAME}"
+    text = json.dumps({"default_config_name": config}).encode()
+    try:
+        if data_dir.read_bytes(path, limit=_MAX_METADATA_BYTES) == text:
+            return
+    except NotStoredError:
+        pass
+    with data_dir.create(path, overwrite=True) as file:
+        file.write(text)
 
 
 def default_config(data_dir: Store, name: str) -> str | None:

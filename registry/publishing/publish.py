@@ -32,7 +32,7 @@ from registry.model import (
     content_digest,
     version_folder,
 )
-from registry.prepared import PreparedDataset, read_prepared
+from registry.prepared import PreparedDataset, read_prepared, write_default_config
 from registry.publishing.diff import VersionDiff, diff_files
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
@@ -75,7 +75,8 @@ class Target:
 
     ``promote`` makes it the version that an unversioned look-up gives, ``default_config`` its config the one that a
     reference without a config means. ``experiment_defaults`` are the flags that a build was given; None are those of
-    the moment of publication.
+    the moment of publication. Without ``requires_number`` a number that says less than has changed is taken as it is:
+    it was given by others, long ago; ``Publication.proof`` tells of it.
     """
 
     store: Store
@@ -86,6 +87,7 @@ class Target:
     processes: int | None = None
     slicing: SlicingRule = SlicingRule.DOCUMENTED
     experiment_defaults: Mapping[str, bool] | None = None
+    requires_number: bool = True
 
 
 def publish_staged(
@@ -94,9 +96,12 @@ def publish_staged(
     shards: Mapping[str, tuple[Shard, ...]],
     target: Target,
     *,
+    trust_lengths: bool = False,
     advance: Advance | None = None,
 ) -> Publication:
     """Verify the shards of ``staged`` against ``shards``, move the folder into place, write the row.
+
+    With ``trust_lengths`` by their sha256 alone: as ``publish_folder``.
 
     Raises:
         ShardMismatchError: a shard on disk is not what was written.
@@ -104,10 +109,10 @@ def publish_staged(
         VersionTooSmallError: more has changed since the version below than the number says.
         ConflictError: the version's folder holds other data that no row describes.
     """
-    report = verify_shards(staged.store, prepared.splits, shards, advance=advance)
+    report = verify_shards(staged.store, prepared.splits, shards, walk=not trust_lengths, advance=advance)
     report.raise_for_faults(str(prepared.reference))
     version = _describe(prepared, report, target.slicing)
-    evidence = _gather(target, version, staged.store, prepared, advance=advance)
+    evidence = None if trust_lengths else _gather(target, version, staged.store, prepared, advance=advance)
     # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
     # that has just put its own there, nor two that repair a damaged folder each other.
     with target.store.exclusive(version.location):
@@ -117,20 +122,36 @@ def publish_staged(
             files = StoredSplits(target.store.child(version.location), prepared.splits, prepared.features)
             evidence = replace(evidence, files=files)
         try:
-            proof = _write_row(target, version, shards, evidence)
+            newly, proof = _write_row(target, version, shards, evidence)
         except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
             if moved and _digest_of(target.store.child(version.location), version.slicing) == version.content_digest:
                 target.store.retract(version.location)
             raise
-    return Publication(version=version, newly=proof is not None, num_bytes=report.num_bytes, proof=proof)
+        _tell_default_config(target, version)
+    return Publication(version=version, newly=newly, num_bytes=report.num_bytes, proof=proof)
 
 
 def publish_folder(
-    source: Store, target: Target, *, version_to_prepare: str | None = None, advance: Advance | None = None
+    source: Store,
+    target: Target,
+    *,
+    prepared: PreparedDataset | None = None,
+    in_place: bool = False,
+    trust_lengths: bool = False,
+    version_to_prepare: str | None = None,
+    advance: Advance | None = None,
 ) -> Publication:
     """Publish the prepared version folder ``source``: in place if it lies where it belongs, else a copy of it.
 
-    ``version_to_prepare`` is the last version of the builder's code that can prepare it, where today's code cannot.
+    Args:
+        source: the folder.
+        target: where it is published, and how.
+        prepared: what it holds, where that is known better than its files say it.
+        in_place: leave it where it lies, wherever that is; nothing is written there.
+        trust_lengths: hash the shards, and take their lengths as they are told: no record is looked at, nothing is
+            known of values, so the number is not proved and there are no fingerprints yet.
+        version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot.
+        advance: called with the number of records done since the last call.
 
     Raises:
         PreparedFormatError: the folder is no prepared dataset.
@@ -138,19 +159,28 @@ def publish_folder(
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
         VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.
     """
-    prepared, report = _measure_folder(source, target.catalog, advance=advance)
+    prepared, report = _measure_folder(
+        source, target.catalog, prepared=prepared, walk=not trust_lengths, advance=advance
+    )
     prepared = replace(prepared, version_to_prepare=version_to_prepare)
     version = _describe(prepared, report, target.slicing)
-    _is_published(target.catalog, version)
-    if source.url == target.store.child(version.location).url:
-        evidence = _gather(target, version, source, prepared, advance=advance)
-        proof = _write_row(target, version, report.shards, evidence)
-        return Publication(version=version, newly=proof is not None, num_bytes=report.num_bytes, proof=proof)
+    try:
+        _is_published(target.catalog, version)
+    except VersionExistsError as error:
+        raise _name_rule(error, prepared, report, target.slicing) from error
+    is_at_home = source.url == target.store.child(version.location).url
+    if is_at_home or in_place:
+        if not is_at_home:
+            version = replace(version, location=_absolute(source))
+        evidence = None if trust_lengths else _gather(target, version, source, prepared, advance=advance)
+        newly, proof = _write_row(target, version, report.shards, evidence)
+        _tell_default_config(target, version)
+        return Publication(version=version, newly=newly, num_bytes=report.num_bytes, proof=proof)
     target.store.clear_abandoned(version.location.rpartition("/")[0])
     with target.store.stage(version.location) as staged:
         for name in source.list():
             source.copy(name, staged.store)
-        return publish_staged(staged, prepared, report.shards, target, advance=advance)
+        return publish_staged(staged, prepared, report.shards, target, trust_lengths=trust_lengths, advance=advance)
 
 
 def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Advance | None = None) -> Preview:
@@ -180,9 +210,14 @@ def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Adv
 
 
 def _measure_folder(
-    source: Store, catalog: SqlCatalog, *, advance: Advance | None
+    source: Store,
+    catalog: SqlCatalog,
+    *,
+    prepared: PreparedDataset | None = None,
+    walk: bool = True,
+    advance: Advance | None,
 ) -> tuple[PreparedDataset, VerifyReport]:
-    prepared = read_prepared(source)
+    prepared = prepared or read_prepared(source)
     if prepared.file_format != "tfrecord":
         raise PreparedFormatError(
             f"{source.url}: its shards are {prepared.file_format} files",
@@ -197,9 +232,14 @@ def _measure_folder(
         )
     if catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # before an hour of verifying
-    report = measure_shards(source, prepared.splits, advance=advance)
+    report = measure_shards(source, prepared.splits, walk=walk, advance=advance)
     report.raise_for_faults(source.url)
     return prepared, report
+
+
+def _absolute(folder: Store) -> str:
+    """The path of a folder of this machine, the URL of another."""
+    return folder.url if folder.local_root is None else str(folder.local_root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +249,13 @@ class _Evidence:
     prover: Prover
     files: StoredSplits
     fingerprints: Mapping[str, SplitFingerprint]
-    proof: Proof
+    proof: Proof | None = None
+
+    def proved(self, version: DatasetVersion, *, requires_number: bool) -> _Evidence:
+        """This evidence with a proof against the neighbours of this moment."""
+        if requires_number:
+            return replace(self, proof=self.prover.require(version, self.fingerprints, self.files))
+        return replace(self, proof=self.prover.prove(version, self.fingerprints))
 
 
 def _gather(
@@ -223,16 +269,16 @@ def _gather(
     )
     stored = StoredSplits(files, prepared.splits, prepared.features)
     found = prover.fingerprint(stored)
-    proof = prover.require(version, found, stored)
-    return _Evidence(prover=prover, files=stored, fingerprints=found, proof=proof)
+    evidence = _Evidence(prover=prover, files=stored, fingerprints=found)
+    return evidence.proved(version, requires_number=target.requires_number)
 
 
 def _write_row(
     target: Target, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], evidence: _Evidence | None
-) -> Proof | None:
-    """Publish, and prove again as long as others publish beside it; None where it is published already."""
-    proof = None if evidence is None else evidence.proof
+) -> tuple[bool, Proof | None]:
+    """Publish, and prove again as long as others publish beside it: whether this call did it, and the proof."""
     for _ in range(_MOST_RIVALS):
+        proof = None if evidence is None else evidence.proof
         try:
             newly = target.catalog.publish(
                 version,
@@ -247,13 +293,22 @@ def _write_row(
         except NeighboursChangedError:
             if evidence is None:
                 raise
-            proof = evidence.prover.require(version, evidence.fingerprints, evidence.files)
+            evidence = evidence.proved(version, requires_number=target.requires_number)
         else:
-            return proof if newly else None
+            return newly, proof if newly else None
     raise ConflictError(
         f"{version.reference}: others published beside it {_MOST_RIVALS} times while its number was proved",
         hint="Nothing was changed. Try again when there is less going on.",
     )
+
+
+def _tell_default_config(target: Target, version: DatasetVersion) -> None:
+    """Tell those who read the data folder without the catalog, as TFDS does, which config is the default one."""
+    is_at_home = version.location == version_folder(version.name, version.config, version.version)
+    if version.config is None or not is_at_home:
+        return
+    if any(one.is_default and one.config == version.config for one in target.catalog.configs(version.name)):
+        write_default_config(target.store, version.name, version.config)
 
 
 def _describe(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:
@@ -297,6 +352,20 @@ def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:
             details={"published": published, "offered": version.content_digest},
         )
     return published is not None
+
+
+def _name_rule(
+    error: VersionExistsError, prepared: PreparedDataset, report: VerifyReport, rule: SlicingRule
+) -> VersionExistsError:
+    """``error``, or a better one where what is published are the very same shards under another slicing rule."""
+    for other in SlicingRule:
+        if other is not rule and _describe(prepared, report, other).content_digest == error.details["published"]:
+            return VersionExistsError(
+                f"{prepared.reference} is published with the same shards, and the slicing rule {other}",
+                hint=f"It can be read as it is: slicing={rule.value!r} resolves one call by the other rule.",
+                details=error.details,
+            )
+    return error
 
 
 def _move_into_place(staged: StagedFolder, store: Store, version: DatasetVersion, *, published: bool) -> bool:

@@ -13,7 +13,7 @@ from registry.tfrecord.facts import FileFacts
 from registry.tfrecord.framing import frame_record
 from registry.tfrecord.gzip_members import write_gzip_records
 from registry.tfrecord.index import IndexFolder
-from registry.tfrecord.reader import read_records, walk_file
+from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import Shard, open_shard
 from registry.tfrecord.writer import RecordWriter
 
@@ -27,6 +27,7 @@ __all__ = [
     "Verify",
     "check_verify",
     "frame_record",
+    "hash_file",
     "join_blocks",
     "masked_crc32c",
     "open_shard",

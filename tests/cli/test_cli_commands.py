@@ -277,7 +277,7 @@ def test_db_commands(cli: Cli) -> None:
 def test_every_command_has_help_with_examples(cli: Cli, name: str) -> None:
     ran = cli(name, "--help")
     assert ran.code == 0
-    assert "Examples:" in ran.out or name in ("alias", "config", "db", "experiment", "pin", "split")
+    assert "Examples:" in ran.out or name in ("alias", "config", "db", "experiment", "export", "import", "pin", "split")
     listed = COMMANDS[name]
     assert listed in cli("--help").out
 

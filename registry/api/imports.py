@@ -1,0 +1,198 @@
+"""How does what TFDS prepared come into a catalog? Found, read, verified, fingerprinted and published, one by one.
+
+One version that cannot be taken never stops the next: each has an outcome of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from registry.errors import (
+    ConflictError,
+    MissingExtraError,
+    PreparedFormatError,
+    RegistryError,
+    StorageError,
+    UsageError,
+    VerificationError,
+)
+from registry.interop.tfds import VersionFolder, find_version_folders
+from registry.model import Reference, SlicingRule
+from registry.publishing import Publication, Target, publish_folder
+from registry.storage import open_store
+
+if TYPE_CHECKING:
+    from registry.prepared import PreparedDataset
+
+_REFUSALS = (ConflictError, MissingExtraError, PreparedFormatError, StorageError, UsageError, VerificationError)
+"""What is wrong with one version, and says nothing of the next. Faults of the catalog end the whole import."""
+
+
+class ImportOutcome(StrEnum):
+    """What became of one version folder."""
+
+    IMPORTED = "imported"
+    KNOWN = "known"
+    FOUND = "found"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedVersion:
+    """One version folder that was looked at.
+
+    Attributes:
+        folder: its path or URL.
+        outcome: ``imported``; ``known`` where the same content was published before; ``found`` where it was only
+            looked for; ``refused``, and ``error`` says why.
+        reference: the version, where its files could be read.
+        num_examples, num_shards, num_bytes: what its files say; bytes of the shard files where they were read.
+        notes: what a reader should know of it.
+    """
+
+    folder: str
+    outcome: ImportOutcome
+    reference: Reference | None = None
+    num_examples: int = 0
+    num_shards: int = 0
+    num_bytes: int = 0
+    notes: tuple[str, ...] = field(default=())
+    error: RegistryError | None = None
+
+
+class ImportProgress(Protocol):
+    """Who is told how an import goes on."""
+
+    def start(self, what: str, *, place: int, count: int, num_examples: int) -> None:
+        """Version number ``place`` of ``count``, counted from 1, begins; its records are gone through once or twice."""
+
+    def advance(self, num_examples: int) -> None:
+        """So many more records are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    folder: VersionFolder
+    prepared: PreparedDataset | None = None
+    error: RegistryError | None = None
+
+
+def find_tfds(folder: str | os.PathLike[str]) -> list[_Found]:
+    """Every version folder at or below ``folder``, read.
+
+    Raises:
+        PreparedFormatError: there is none.
+    """
+    root = open_store(folder)
+    found = [_read(one) for one in find_version_folders(root)]
+    if not found:
+        is_there = root.local_root is None or root.local_root.is_dir()
+        raise PreparedFormatError(
+            f"{os.fspath(folder)} holds nothing that TFDS prepared" if is_there else f"there is no folder {folder}",
+            hint="Give a data_dir of TFDS, the folder of one dataset in it, or that of one version.",
+            details={"folder": os.fspath(folder)},
+        )
+    return found
+
+
+def take_in(
+    found: Iterable[_Found], target: Target, *, copy: bool, trust_lengths: bool, progress: ImportProgress | None
+) -> Iterator[ImportedVersion]:
+    """Publish each version of ``found`` into ``target``, whose promotion and default config are chosen for each."""
+    found = list(found)
+    for place, one in enumerate(found, start=1):
+        if one.prepared is None:
+            yield _refused(one, one.error)
+            continue
+        prepared = one.prepared
+        if progress is not None:
+            progress.start(
+                str(prepared.reference),
+                place=place,
+                count=len(found),
+                num_examples=sum(split.num_examples for split in prepared.splits),
+            )
+        try:
+            publication = publish_folder(
+                one.folder.store,
+                _target_of(one.folder, prepared, target),
+                prepared=prepared,
+                in_place=not copy,
+                trust_lengths=trust_lengths,
+                advance=None if progress is None else progress.advance,
+            )
+        except _REFUSALS as error:
+            yield _refused(one, error)
+        else:
+            yield _taken(one.folder, prepared, publication)
+
+
+def look_at(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
+    """What ``take_in`` would go through; no shard is opened."""
+    for one in found:
+        if one.prepared is None:
+            yield _refused(one, one.error)
+        else:
+            yield _describe(one.folder, one.prepared, ImportOutcome.FOUND)
+
+
+def _read(folder: VersionFolder) -> _Found:
+    try:
+        return _Found(folder, folder.read())
+    except _REFUSALS as error:
+        return _Found(folder, error=error)
+
+
+def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target) -> Target:
+    """``target`` for this version: promoted where none is higher; its config made the default where there is none."""
+    catalog = target.catalog
+    try:
+        configs = catalog.configs(prepared.name)
+    except RegistryError:
+        configs = ()
+    canonical = next((one.canonical for one in configs if one.config == prepared.config), None)
+    return replace(
+        target,
+        promote=canonical is None or prepared.version >= canonical,
+        default_config=not any(one.is_default for one in configs) and folder.is_default_config(prepared),
+        slicing=SlicingRule.TFDS_4,
+        requires_number=False,
+    )
+
+
+def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:
+    notes: tuple[str, ...] = ()
+    if publication.proof is not None and publication.proof.refused is not None:
+        notes += (publication.proof.refusal().message.splitlines()[0],)
+    outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
+    return _describe(folder, prepared, outcome, num_bytes=publication.num_bytes, notes=notes)
+
+
+def _describe(
+    folder: VersionFolder,
+    prepared: PreparedDataset,
+    outcome: ImportOutcome,
+    *,
+    num_bytes: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> ImportedVersion:
+    splits = prepared.splits
+    return ImportedVersion(
+        folder=folder.path,
+        outcome=outcome,
+        reference=prepared.reference,
+        num_examples=sum(split.num_examples for split in splits),
+        num_shards=sum(split.num_shards for split in splits),
+        num_bytes=sum(split.num_bytes for split in splits) if num_bytes is None else num_bytes,
+        notes=notes,
+    )
+
+
+def _refused(one: _Found, error: RegistryError | None) -> ImportedVersion:
+    if one.prepared is None:
+        return ImportedVersion(folder=one.folder.path, outcome=ImportOutcome.REFUSED, error=error)
+    return replace(_describe(one.folder, one.prepared, ImportOutcome.REFUSED), error=error)

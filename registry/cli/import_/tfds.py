@@ -1,0 +1,89 @@
+"""``registry import tfds``: catalog what TFDS prepared, and say of each version what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size
+from registry.cli.progress import import_progress
+
+if TYPE_CHECKING:  # numpy is loaded when something is imported
+    from registry.api.imports import ImportedVersion
+
+
+@session_command(
+    "tfds",
+    epilog=examples(
+        "registry import tfds ~/tensorflow_datasets --dry-run",
+        "registry import tfds ~/tensorflow_datasets",
+        "registry import tfds ~/tensorflow_datasets/mnist/3.0.1 --copy",
+        "registry import tfds gs://my-bucket/datasets/imagenet2012 --trust-lengths",
+    ),
+)
+@click.argument("folder", metavar="DIR")
+@click.option(
+    "--copy", is_flag=True, help="Copy the files into the data directory.  [default: read them where they lie]"
+)
+@click.option(
+    "--trust-lengths",
+    is_flag=True,
+    help="Hash the files, and believe dataset_info.json how many records they hold: no record is looked at.",
+)
+@click.option("--dry-run", is_flag=True, help="Show which versions there are; open no shard, write nothing.")
+def command(session: Session, folder: str, copy: bool, trust_lengths: bool, dry_run: bool) -> int:
+    """Catalog what TFDS prepared in DIR: one version's folder, a dataset's, or a whole data_dir.
+
+    Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
+    are not what its dataset_info.json says is refused, and the others are imported. Importing again is harmless.
+    Slices of an imported version are what TFDS resolves (slicing rule tfds-4).
+    """
+    with session.connect() as catalog, import_progress(session.out, passes=1 if trust_lengths else 2) as progress:
+        found = list(
+            catalog.import_tfds(folder, copy=copy, trust_lengths=trust_lengths, dry_run=dry_run, progress=progress)
+        )
+    for version in found:
+        for note in version.notes:
+            session.out.note(f"note: {version.reference}: {note}")
+    session.out.result(
+        "import.tfds", {"dry_run": dry_run, "versions": list(map(_to_json, found))}, lambda: _print(session, found)
+    )
+    return next((version.error.exit_code for version in found if version.error is not None), 0)
+
+
+def _print(session: Session, found: list[ImportedVersion]) -> None:
+    rows = [
+        (
+            str(version.reference or version.folder),
+            str(version.outcome),
+            version.num_examples,
+            version.num_shards,
+            size(version.num_bytes),
+        )
+        for version in found
+    ]
+    session.out.table(("VERSION", "OUTCOME", "EXAMPLES", "SHARDS", "SIZE"), rows)
+    for version in found:
+        if version.error is not None:
+            session.out.note(f"refused {version.reference or ''}".rstrip() + f": {version.error.message}")
+            if version.error.hint:
+                session.out.note(f"hint: {version.error.hint}")
+
+
+def _to_json(version: ImportedVersion) -> dict[str, Any]:
+    error = version.error
+    return {
+        "folder": version.folder,
+        "dataset": None if version.reference is None else version.reference.dataset,
+        "version": None if version.reference is None else str(version.reference.request),
+        "outcome": str(version.outcome),
+        "num_examples": version.num_examples,
+        "num_shards": version.num_shards,
+        "num_bytes": version.num_bytes,
+        "notes": list(version.notes),
+        "error": None
+        if error is None
+        else {"code": error.code, "message": error.message, "hint": error.hint, "details": error.details},
+    }
