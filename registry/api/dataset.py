@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
@@ -32,6 +33,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
     from registry.catalog import PastLookUp
     from registry.features import FeaturesDict
+    from registry.interop.tfds_export import Exported
     from registry.order import ReadConfig
     from registry.pins import PinFile
     from registry.pins.measure import AdvanceBytes
@@ -324,6 +326,33 @@ class Dataset:
             read_config=read_config,
             locations=locations,
             processes=processes,
+            advance=advance,
+        )
+
+    def export_tfds(self, data_dir: str | os.PathLike[str], *, advance: AdvanceBytes | None = None) -> Exported:
+        """Write this version below ``data_dir`` in the layout of TFDS, so that TFDS loads it; harmless to do again.
+
+        Args:
+            data_dir: path or URL of the folder that TFDS is given as its ``data_dir``.
+            advance: called with the number of bytes done since the last call.
+
+        Raises:
+            ShardMismatchError: a shard is not what was published.
+            ConflictError: other data lies where this version belongs.
+            StorageError: a file cannot be read or written.
+        """
+        from registry.interop.tfds_export import export_tfds
+        from registry.storage import open_store
+
+        version = self._version
+        return export_tfds(
+            version,
+            self._store(),
+            {split.name: self._catalog.shards(version, split.name) for split in version.splits},
+            open_store(data_dir),
+            is_default_config=any(
+                one.is_default and one.config == version.config for one in self._catalog.lifecycle.configs(version.name)
+            ),
             advance=advance,
         )
 

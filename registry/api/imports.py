@@ -167,7 +167,8 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
 def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:
     notes: tuple[str, ...] = ()
     if publication.proof is not None and publication.proof.refused is not None:
-        notes += (publication.proof.refusal().message.splitlines()[0],)
+        step = publication.proof.refused
+        notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} may",)
     outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
     return _describe(folder, prepared, outcome, num_bytes=publication.num_bytes, notes=notes)
 

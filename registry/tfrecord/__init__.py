@@ -15,6 +15,7 @@ from registry.tfrecord.gzip_members import write_gzip_records
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import Shard, open_shard
+from registry.tfrecord.streams import is_gzip
 from registry.tfrecord.writer import RecordWriter
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "check_verify",
     "frame_record",
     "hash_file",
+    "is_gzip",
     "join_blocks",
     "masked_crc32c",
     "open_shard",

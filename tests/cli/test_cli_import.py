@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prepared_samples import prepare
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    root = tmp_path / "tfds"
+    prepare(root / "animals/1.0.0", "1.0.0", shards=3)
+    prepare(root / "animals/1.1.0", "1.1.0", shards=2)
+    return root
+
+
+def test_import_prints_a_line_for_each_version(cli: Cli, data_dir: Path) -> None:
+    ran = cli("import", "tfds", str(data_dir))
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "VERSION        OUTCOME   EXAMPLES  SHARDS  SIZE\n"
+        "animals:1.0.0  imported        20       3  1.4 KiB\n"
+        "animals:1.1.0  imported        20       2  1.4 KiB\n"
+    )
+    assert cli("resolve", "animals:1.0.0", "train[:10%]", "--format", "json").json()["data"]["slicing"] == "tfds-4"
+    assert "known" in cli("import", "tfds", str(data_dir)).out
+
+
+def test_what_is_refused_is_told_with_its_shards_and_the_exit_code(cli: Cli, data_dir: Path) -> None:
+    (data_dir / "animals/1.1.0/animals-train.tfrecord-00000-of-00002").unlink()
+    ran = cli("import", "tfds", str(data_dir))
+    assert ran.code == 5
+    assert [line.split()[:2] for line in ran.out.splitlines()[1:]] == [
+        ["animals:1.0.0", "imported"],
+        ["animals:1.1.0", "refused"],
+    ]
+    first, shard, hint = ran.err.splitlines()
+    folder = (data_dir / "animals/1.1.0").as_uri()
+    assert first == f"refused animals:1.1.0: {folder}: 1 of 2 shards are not as promised"
+    assert shard.startswith("  cannot read ")
+    assert hint == "hint: Fetch or build these files again. Nothing was changed."
+
+
+def test_programs_get_every_outcome_with_its_error(cli: Cli, data_dir: Path) -> None:
+    shutil.rmtree(data_dir / "animals/1.0.0")
+    (data_dir / "animals/1.1.0/features.json").unlink()
+    ran = cli("import", "tfds", str(data_dir), "--format", "json")
+    assert ran.code == 1
+    answer = ran.json()
+    assert answer["schema"] == "registry.import.tfds/1"
+    (version,) = answer["data"]["versions"]
+    assert version["folder"] == str(data_dir / "animals/1.1.0")
+    assert (version["dataset"], version["version"], version["outcome"]) == (None, None, "refused")
+    assert version["error"]["code"] == "prepared_format"
+    assert version["error"]["details"]["missing"] == ["features.json"]
+
+
+def test_a_dry_run_and_believed_lengths(cli: Cli, data_dir: Path) -> None:
+    dry = cli("import", "tfds", str(data_dir), "--dry-run", "--format", "json").json()["data"]
+    assert dry["dry_run"]
+    assert [version["outcome"] for version in dry["versions"]] == ["found", "found"]
+    assert cli("list", "--format", "json").json()["data"] == []
+    assert cli("import", "tfds", str(data_dir), "--trust-lengths", "--copy").code == 0
+    assert cli("verify", "animals", "--deep").code == 0
+
+
+def test_a_folder_without_datasets_is_an_error(cli: Cli, tmp_path: Path) -> None:
+    ran = cli("import", "tfds", str(tmp_path / "nowhere"))
+    assert ran.code == 1
+    assert ran.err.splitlines()[0] == f"error: there is no folder {tmp_path / 'nowhere'}"
+
+
+def test_export_says_how_to_load_what_it_wrote(cli: Cli, data_dir: Path, tmp_path: Path) -> None:
+    cli("import", "tfds", str(data_dir))
+    ran = cli("export", "tfds", "animals:1.0.0", str(tmp_path / "out"))
+    folder = tmp_path / "out/animals/1.0.0"
+    assert ran.out == (
+        f"exported animals:1.0.0, 1.4 KiB: {folder}\nload it with: tfds.builder_from_directory({str(folder)!r})\n"
+    )
+    again = cli("export", "tfds", "animals:1.0.0", str(tmp_path / "out"), "--format", "json").json()["data"]
+    assert (again["newly"], again["folder"]) == (False, str(folder))
+    (folder / "features.json").unlink()
+    assert cli("export", "tfds", "animals:1.0.0", str(tmp_path / "out")).code == 4
+
+
+def test_unknown_formats_name_the_nearest(cli: Cli) -> None:
+    ran = cli("import", "tfsd", ".")
+    assert (ran.code, ran.err.splitlines()[:2]) == (
+        2,
+        ["error: no command 'import tfsd'", "hint: Did you mean 'tfds'? There are: tfds, parquet."],
+    )

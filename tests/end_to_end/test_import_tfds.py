@@ -1,0 +1,323 @@
+"""A folder of prepared datasets becomes entries of a catalog: every version found, proved, and read where it lies."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prepared_samples import animals, prepare
+
+import registry
+from registry.api.imports import ImportedVersion, ImportOutcome
+from registry.errors import ConfigNotFoundError, PreparedFormatError, ShardMismatchError, VersionExistsError
+from registry.model import SlicingRule
+
+GOLDEN = Path(__file__).parent.parent / "conformance" / "prepared"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path / "catalog" / "catalog.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """What a folder of TFDS looks like after some years."""
+    root = tmp_path / "tfds"
+    prepare(root / "animals/1.0.0", "1.0.0", shards=3)
+    prepare(root / "animals/1.1.0", "1.1.0", shards=2)
+    prepare(root / "pets/plain/2.0.0", "2.0.0", name="pets", config="plain")
+    prepare(root / "pets/tall/2.0.0", "2.0.0", {"train": animals(30)}, name="pets", config="tall")
+    (root / "pets/.config").mkdir()
+    (root / "pets/.config/metadata.json").write_text('{"default_config_name": "tall"}')
+    shutil.copytree(root / "animals/1.1.0", root / "animals/incomplete.9C2FWQ_1.2.0")
+    shutil.copytree(root / "animals/1.0.0", root / "downloads/animals/9.0.0")
+    (root / "downloads/extracted").mkdir(parents=True)
+    (root / "notes.txt").write_text("mine")
+    return root
+
+
+def outcomes(versions: Iterator[ImportedVersion]) -> dict[str, str]:
+    return {str(one.reference): str(one.outcome) for one in versions}
+
+
+def edit_info(folder: Path, **fields: object) -> None:
+    """Change the dataset_info.json of a folder; None takes a field away."""
+    path = folder / "dataset_info.json"
+    info = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in info.items() if value is not None}))
+
+
+def test_every_version_of_a_data_dir_is_imported_where_it_lies(catalog: registry.Catalog, data_dir: Path) -> None:
+    assert outcomes(catalog.import_tfds(data_dir)) == dict.fromkeys(
+        ["animals:1.0.0", "animals:1.1.0", "pets/plain:2.0.0", "pets/tall:2.0.0"], "imported"
+    )
+    assert not Path(catalog.data_dir).exists()
+    animals_dataset = catalog.dataset("animals")
+    assert (str(animals_dataset.version), animals_dataset.slicing) == ("1.1.0", SlicingRule.TFDS_4)
+    assert animals_dataset.folder == (data_dir / "animals/1.1.0").as_uri()
+    assert [example["age"] for example in animals_dataset.read("train[:3]")] == [0, 1, 2]
+    assert not animals_dataset.verify(deep=True).faults
+
+
+def test_the_default_config_is_the_one_that_tfds_wrote_down(catalog: registry.Catalog, data_dir: Path) -> None:
+    list(catalog.import_tfds(data_dir))
+    assert catalog.dataset("pets").config == "tall"
+
+
+def test_without_a_default_config_a_look_up_names_the_configs(catalog: registry.Catalog, data_dir: Path) -> None:
+    shutil.rmtree(data_dir / "pets/.config")
+    list(catalog.import_tfds(data_dir))
+    with pytest.raises(ConfigNotFoundError) as error:
+        catalog.dataset("pets")
+    assert error.value.hint == "Name one: pets/plain, pets/tall."
+
+
+@pytest.mark.parametrize(
+    ("folder", "found"),
+    [
+        ("animals", ["animals:1.0.0", "animals:1.1.0"]),
+        ("animals/1.0.0", ["animals:1.0.0"]),
+        ("pets", ["pets/plain:2.0.0", "pets/tall:2.0.0"]),
+        ("pets/tall", ["pets/tall:2.0.0"]),
+        ("pets/tall/2.0.0", ["pets/tall:2.0.0"]),
+    ],
+)
+def test_any_level_of_a_data_dir_may_be_given(
+    catalog: registry.Catalog, data_dir: Path, folder: str, found: list[str]
+) -> None:
+    assert list(outcomes(catalog.import_tfds(data_dir / folder))) == found
+    if "pets" in folder:
+        assert catalog.dataset("pets").config == "tall"
+
+
+def test_importing_again_changes_nothing(catalog: registry.Catalog, data_dir: Path) -> None:
+    list(catalog.import_tfds(data_dir))
+    events = list(catalog.log())
+    again = list(catalog.import_tfds(data_dir))
+    assert {one.outcome for one in again} == {ImportOutcome.KNOWN}
+    assert list(catalog.log()) == events
+
+
+def test_what_comes_later_is_found_the_next_time(catalog: registry.Catalog, data_dir: Path) -> None:
+    list(catalog.import_tfds(data_dir / "animals"))
+    prepare(data_dir / "animals/2.0.0", "2.0.0", {"train": animals(40)})
+    assert outcomes(catalog.import_tfds(data_dir / "animals")) == {
+        "animals:1.0.0": "known",
+        "animals:1.1.0": "known",
+        "animals:2.0.0": "imported",
+    }
+    assert str(catalog.dataset("animals").version) == "2.0.0"
+
+
+def test_an_older_version_that_comes_later_does_not_become_canonical(catalog: registry.Catalog, data_dir: Path) -> None:
+    list(catalog.import_tfds(data_dir / "animals/1.1.0"))
+    list(catalog.import_tfds(data_dir / "animals/1.0.0"))
+    assert str(catalog.dataset("animals").version) == "1.1.0"
+
+
+def test_a_copy_lies_in_the_data_directory_as_tfds_lays_it_out(catalog: registry.Catalog, data_dir: Path) -> None:
+    list(catalog.import_tfds(data_dir, copy=True))
+    copied = Path(catalog.data_dir)
+    for folder in ("animals/1.0.0", "animals/1.1.0", "pets/plain/2.0.0", "pets/tall/2.0.0"):
+        assert sorted(path.name for path in (copied / folder).iterdir()) == sorted(
+            path.name for path in (data_dir / folder).iterdir()
+        )
+    assert json.loads((copied / "pets/.config/metadata.json").read_text()) == {"default_config_name": "tall"}
+    shutil.rmtree(data_dir)
+    assert len(list(catalog.dataset("pets").read("train"))) == 30
+
+
+def test_another_default_config_is_told_to_who_reads_the_data_directory(
+    catalog: registry.Catalog, data_dir: Path
+) -> None:
+    list(catalog.import_tfds(data_dir / "pets", copy=True))
+    metadata = Path(catalog.data_dir) / "pets/.config/metadata.json"
+    catalog.lifecycle.set_default_config("pets/plain", dry_run=True)
+    assert json.loads(metadata.read_text()) == {"default_config_name": "tall"}
+    catalog.lifecycle.set_default_config("pets/plain")
+    assert json.loads(metadata.read_text()) == {"default_config_name": "plain"}
+    prepare(data_dir / "pets/tall/2.0.1", "2.0.1", {"train": animals(30)}, name="pets", config="tall", shards=2)
+    list(catalog.import_tfds(data_dir / "pets", copy=True))
+    assert json.loads(metadata.read_text()) == {"default_config_name": "plain"}
+    assert catalog.dataset("pets").config == "plain"
+
+
+def test_a_folder_that_was_moved_is_read_from_a_copy(catalog: registry.Catalog, data_dir: Path, tmp_path: Path) -> None:
+    list(catalog.import_tfds(data_dir / "animals/1.0.0"))
+    moved = shutil.move(data_dir, tmp_path / "moved")
+    dataset = catalog.dataset("animals")
+    assert dataset.verify().faults
+    assert outcomes(catalog.import_tfds(Path(moved) / "animals/1.0.0", copy=True)) == {"animals:1.0.0": "known"}
+    assert not dataset.verify(deep=True).faults
+
+
+def test_links_to_datasets_on_other_disks_are_followed(
+    catalog: registry.Catalog, data_dir: Path, tmp_path: Path
+) -> None:
+    links = tmp_path / "links"
+    (links / "pets").mkdir(parents=True)
+    (links / "animals").symlink_to(data_dir / "animals")
+    (links / "pets/tall").symlink_to(data_dir / "pets/tall")
+    (links / "round").symlink_to(links)
+    assert list(outcomes(catalog.import_tfds(links)))[:3] == ["animals:1.0.0", "animals:1.1.0", "pets/tall:2.0.0"]
+
+
+def test_a_config_that_an_older_tfds_did_not_write_down_is_told_by_the_folders(
+    catalog: registry.Catalog, data_dir: Path
+) -> None:
+    edit_info(data_dir / "pets/tall/2.0.0", configName=None)
+    assert outcomes(catalog.import_tfds(data_dir / "pets/tall/2.0.0")) == {"pets/tall:2.0.0": "imported"}
+
+
+def test_unlike_names_of_folders_are_no_config(catalog: registry.Catalog, tmp_path: Path) -> None:
+    folder = prepare(tmp_path / "archive/old/1.0.0", "1.0.0")
+    assert outcomes(catalog.import_tfds(folder)) == {"animals:1.0.0": "imported"}
+
+
+def test_a_dry_run_finds_and_writes_nothing(catalog: registry.Catalog, data_dir: Path) -> None:
+    (data_dir / "animals/1.1.0/animals-train.tfrecord-00000-of-00002").unlink()
+    found = list(catalog.import_tfds(data_dir, dry_run=True))
+    assert [(str(one.reference), one.num_examples, one.num_shards, str(one.outcome)) for one in found] == [
+        ("animals:1.0.0", 20, 3, "found"),
+        ("animals:1.1.0", 20, 2, "found"),
+        ("pets/plain:2.0.0", 20, 1, "found"),
+        ("pets/tall:2.0.0", 30, 1, "found"),
+    ]
+    assert catalog.datasets() == ()
+
+
+def test_a_folder_that_lies_is_refused_shard_by_shard_and_the_others_are_imported(
+    catalog: registry.Catalog, data_dir: Path
+) -> None:
+    folder = prepare(data_dir / "animals/1.2.0", "1.2.0", shards=5)
+    shards = sorted(folder.glob("*.tfrecord-*"))
+    shards[0].unlink()
+    shards[1].write_bytes(shards[1].read_bytes()[:-3])
+    shards[2].write_bytes(shards[3].read_bytes() * 2)
+    found = {str(one.reference): one for one in catalog.import_tfds(data_dir)}
+    assert [str(one.outcome) for one in found.values()] == ["imported", "imported", "refused", "imported", "imported"]
+    refused = found["animals:1.2.0"].error
+    assert isinstance(refused, ShardMismatchError)
+    assert refused.message.splitlines()[0] == f"{folder.as_uri()}: 3 of 5 shards are not as promised"
+    assert [(fault["filename"][-5 - len("-of-") - 5 :], fault["code"]) for fault in refused.details["faults"]] == [
+        ("00000-of-00005", "not_stored"),
+        ("00001-of-00005", "corrupt_record"),
+        ("00002-of-00005", "shard_mismatch"),
+    ]
+    assert refused.details["faults"][2]["problem"].endswith("it holds 8 records, 4 were promised")
+    assert [str(one.version) for one in catalog.versions("animals")] == ["1.1.0", "1.0.0"]
+
+
+def test_believed_lengths_skip_the_records_and_nothing_else(catalog: registry.Catalog, data_dir: Path) -> None:
+    shard = data_dir / "animals/1.1.0/animals-train.tfrecord-00001-of-00002"
+    shard.write_bytes(shard.read_bytes()[:-3])
+    found = {str(one.reference): one for one in catalog.import_tfds(data_dir / "animals", trust_lengths=True)}
+    assert {one.outcome for one in found.values()} == {ImportOutcome.IMPORTED}
+    faults = catalog.dataset("animals").verify().faults
+    assert [fault.filename for fault in faults] == [shard.name]
+    (data_dir / "animals/1.0.0/animals-train.tfrecord-00001-of-00003").unlink()
+    missing = prepare(data_dir / "animals/3.0.0", "3.0.0", shards=2) / "animals-train.tfrecord-00001-of-00002"
+    missing.unlink()
+    (refused,) = catalog.import_tfds(data_dir / "animals/3.0.0", trust_lengths=True)
+    assert refused.error is not None
+    assert refused.error.details["faults"][0]["code"] == "not_stored"
+
+
+def test_fingerprints_of_believed_versions_are_computed_when_they_are_needed(
+    catalog: registry.Catalog, data_dir: Path
+) -> None:
+    list(catalog.import_tfds(data_dir / "animals", trust_lengths=True))
+    diff = catalog.diff("animals:1.0.0", "animals:1.1.0")
+    assert diff.changes.level.name == "PATCH"
+
+
+def test_numbers_stand_as_others_gave_them_and_what_they_hide_is_noted(
+    catalog: registry.Catalog, data_dir: Path
+) -> None:
+    prepare(data_dir / "animals/1.1.1", "1.1.1", {"train": animals(20, age=99)})
+    *_, last = catalog.import_tfds(data_dir / "animals")
+    assert (str(last.reference), str(last.outcome)) == ("animals:1.1.1", "imported")
+    assert last.notes == ("from 1.1.0 to 1.1.1 more has changed than a PATCH may",)
+
+
+def test_other_content_under_a_published_number_is_refused(catalog: registry.Catalog, data_dir: Path) -> None:
+    list(catalog.import_tfds(data_dir / "animals"))
+    shutil.rmtree(data_dir / "animals/1.0.0")
+    prepare(data_dir / "animals/1.0.0", "1.0.0", {"train": animals(7)})
+    refused, known = catalog.import_tfds(data_dir / "animals")
+    assert isinstance(refused.error, VersionExistsError)
+    assert str(known.outcome) == "known"
+
+
+def test_the_same_shards_under_another_slicing_rule_are_named_as_such(
+    catalog: registry.Catalog, data_dir: Path
+) -> None:
+    catalog.publish(data_dir / "animals/1.0.0")
+    (refused,) = catalog.import_tfds(data_dir / "animals/1.0.0")
+    assert refused.error is not None
+    assert refused.error.message == ("animals:1.0.0 is published with the same shards, and the slicing rule documented")
+    assert refused.error.hint == "It can be read as it is: slicing='tfds-4' resolves one call by the other rule."
+
+
+def test_a_version_folder_that_is_none_is_named_with_what_it_lacks(catalog: registry.Catalog, data_dir: Path) -> None:
+    (data_dir / "animals/1.0.0/features.json").unlink()
+    (data_dir / "animals/1.1.0/dataset_info.json").write_text('{"name": "animals", "version": 3}')
+    (data_dir / "birds/1.0.0").mkdir(parents=True)
+    found = list(catalog.import_tfds(data_dir))
+    told = {Path(one.folder).relative_to(data_dir).as_posix(): one.error for one in found if one.error is not None}
+    assert {folder: error.message for folder, error in told.items()} == {
+        "animals/1.0.0": f"{(data_dir / 'animals/1.0.0').as_uri()} holds no prepared dataset: it has no features.json",
+        "animals/1.1.0": "dataset_info.json: version: a text belongs here, not a number",
+        "birds/1.0.0": f"{(data_dir / 'birds/1.0.0').as_uri()} holds no prepared dataset: "
+        "it has no dataset_info.json and no features.json",
+    }
+    assert [str(one.reference) for one in found if one.error is None] == ["pets/plain:2.0.0", "pets/tall:2.0.0"]
+
+
+def test_a_folder_below_the_name_of_another_version_is_refused(catalog: registry.Catalog, data_dir: Path) -> None:
+    (data_dir / "animals/1.1.0").rename(data_dir / "animals/1.5.0")
+    _, refused = catalog.import_tfds(data_dir / "animals")
+    assert refused.error is not None
+    assert refused.error.message == f"{data_dir}/animals/1.5.0: its dataset_info.json says that it is version 1.1.0"
+    assert refused.error.hint == "Rename the folder to 1.1.0, or prepare version 1.5.0 again."
+
+
+@pytest.mark.parametrize("kind", ["empty", "missing", "file"])
+def test_a_folder_without_versions_is_an_error(catalog: registry.Catalog, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "here"
+    if kind == "empty":
+        folder.mkdir()
+    if kind == "file":
+        folder.write_text("no folder")
+    with pytest.raises(PreparedFormatError) as error:
+        catalog.import_tfds(folder)
+    problem = f"{folder} holds nothing that TFDS prepared" if kind == "empty" else f"there is no folder {folder}"
+    assert error.value.message == problem
+    assert error.value.hint == "Give a data_dir of TFDS, the folder of one dataset in it, or that of one version."
+
+
+def test_versions_that_tfds_itself_prepared_are_read_as_tfds_read_them(catalog: registry.Catalog) -> None:
+    assert set(outcomes(catalog.import_tfds(GOLDEN)).values()) == {"imported"}
+    for version in ("lab_mnist/3.0.1", "lab_text/1.0.0"):
+        dataset = catalog.dataset(version.replace("/", ":"))
+        lines = [json.loads(line) for line in (GOLDEN / f"{version}.expected.jsonl").read_text().splitlines()]
+        for split in dataset.splits:
+            expected = [line["tfds_id"] for line in lines if line["split"] == split]
+            assert list(dataset.read(split).ids()) == expected
+
+
+def test_the_fields_that_tfds_wrote_are_those_of_the_catalog(catalog: registry.Catalog) -> None:
+    list(catalog.import_tfds(GOLDEN / "lab_mnist"))
+    dataset = catalog.dataset("lab_mnist")
+    info = json.loads((GOLDEN / "lab_mnist/3.0.1/dataset_info.json").read_text())
+    assert dataset.metadata.description == info["description"]
+    assert dataset.metadata.citation == info.get("citation", "")
+    assert dataset.metadata.supervised_keys == ("image", "label")
+    assert dict(dataset.metadata.release_notes) == info["releaseNotes"]
+    assert dataset.metadata.license == info["redistributionInfo"]["license"]
+    assert list(dataset.splits) == [split["name"] for split in info["splits"]]
