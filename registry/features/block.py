@@ -123,7 +123,7 @@ class BlockCodec:
         num_sound = flat.num_records
         fault: RegistryError | None = flat.fault
         for reader in self._codec.columns:
-            column = _restore(flat, reader, copy=copy)
+            column = restore_column(flat, reader, copy=copy)
             if column is None:
                 values, error = _restore_each(flat, reader, num_sound)
                 if error is not None:
@@ -154,7 +154,7 @@ class BlockCodec:
         return ExampleBlock(self._codec.tree, columns, len(rows), fault)
 
 
-def _restore(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
+def restore_column(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
     """The column of one leaf, all at once; None where that cannot be, or a record may not be sound."""
     if len(reader.lengths) > 1 or not flat.num_records:
         return None
@@ -205,17 +205,8 @@ def _complete(flat: FlatBlock, key: str, kind: Kind, *, may_be_missing: bool) ->
 
 def _restore_each(flat: FlatBlock, reader: ColumnReader, num_records: int) -> tuple[list[Any], RegistryError | None]:
     """The values of one leaf, one by one, up to the first record that is not sound, and what is wrong with it."""
-    stored: list[dict[str, FlatValue]] = [{} for _ in range(flat.num_records)]
-    for _, keys in reader.parts:
-        for key in keys:
-            for kind in ("int64", "float", "bytes"):
-                column = flat.columns.get((key, kind))
-                if column is not None:
-                    rows = range(flat.num_records) if column.rows is None else column.rows.tolist()
-                    for row, value in zip(rows, split_values(flat, column), strict=True):
-                        stored[row][key] = value
     values: list[Any] = []
-    for record in stored[:num_records]:
+    for record in split_leaf(flat, reader)[:num_records]:
         try:
             values.append(reader.read(record))
         except RegistryError as error:
@@ -264,6 +255,20 @@ def _empty_row(reader: ColumnReader) -> Any:
     if reader.leaf.dtype == TEXT:
         return np.empty(shape, TEXT) if shape else b""
     return np.zeros(shape, reader.leaf.dtype)[()]
+
+
+def split_leaf(flat: FlatBlock, reader: ColumnReader) -> list[dict[str, FlatValue]]:
+    """The flat values of one leaf in each record, by their keys."""
+    stored: list[dict[str, FlatValue]] = [{} for _ in range(flat.num_records)]
+    for _, keys in reader.parts:
+        for key in keys:
+            for kind in ("int64", "float", "bytes"):
+                column = flat.columns.get((key, kind))
+                if column is not None:
+                    rows = range(flat.num_records) if column.rows is None else column.rows.tolist()
+                    for row, value in zip(rows, split_values(flat, column), strict=True):
+                        stored[row][key] = value
+    return stored
 
 
 def split_values(flat: FlatBlock, column: FlatColumn) -> list[FlatValue]:

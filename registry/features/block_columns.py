@@ -125,7 +125,7 @@ class StoredColumn:
     @property
     def row_bytes(self) -> int:
         """Bytes of one array."""
-        return self._size if self.copy else 0
+        return self.num_bytes if self.copy else 0
 
     def array(self, stop: int) -> npt.NDArray[Any]:
         """One array; a view of ``data`` where nothing is to be copied and the records are equally far apart."""
@@ -134,18 +134,19 @@ class StoredColumn:
     def rows(self, start: int, stop: int) -> list[Any]:
         """The rows of a copy, or of a view; large ones each on its own."""
         starts = self.starts[start:stop]
-        if self._size < _LARGE_ROW:
+        if self.num_bytes < _LARGE_ROW:
             return list(self._stacked(starts, copy=self.copy))
         stored = self.dtype.newbyteorder("<")
         views = [np.ndarray(self.shape, stored, buffer=self.data, offset=start) for start in starts.tolist()]
         return [view.astype(self.dtype, copy=self.copy) for view in views]
 
     @property
-    def _size(self) -> int:
+    def num_bytes(self) -> int:
+        """Bytes of one array, as it is stored."""
         return self.dtype.itemsize * int(np.prod(self.shape))
 
     def _stacked(self, starts: npt.NDArray[np.int64], *, copy: bool) -> npt.NDArray[Any]:
-        pieces = take(self.data, starts, self._size)
+        pieces = take(self.data, starts, self.num_bytes)
         if copy and not pieces.flags.owndata:
             pieces = pieces.copy()
         stored = as_rows(pieces, self.dtype.newbyteorder("<")).reshape(-1, *self.shape)

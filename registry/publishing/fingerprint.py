@@ -8,9 +8,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from registry.errors import CorruptExampleError
 from registry.features.content import ContentReader
+from registry.features.content_block import BlockContentReader
 from registry.model import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint
 from registry.publishing.ranges import Advance, RecordRun, StoredSplits, call_on_runs, choose_processes, plan_runs
+from registry.tfrecord import RecordBlock
 
 _DIGEST_BYTES = 32
 
@@ -23,16 +26,38 @@ class LeafHasher:
 
     def __call__(self, run: RecordRun) -> bytes:
         """The digests, leaf by leaf, in each leaf in the order of the features' paths."""
-        reader = ContentReader(self.stored.features)
+        reader = BlockContentReader(self.stored.features)
         digests: list[bytes] = []
-        contents = self.stored.contents(run, reader)
+        leaves = self.stored.leaves(run)
         for start in range(run.start, run.stop, LEAF_EXAMPLES):
-            hashers = [hashlib.sha256() for _ in reader.paths]
-            for _ in range(min(LEAF_EXAMPLES, run.stop - start)):
-                for hasher, content in zip(hashers, next(contents), strict=True):
-                    hasher.update(content)
-            digests.extend(hasher.digest() for hasher in hashers)
+            leaf = RecordRun(run.place, start, min(start + LEAF_EXAMPLES, run.stop))
+            digests += _hash_blocks(reader, next(leaves)) or self._hash_each(leaf)
         return b"".join(digests)
+
+    def _hash_each(self, leaf: RecordRun) -> list[bytes]:
+        """The same record by record, which says of a bad one which it is and what is wrong."""
+        reader = ContentReader(self.stored.features)
+        hashers = [hashlib.sha256() for _ in reader.paths]
+        for contents in self.stored.contents(leaf, reader):
+            for hasher, content in zip(hashers, contents, strict=True):
+                hasher.update(content)
+        return [hasher.digest() for hasher in hashers]
+
+
+def _hash_blocks(reader: BlockContentReader, blocks: list[RecordBlock]) -> list[bytes] | None:
+    """The digests of one leaf; None where a record of it may not be sound."""
+    hashers = [hashlib.sha256() for _ in reader.paths]
+    try:
+        for block in blocks:
+            contents = reader.read(*block)
+            if contents is None:
+                return None
+            for hasher, buffers in zip(hashers, contents, strict=True):
+                for buffer in buffers:
+                    hasher.update(buffer)
+    except CorruptExampleError:
+        return None
+    return [hasher.digest() for hasher in hashers]
 
 
 def fingerprint_splits(

@@ -12,7 +12,7 @@ from registry.features.content import ContentReader
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split
 from registry.processes import call_in_order, num_cpus
 from registry.storage import Store, open_location, open_store
-from registry.tfrecord import read_records
+from registry.tfrecord import RecordBlock, open_shard, read_records
 
 Advance = Callable[[int], None]
 """Called with the number of records walked since the last call."""
@@ -20,6 +20,7 @@ Advance = Callable[[int], None]
 _SMALL_EXAMPLES: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
 _MOST_PROCESSES: Final = 16
+_MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
 _MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
 """Long, because whoever starts in the middle of a shard walks over the headers before it, or inflates all of that."""
 
@@ -67,6 +68,39 @@ class StoredSplits:
     def records(self, run: RecordRun) -> Iterator[bytes]:
         """The stored records of ``run``. Errors as ``contents``."""
         return (record for _, _, record in self._records(run))
+
+    def leaves(self, run: RecordRun) -> Iterator[list[RecordBlock]]:
+        """The stored records of each leaf of 1,024 of ``run``, in blocks of neighbours of one file.
+
+        Raises:
+            CorruptRecordError, ShardMismatchError, StorageError: as ``contents``.
+        """
+        leaf: list[RecordBlock] = []
+        missing = LEAF_EXAMPLES
+        for block in self._blocks(run):
+            start = 0
+            while start < block.num_records:
+                stop = min(start + missing, block.num_records)
+                leaf.append(RecordBlock(block.data, block.offsets[start:stop], block.lengths[start:stop]))
+                missing -= stop - start
+                start = stop
+                if not missing:
+                    yield leaf
+                    leaf, missing = [], LEAF_EXAMPLES
+        if leaf:
+            yield leaf
+
+    def _blocks(self, run: RecordRun) -> Iterator[RecordBlock]:
+        """The records of ``run`` in blocks of at most some thousands, each of one file."""
+        split, position = self.splits[run.place], run.start
+        while position < run.stop:
+            index = split.shard_lengths.shard_of(position)
+            first, length = position - split.shard_lengths.start(index), split.shard_lengths[index]
+            shard = open_shard(self.store, split.filename(index), num_records=length, verify="block")
+            stop = min(length, first + run.stop - position)
+            for start in range(first, stop, _MOST_IN_BLOCK):
+                yield shard.read(start, min(_MOST_IN_BLOCK, stop - start))
+            position += stop - first
 
     def _records(self, run: RecordRun) -> Iterator[tuple[str, int, bytes]]:
         split = self.splits[run.place]

@@ -14,6 +14,8 @@ from test_wire_laws import EXAMPLES
 
 from registry.errors import CorruptExampleError
 from registry.features import FeaturesDict, Ragged
+from registry.features.content import ContentReader
+from registry.features.content_block import BlockContentReader
 from registry.wire import encode_example
 
 
@@ -136,6 +138,36 @@ def test_flat_values_of_damaged_records_are_those_of_each_alone(examples: list[A
 @given(st.lists(st.binary(max_size=20), max_size=4), st.data())
 def test_flat_values_of_any_bytes_are_those_of_each_alone(records: list[bytes], data: st.DataObject) -> None:
     check(data.draw(damaged([b"", b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00", *records])))
+
+
+def check_content(features: FeaturesDict, records: list[bytes]) -> None:
+    """The content of a block is that of its records, one after the other; or one of them has none alone."""
+    alone = ContentReader(features)
+    together = BlockContentReader(features)
+    assert together.paths == alone.paths
+    try:
+        expected = [b"".join(column) for column in zip(*map(alone.read, records), strict=True)]
+    except CorruptExampleError:
+        expected = None
+    try:
+        found = together.read(*joined(records))
+        told = None if found is None else [b"".join(map(bytes, buffers)) for buffers in found]
+    except CorruptExampleError:
+        told = None
+    assert told == (expected if records else [b""] * len(alone.paths))
+
+
+@given(schemas_and_records())
+def test_the_content_of_a_block_is_that_of_its_records(given_: tuple[FeaturesDict, list[bytes]]) -> None:
+    check_content(*given_)
+
+
+@given(schemas_and_records(), st.data())
+def test_damaged_records_have_no_content_in_a_block_if_they_have_none_alone(
+    given_: tuple[FeaturesDict, list[bytes]], data: st.DataObject
+) -> None:
+    features, records = given_
+    check_content(features, data.draw(damaged(records)))
 
 
 @given(schemas_and_records(), st.data())

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import uuid
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -15,6 +16,8 @@ from registry.errors import CorruptRecordError
 from registry.storage import Store, open_store
 from registry.tfrecord import RecordWriter, frame_record, masked_crc32c, read_records, walk_file
 from registry.tfrecord.crc import crc32c
+from registry.tfrecord.reader import _walk_each
+from registry.tfrecord.whole_file import walk_whole
 
 records = st.lists(st.binary(max_size=200), max_size=12)
 
@@ -64,6 +67,28 @@ def test_another_byte_anywhere_is_found(written: list[bytes], data: st.DataObjec
         found.extend(read_records(store_of(bytes(content)), "shard"))  # extend keeps what came before the error
     assert caught.value.details["offset"] <= place
     assert found == written[: caught.value.details["record"]]
+
+
+@given(st.lists(st.binary(max_size=5000), max_size=12), st.sampled_from([16, 64, 1000, 2**20]), st.data())
+def test_a_file_that_is_walked_in_pieces_is_what_it_is_record_by_record(
+    written: list[bytes], piece: int, data: st.DataObject
+) -> None:
+    content = bytearray(b"".join(map(frame_record, written * data.draw(st.sampled_from([1, 20])))))
+    if content and data.draw(st.booleans()):
+        place = data.draw(st.integers(0, len(content) - 1))
+        if data.draw(st.booleans()):
+            del content[place:]
+        else:
+            content[place] ^= data.draw(st.integers(1, 255))
+    store = store_of(bytes(content))
+    try:
+        expected = _walk_each(store, "shard")
+    except CorruptRecordError:
+        expected = None
+    with mock.patch("registry.tfrecord.whole_file._PIECE_BYTES", piece), store.open("shard") as file:
+        assert walk_whole(file, num_bytes=len(content)) == expected
+        file.seek(0)
+        assert walk_whole(file, num_bytes=len(content) + 1) is None
 
 
 @given(st.binary(max_size=300))
