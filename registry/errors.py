@@ -47,7 +47,8 @@
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
-Warnings are ``RegistryWarning`` (UserWarning), of which there is ``YankedVersionWarning``.
+Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning`` and
+``YankedVersionWarning``.
 
 Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
 (span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the
@@ -66,6 +67,10 @@ class RegistryWarning(UserWarning):
 
 class YankedVersionWarning(RegistryWarning):
     """A look-up gave a version that was yanked: it was named exactly, or by an alias."""
+
+
+class UnknownFeatureWarning(RegistryWarning):
+    """A dataset has features of a class or form that is not known here, which are read as the raw values stored."""
 
 
 class RegistryError(Exception):

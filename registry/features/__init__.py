@@ -6,31 +6,46 @@
 The features and their flat values follow TFDS 4.9, so that either side reads what the other wrote.
 """
 
+from registry.features.audio import Audio
 from registry.features.bbox import BBox
 from registry.features.block import ExampleBlock
 from registry.features.class_label import ClassLabel
 from registry.features.containers import FeaturesDict, Sequence
+from registry.features.dataset import Dataset
 from registry.features.feature import Feature, FlatValue, Leaf, Part
 from registry.features.image import Image
+from registry.features.labeled_image import LabeledImage
+from registry.features.nested import NestedExamples
 from registry.features.ragged import Ragged
+from registry.features.raw import RawFeature
 from registry.features.schema import features_from_json
 from registry.features.tensor import Scalar, Tensor
 from registry.features.text import Text
+from registry.features.translation import Translation, TranslationVariableLanguages
+from registry.features.video import Video
 
 __all__ = [
+    "Audio",
     "BBox",
     "ClassLabel",
+    "Dataset",
     "ExampleBlock",
     "Feature",
     "FeaturesDict",
     "FlatValue",
     "Image",
+    "LabeledImage",
     "Leaf",
+    "NestedExamples",
     "Part",
     "Ragged",
+    "RawFeature",
     "Scalar",
     "Sequence",
     "Tensor",
     "Text",
+    "Translation",
+    "TranslationVariableLanguages",
+    "Video",
     "features_from_json",
 ]

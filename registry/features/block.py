@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, RegistryError
 from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, take_texts
-from registry.features.codec import Codec, ColumnReader, fill_tree
+from registry.features.codec import Codec, ColumnReader, RawReader, fill_tree
 from registry.features.feature import TEXT
+from registry.features.nested import NestedExamples, NestedNode, plain_tree
 from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn
 from registry.wire.entries import Kind
 from registry.wire.gather import check_pieces, constant
@@ -71,14 +72,16 @@ class ExampleBlock:
 
         - an array (n, \*shape) of the feature's dtype, where the value has the same shape in every example;
         - an object array (n,) of ``bytes`` for text, (n, \*shape) for arrays of text;
-        - an object array (n,) of arrays where their shapes differ, of ``Ragged`` for a Sequence of Sequences.
+        - an object array (n,) of arrays where their shapes differ, of ``Ragged`` for a Sequence of Sequences;
+        - of a Dataset what a Sequence gives; an object array (n,) of raw values for a feature that is not known, and of
+          values and None for an optional one after ``FeaturesDict.missing_as_none``.
 
         Raises:
             CorruptExampleError: a record could not be decoded; ``details["record"]`` is its place in the block.
         """
         if self.fault is not None:
             raise self.fault
-        return fill_tree(self._tree, [column.array(self._num_examples) for column in self.leaves])
+        return fill_tree(plain_tree(self._tree), [column.array(self._num_examples) for column in self.leaves])
 
     def examples(self) -> Iterator[dict[str, Any]]:
         """The examples, equal to what ``decode_example`` gives for each record. Errors as ``example_lists``."""
@@ -104,6 +107,8 @@ class BlockCodec:
 
     def __init__(self, codec: Codec) -> None:
         self._codec = codec
+        # What a feature that is not known stores is found only by looking through all keys of a record.
+        self._is_flat = not any(isinstance(reader, RawReader) for reader in codec.columns)
         keys = [key for reader in codec.columns for _, part_keys in reader.parts for key in part_keys]
         self._decoder = BlockDecoder(keys)
 
@@ -116,6 +121,8 @@ class BlockCodec:
         copy: bool,
     ) -> ExampleBlock:
         """The examples in the records ``data[offset : offset + length]``; see ``FeaturesDict.decode_block``."""
+        if not self._is_flat:
+            return self._decode_each(data, offsets, lengths)
         if copy and (offsets.size <= _FEW or (offsets.size <= _FEW_UNLIKE and constant(lengths) is None)):
             return self._decode_each(data, offsets, lengths)
         flat = self._decoder.decode(data, offsets, lengths)
@@ -156,7 +163,7 @@ class BlockCodec:
 
 def restore_column(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
     """The column of one leaf, all at once; None where that cannot be, or a record may not be sound."""
-    if len(reader.lengths) > 1 or not flat.num_records:
+    if len(reader.lengths) > 1 or reader.holds_objects or not flat.num_records:
         return None
     columns: list[FlatColumn] = []
     for part, keys in reader.parts:
@@ -216,6 +223,8 @@ def _restore_each(flat: FlatBlock, reader: ColumnReader, num_records: int) -> tu
 
 def stack_rows(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
     """The column of one leaf's ``values``, as ``ExampleBlock.columns`` describes it."""
+    if reader.holds_objects:
+        return np.fromiter(values, TEXT, len(values))
     first = values[0] if values else _empty_row(reader)
     if isinstance(first, np.generic):
         return np.array(values, first.dtype)
@@ -229,7 +238,7 @@ def stack_rows(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
 
 def make_dicts(tree: Mapping[str, Any], columns: Sequence[list[Any]], count: int) -> list[dict[str, Any]]:
     """The dicts ``tree``, one for each of ``count`` values of the columns that it names."""
-    lists = [columns[at] if type(at) is int else make_dicts(at, columns, count) for at in tree.values()]
+    lists = [columns[at] if type(at) is int else _make_inner(at, columns, count) for at in tree.values()]
     match list(tree):  # dicts with so many keys at once are made fastest, as measured
         case []:
             return [{} for _ in range(count)]
@@ -245,6 +254,14 @@ def make_dicts(tree: Mapping[str, Any], columns: Sequence[list[Any]], count: int
                 deque(map(setitem, dicts, repeat(name), values), maxlen=0)
             return dicts
     raise AssertionError(tree)
+
+
+def _make_inner(tree: Any, columns: Sequence[list[Any]], count: int) -> list[Any]:
+    if not isinstance(tree, NestedNode):
+        return make_dicts(tree, columns, count)
+    inner = plain_tree(tree.tree)
+    rows = columns[inner] if type(inner) is int else make_dicts(inner, columns, count)
+    return [NestedExamples(row, tree.tree, tree.path) for row in rows]
 
 
 def _empty_row(reader: ColumnReader) -> Any:

@@ -36,6 +36,8 @@ class ClassLabel(Tensor):
     encoding: str = field(default="none", init=False)
     minimum: int | None = field(default=None, init=False)
     maximum: int | None = field(default=None, init=False)
+    optional: bool = field(default=False, init=False)
+    missing_is_none: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

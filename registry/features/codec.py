@@ -9,16 +9,20 @@ Keys follow TFDS: nested names joined by ``/``; inside one Sequence the flat lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from registry.errors import suggest
 from registry.features.containers import Column, FeaturesDict, Sequence, columns_of
+from registry.features.dataset import Dataset
 from registry.features.feature import Feature, FlatValue, Leaf, Part, corrupt_fault, empty_flat, feature_fault
+from registry.features.nested import NestedExamples, NestedNode, plain_tree
 from registry.features.ragged import Ragged
+from registry.features.raw import RawFeature
 from registry.wire import decode_example, encode_example
 
 _INT64: Final = np.dtype(np.int64)
@@ -31,7 +35,8 @@ _Restore: TypeAlias = Callable[[tuple[FlatValue, ...], int | None, str], Any]
 class Codec:
     """Encodes and decodes the examples of one schema.
 
-    ``tree`` is the nested dict of an example with the place in ``columns`` for each leaf.
+    ``tree`` is the nested dict of an example with the place in ``columns`` for each leaf, and a ``NestedNode`` for a
+    Dataset.
     """
 
     features: FeaturesDict
@@ -42,13 +47,9 @@ class Codec:
     def of(cls, features: FeaturesDict) -> Codec:
         """The codec of ``features``."""
         columns = columns_of(features)
-        tree: dict[str, Any] = _empty_tree(features)
-        for place, column in enumerate(columns):
-            folder = tree
-            for name in column.names[:-1]:
-                folder = folder[name]
-            folder[column.names[-1]] = place
-        return cls(features, tuple(map(ColumnReader.of, columns)), tree)
+        known = frozenset(key for column in columns for part in column.leaf.parts for key in column.keys(part))
+        readers = tuple(ColumnReader.of(column, known) for column in columns)
+        return cls(features, readers, _tree_of(features, (), count()))
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
         """The record of ``example``."""
@@ -83,23 +84,36 @@ class ColumnReader:
     lengths: tuple[int | None, ...]
     parts: tuple[tuple[Part, tuple[str, ...]], ...]
     may_be_missing: bool
+    may_be_none: bool
+    holds_objects: bool
 
     @classmethod
-    def of(cls, column: Column) -> ColumnReader:
-        """The reader of ``column``."""
+    def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
+        """The reader of ``column``; ``known`` are the keys of all features whose keys are known."""
+        if isinstance(column.leaf, RawFeature):
+            return RawReader(column.path, column.leaf, (), (), True, False, True, known)
         parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
         # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
         # writers left empty lists out at times.
         may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
-        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing)
+        may_be_none = column.leaf.may_be_absent and not column.lengths
+        holds_objects = column.leaf.holds_objects and not column.lengths
+        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, may_be_none, holds_objects)
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
         """The value of this leaf in the example of these flat values."""
+        if self.may_be_none and self._is_absent(flat):
+            return self.leaf.restore_absent()
         return self._read(flat, self.leaf.restore)
 
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
-        """What of the value two examples are compared by."""
-        return self._read(flat, self.leaf.restore_content)
+        """What of the value two examples are compared by; where it may be None, a list of one value, or of none."""
+        if not self.may_be_none:
+            return self._read(flat, self.leaf.restore_content)
+        return [] if self._is_absent(flat) else [self._read(flat, self.leaf.restore_content)]
+
+    def _is_absent(self, flat: Mapping[str, FlatValue]) -> bool:
+        return not any(key in flat for _, keys in self.parts for key in keys)
 
     def _read(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Any:
         if len(self.lengths) > 1:
@@ -155,9 +169,38 @@ class ColumnReader:
             raise corrupt_fault(self.path, str(error)) from error
 
 
+@dataclass(frozen=True, slots=True)
+class RawReader(ColumnReader):
+    """Reads a feature that is not known: whatever stands under its key, if it is of no other feature."""
+
+    others: frozenset[str]
+
+    def read(self, flat: Mapping[str, FlatValue]) -> Any:
+        """What is stored: an array, or a dict of them by suffix."""
+        if not isinstance(self.leaf, RawFeature):
+            raise TypeError(self.leaf)
+        return self.leaf.take(flat, self.path, self.others)
+
+    def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
+        """The same, with the suffix and the kind of each array."""
+        found = self.read(flat)
+        arrays = found if isinstance(found, dict) else {None: found}
+        return [
+            [b"" if suffix is None else f"/{suffix}".encode(), array.dtype.name.encode(), array]
+            for suffix, array in arrays.items()
+        ]
+
+
 def fill_tree(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:
     """The nested dict ``tree``, each place in it replaced by the value that stands there."""
-    return {name: values[at] if type(at) is int else fill_tree(at, values) for name, at in tree.items()}
+    return {name: values[at] if type(at) is int else _fill(at, values) for name, at in tree.items()}
+
+
+def _fill(at: Any, values: list[Any]) -> Any:
+    if isinstance(at, NestedNode):
+        inner = plain_tree(at.tree)
+        return NestedExamples(values[inner] if type(inner) is int else fill_tree(inner, values), at.tree, at.path)
+    return fill_tree(at, values)
 
 
 def _flatten(
@@ -176,6 +219,8 @@ def _flatten(
         lengths, elements = _elements(feature, batch, path)
         _flatten(feature.feature, elements, (*levels, lengths), path, flat)
     elif isinstance(feature, Leaf):
+        if feature.may_be_absent and not levels and batch[0] is None:
+            return
         values = feature.flatten_many(batch, path) if levels else feature.flatten(batch[0], path)
         for part, value in zip(feature.parts, values, strict=True):
             key = path + part.suffix
@@ -191,7 +236,8 @@ def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]
     """How many elements each Sequence of ``batch`` has, and all of them one after the other."""
     lengths: list[int] = []
     elements: list[Any] = []
-    for value in batch:
+    for given in batch:
+        value = feature.elements_of(given, path)
         if isinstance(value, Mapping):
             found: Any = _transpose(feature, value, path)
         elif _is_sequence(value):
@@ -262,11 +308,18 @@ def _check_names(features: FeaturesDict, value: Any, path: str) -> None:
     raise feature_fault(prefix + missing[0], "the example does not hold this feature")
 
 
-def _empty_tree(features: FeaturesDict) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, feature in features.items():
-        inner = feature
-        while isinstance(inner, Sequence):
-            inner = inner.feature
-        tree[name] = _empty_tree(inner) if isinstance(inner, FeaturesDict) else None
-    return tree
+def _tree_of(feature: Feature, names: tuple[str, ...], places: Iterator[int], *, is_nested: bool = True) -> Any:
+    """The tree of an example of ``feature``: dicts by name, a place for each leaf, in the order of ``columns_of``.
+
+    A Dataset is a ``NestedNode`` where ``is_nested``, and else as a Sequence: nothing of it, or of the Sequence around
+    it, can be told apart into examples.
+    """
+    if isinstance(feature, FeaturesDict):
+        return {name: _tree_of(feature[name], (*names, name), places, is_nested=is_nested) for name in feature}
+    if isinstance(feature, Dataset):
+        is_nested = is_nested and not any(isinstance(column.leaf, RawFeature) for column in columns_of(feature))
+        tree = _tree_of(feature.feature, names, places, is_nested=is_nested)
+        return NestedNode(tree, "/".join(names)) if is_nested else tree
+    if isinstance(feature, Sequence):
+        return _tree_of(feature.feature, names, places, is_nested=False)
+    return next(places)

@@ -6,9 +6,9 @@ Turning examples into records and back is ``codec``'s work, made once for each F
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from registry.errors import FeatureError
 from registry.features.class_label import ClassLabel
 from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
+from registry.features.labeled_image import LabeledImage
+from registry.features.raw import RawFeature
 from registry.features.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -55,11 +57,16 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
     >>> features.shape, features["box"]["height"].dtype
     ({'id': (), 'box': {'height': ()}}, dtype('uint8'))
 
+    Attributes:
+        features: by name.
+        class_name: the class that features.json names, where that is another package's.
+
     Raises:
         FeatureError: a name that cannot be stored, or two features that would be stored under the same key.
     """
 
     features: Mapping[str, Any]
+    class_name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", {name: as_feature(feature) for name, feature in self.features.items()})
@@ -132,7 +139,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return features_to_json(self)
 
     def labels(self) -> dict[str, list[str]]:
-        """The label names of every named ClassLabel, by the stem of its file: ``<stem>.labels.txt``.
+        """The label names of every named ClassLabel and LabeledImage, by the stem of its file: ``<stem>.labels.txt``.
 
         As in TFDS: nested names joined by ``-``, ``/`` in a name as ``.``; a Sequence adds nothing.
         """
@@ -143,14 +150,14 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return found
 
     def class_labels(self) -> dict[str, ClassLabel]:
-        """Every ClassLabel by the stem of its label file, whether its names are known or not."""
+        """Every ClassLabel by the stem of its label file, whether its names are known or not; so of a LabeledImage."""
         found: dict[str, ClassLabel] = {}
         for column in columns_of(self):
-            if isinstance(column.leaf, ClassLabel):
+            if isinstance(column.leaf, (ClassLabel, LabeledImage)):
                 stem = _label_stem(column.names)
                 if stem in found and found[stem].names != column.leaf.names:
                     raise feature_fault(column.path, f"its label file {stem}.labels.txt is another feature's, too")
-                found[stem] = column.leaf
+                found[stem] = column.leaf if isinstance(column.leaf, ClassLabel) else column.leaf.label
         return found
 
     def with_labels(self, labels: Mapping[str, AnySequence[str]]) -> FeaturesDict:
@@ -159,10 +166,36 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         Raises:
             FeatureError: not as many names as classes, or other names than the schema has.
         """
-        named = _with_labels(self, labels, ())
-        if not isinstance(named, FeaturesDict):
-            raise TypeError(named)
-        return named
+        return self._changed(lambda leaf, names: _name_labels(leaf, labels, names))
+
+    def unknown_features(self) -> dict[str, str]:
+        """The class of each feature that is not known here, by its path: a ``RawFeature``, which gives raw values."""
+        return {
+            column.path: column.leaf.class_name for column in columns_of(self) if isinstance(column.leaf, RawFeature)
+        }
+
+    def missing_as_none(self) -> FeaturesDict:
+        """This schema with None for the missing values of its optional features, where TFDS has the lowest number.
+
+        Columns of these features are object arrays. features.json is the same.
+
+        >>> from registry.features import Scalar
+        >>> features = FeaturesDict({"age": Scalar("int8", optional=True)})
+        >>> record = features.encode_example({"age": None})
+        >>> int(features.decode_example(record)["age"]), features.missing_as_none().decode_example(record)["age"]
+        (-128, None)
+        """
+
+        def change(leaf: Leaf, _: tuple[str, ...]) -> Leaf:
+            return replace(leaf, missing_is_none=True) if isinstance(leaf, Tensor) and leaf.optional else leaf
+
+        return self._changed(change)
+
+    def _changed(self, change: Callable[[Leaf, tuple[str, ...]], Leaf]) -> FeaturesDict:
+        found = _change_leaves(self, change)
+        if not isinstance(found, FeaturesDict):
+            raise TypeError(found)
+        return found
 
     @cached_property
     def _codec(self) -> Codec:
@@ -203,12 +236,18 @@ class Sequence(Feature):
     >>> Sequence("int32").shape, Sequence({"name": str}, length=3).shape
     ((None,), {'name': (3,)})
 
+    Attributes:
+        feature: of each element.
+        length: how many there are; None for any number.
+        class_name: the class that features.json names, where that is another package's.
+
     Raises:
         FeatureError: the number of its elements could not be told from what is stored.
     """
 
     feature: Any
     length: int | None = None
+    class_name: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "feature", as_feature(self.feature))
@@ -218,7 +257,7 @@ class Sequence(Feature):
         if not columns:
             raise feature_fault("", "a Sequence of an empty FeaturesDict stores nothing")
         for column in columns:
-            size = column.leaf.parts[0].size
+            size = column.leaf.parts[0].size if column.leaf.parts else 1  # what is not known is not taken apart
             if not size and (len(column.lengths) > 1 or self.length is None):
                 raise feature_fault(
                     column.path,
@@ -235,6 +274,10 @@ class Sequence(Feature):
     def dtype(self) -> Any:
         """The feature's dtype; a dict for a Sequence of a dict."""
         return self.feature.dtype
+
+    def elements_of(self, value: Any, path: str) -> Any:  # noqa: ARG002 - for those that take more
+        """``value`` as a list, a tuple, an array, or a dict of them. Raises FeatureError, with ``path``."""
+        return value
 
 
 def as_feature(value: Any) -> Feature:
@@ -272,18 +315,29 @@ def _label_stem(names: tuple[str, ...]) -> str:
     return "-".join(name.replace("/", ".") for name in names)
 
 
-def _with_labels(feature: Feature, labels: Mapping[str, AnySequence[str]], names: tuple[str, ...]) -> Feature:
-    if isinstance(feature, FeaturesDict):
-        named = {name: _with_labels(inner, labels, (*names, name)) for name, inner in feature.items()}
-        return replace(feature, features=named)
+def _change_leaves(
+    feature: Feature, change: Callable[[Leaf, tuple[str, ...]], Leaf], names: tuple[str, ...] = ()
+) -> Feature:
+    """``feature`` with each of its leaves as ``change`` gives it; itself where that changes none."""
+    if isinstance(feature, Leaf):
+        return change(feature, names)
     if isinstance(feature, Sequence):
-        return replace(feature, feature=_with_labels(feature.feature, labels, names))
-    found = labels.get(_label_stem(names)) if isinstance(feature, ClassLabel) else None
-    if found is None or not isinstance(feature, ClassLabel):
+        inner = _change_leaves(feature.feature, change, names)
+        return feature if inner is feature.feature else replace(feature, feature=inner)
+    if not isinstance(feature, FeaturesDict):
         return feature
+    changed = {name: _change_leaves(inner, change, (*names, name)) for name, inner in feature.items()}
+    if all(changed[name] is inner for name, inner in feature.items()):
+        return feature
+    return replace(feature, features=changed)
+
+
+def _name_labels(leaf: Leaf, labels: Mapping[str, AnySequence[str]], names: tuple[str, ...]) -> Leaf:
+    if not isinstance(leaf, (ClassLabel, LabeledImage)) or (found := labels.get(_label_stem(names))) is None:
+        return leaf
     path = "/".join(names)
-    if feature.names is not None and feature.names != tuple(found):
+    if leaf.names is not None and leaf.names != tuple(found):
         raise feature_fault(path, "it has other label names already")
-    if feature.num_classes not in (0, len(found)):
-        raise feature_fault(path, f"{len(found)} label names for {feature.num_classes} classes")
-    return replace(feature, num_classes=None, names=tuple(found))
+    if leaf.num_classes not in (0, len(found)):
+        raise feature_fault(path, f"{len(found)} label names for {leaf.num_classes} classes")
+    return replace(leaf, num_classes=None, names=tuple(found))

@@ -9,8 +9,8 @@ bytes of a record are made in ``registry.wire``.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -39,10 +39,12 @@ class Feature:
 
     Every feature has ``shape`` (a tuple, None for an unknown dimension) and ``dtype`` (of NumPy; ``object`` for text
     and bytes); for a dict of features both are dicts. ``description`` and ``value_range`` are for people.
+    ``unknown_fields`` are those of its features.json that nobody here knows, kept for whoever does.
     """
 
     description: str = ""
     value_range: str = ""
+    unknown_fields: Mapping[str, Any] | None = field(default=None, hash=False)
 
     if TYPE_CHECKING:  # fields in some features, properties in others; a property here would become a field's default
 
@@ -90,6 +92,20 @@ class Leaf(Feature, ABC):
 
         ``flat`` has the kinds of ``parts``; sizes are checked here. Raises CorruptExampleError, with ``path``.
         """
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a value may be None, which stores nothing; only outside of every Sequence."""
+        return False
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether the values of a block are Python objects, whatever the first of them is."""
+        return False
+
+    def restore_absent(self) -> Any:
+        """What stands for a value that is None."""
+        raise NotImplementedError(type(self).__name__)
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:  # noqa: ARG002
         """The values of a block, equal to what ``restore`` gives for each record; None to have each restored alone.

@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.features.casts import exact_array
+from registry.features.dtypes import as_dtype, check_shape
 from registry.features.feature import (
     FlatValue,
     Leaf,
@@ -22,7 +24,6 @@ from registry.features.feature import (
 )
 from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
 from registry.features.png import encode_png
-from registry.features.tensor import as_dtype, check_shape, exact_array
 
 MAX_PIXELS: Final = 2**26
 """Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""
@@ -81,7 +82,7 @@ class Image(Leaf):
         if isinstance(value, bytes):
             data = value
         elif isinstance(value, (str, os.PathLike)):
-            data = _read_file(Path(value), path)
+            data = read_file(Path(value), path)
         elif hasattr(value, "read"):
             data = value.read(_MAX_FILE)
         else:
@@ -163,7 +164,8 @@ class Image(Leaf):
         return np.ascontiguousarray(pixels).view("<f4").astype(self.dtype) if self._is_float else pixels
 
 
-def _read_file(file: Path, path: str) -> bytes:
+def read_file(file: Path, path: str) -> bytes:
+    """The bytes of ``file``. Raises FeatureError, with the feature's ``path``, where it cannot be read."""
     try:
         size = file.stat().st_size
         data = file.read_bytes() if size <= _MAX_FILE else b""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from registry.errors import CorruptExampleError
 from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, StoredColumn, TextColumn, take_texts
+from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT
 from registry.wire import BytesColumn
 from registry.wire.gather import as_rows, constant, take
@@ -25,8 +26,8 @@ def restore_tensors(tensor: Tensor, parts: BlockParts, path: str) -> BlockColumn
     """The values of ``tensor`` in a block."""
     if len(parts.columns) > 1 or not parts.num_records:
         return None
-    if tensor.encoding == "bytes":
-        return _restore_stored(tensor, parts)
+    if tensor.encoding != "none":
+        return _restore_stored(tensor, parts) if tensor.encoding == "bytes" and not is_bfloat16(tensor.dtype) else None
     column = parts.columns[0]
     if isinstance(column, BytesColumn):
         if parts.counts is None and not tensor.shape and column.counts == 1:

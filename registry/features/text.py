@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from registry.features.casts import to_bytes
 from registry.features.feature import TEXT, FlatValue, Shape
-from registry.features.tensor import Tensor, to_bytes
+from registry.features.tensor import Tensor
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -29,6 +30,8 @@ class Text(Tensor):
     encoding: str = field(default="none", init=False)
     minimum: int | None = field(default=None, init=False)
     maximum: int | None = field(default=None, init=False)
+    optional: bool = field(default=False, init=False)
+    missing_is_none: bool = field(default=False, init=False)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """One entry: the text's bytes."""

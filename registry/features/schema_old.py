@@ -1,0 +1,152 @@
+"""What did TFDS 4.3 and older write? ``type`` and ``content``: a class's own JSON, or one of today's messages.
+
+    {"type": class, "content": {...}}                      -> translated into a message of today
+    {"type": class, "content": {...} or text, "proto_cls"}  -> a message of today, maybe as text
+
+Containers are read here, because what is in them stands at another path than today.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from registry.errors import FeatureError, PreparedFormatError
+from registry.features.containers import FeaturesDict, Sequence
+from registry.features.dataset import Dataset
+from registry.features.feature import Feature
+from registry.features.json_node import JsonNode, parse_json
+
+_MESSAGES: Final = {
+    f"tensorflow_datasets.{message}": content
+    for message, content in {
+        "JsonFeature": "jsonFeature", "FeaturesDict": "featuresDict", "TensorFeature": "tensor",
+        "ClassLabel": "classLabel", "ImageFeature": "image", "VideoFeature": "video", "AudioFeature": "audio",
+        "BoundingBoxFeature": "boundingBox", "TextFeature": "text", "TranslationFeature": "translation",
+        "Sequence": "sequence",
+    }.items()
+}  # fmt: skip
+
+_CONTENTS: Final = {
+    "tensor_feature.Tensor": "tensor",
+    "feature.Tensor": "tensor",
+    "scalar.Scalar": "tensor",
+    "class_label_feature.ClassLabel": "classLabel",
+    "text_feature.Text": "text",
+    "image_feature.Image": "image",
+    "labeled_image.LabeledImage": "image",
+    "video_feature.Video": "video",
+    "audio_feature.Audio": "audio",
+    "bounding_boxes.BBoxFeature": "boundingBox",
+    "translation_feature.Translation": "translation",
+    "translation_feature.TranslationVariableLanguages": "translation",
+}
+"""Which message of today the own JSON of a class becomes."""
+
+_LABELS: Final = {"class_label_feature.ClassLabel": "names", "labeled_image.LabeledImage": "labels"}
+"""Where the names of labels stand in the own JSON of a class."""
+
+_ENCODERS: Final = ("useEncoder", "encoder", "encoderConfig")
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A feature as today's features.json would describe it: its class, its contents by field, all of it as JSON."""
+
+    class_name: str
+    contents: dict[str, JsonNode]
+    node: dict[str, Any]
+    label_names: tuple[str, ...] | None = None
+
+
+def read_old_form(node: JsonNode, read: Callable[[JsonNode], Feature], package: str) -> Feature | Described:
+    """The feature of an object with ``type``: itself, or what is to be read as it would be today.
+
+    Raises:
+        PreparedFormatError: it has no content, or one of another type.
+    """
+    fields = node.fields()
+    class_name = fields["type"].text()
+    short = class_name.removeprefix(package) if class_name.startswith(package) else ""
+    if "content" not in fields:
+        node.fail("it has no content, so it is no feature")
+    content = fields["content"]
+    message = fields["protoCls"].text() if "protoCls" in fields else ""
+    if message:
+        if isinstance(content.value, str):
+            content = JsonNode(_parse_inside(content), content.path, content.source)
+        content.fields()
+        return _described(class_name, _MESSAGES.get(message, ""), content)
+    try:
+        match short:
+            case "features_dict.FeaturesDict":
+                return FeaturesDict({name: read(inner) for name, inner in content.entries().items()})
+            case "sequence_feature.Sequence" | "dataset_feature.Dataset":
+                inside = content.fields()
+                if "feature" not in inside:
+                    content.fail("a Sequence has the field 'feature', which is not here")
+                length = inside["length"].integer() if "length" in inside else None
+                kind = Dataset if short.startswith("dataset") else Sequence
+                return kind(read(inside["feature"]), length)
+    except FeatureError as error:
+        content.fail(error.message, hint=error.hint, cause=error)
+    if short not in _CONTENTS or _is_unreadable(content):
+        return _described(class_name, "", content)
+    names = _label_names(short, content)
+    return replace(_described(class_name, _CONTENTS[short], _translated(short, content)), label_names=names)
+
+
+def _parse_inside(content: JsonNode) -> Any:
+    """The JSON document that stands in a text of another one."""
+    try:
+        return parse_json(content.value, content.source).value
+    except PreparedFormatError as error:
+        content.fail(error.details["problem"], cause=error)
+
+
+def _described(class_name: str, field: str, content: JsonNode) -> Described:
+    """As today; a content of no message of today as the JSON of a class."""
+    if field:
+        return Described(class_name, {field: content}, {"pythonClassName": class_name, field: content.value})
+    text = json.dumps(content.value, sort_keys=True)
+    return Described(class_name, {}, {"pythonClassName": class_name, "jsonFeature": {"json": text}})
+
+
+def _is_unreadable(content: JsonNode) -> bool:
+    """Whether text was made numbers by an encoder, or names of labels stand in a file of somebody's own."""
+    fields = content.fields()
+    return any(fields[name].value for name in _ENCODERS if name in fields) or "namesFile" in fields
+
+
+def _label_names(short: str, content: JsonNode) -> tuple[str, ...] | None:
+    """The names of labels that stand in the schema itself."""
+    names = content.fields().get(_LABELS.get(short, ""))
+    if names is None or not isinstance(names.value, list):
+        return None
+    return tuple(name.text() for name in names.elements())
+
+
+def _translated(short: str, content: JsonNode) -> JsonNode:
+    """The message of today for a class's own JSON. Its keys are snake_case, which is read today, too."""
+    found = {key: value for key, value in content.value.items() if value is not None}
+    names = found.pop(_LABELS.get(short, ""), None)
+    count = len(names) if isinstance(names, list) else names
+    shape = found.get("shape")
+    if isinstance(shape, list):
+        found["shape"] = {"dimensions": [-1 if size is None else size for size in shape]}
+    for bound in ("minimum", "maximum"):
+        if isinstance(found.get(bound), float) and not found[bound].is_integer():
+            del found[bound]  # today they are whole
+    if short == "bounding_boxes.BBoxFeature" and "bbox_format" not in content.value:
+        found["bbox_format"] = "REL_YXYX"
+    if short == "labeled_image.LabeledImage":
+        found["label"] = {"numClasses": count} if isinstance(count, int) else {}
+    elif count is not None:
+        found["num_classes"] = count
+    if short == "translation_feature.TranslationVariableLanguages":
+        found["variable_languages_per_example"] = True
+    for name in ("encoder", "encoder_config", "use_encoder"):
+        found.pop(name, None)
+    return JsonNode(found, content.path, content.source)
