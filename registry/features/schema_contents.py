@@ -147,6 +147,8 @@ def _write_video(feature: Video, _: Write) -> dict[str, Any]:
 
 def _read_video(node: JsonNode, about: dict[str, Any], _: Read) -> Video:
     fields = node.fields()
+    if "shape" not in fields:
+        node.fail("it has no shape")
     arguments = fields["ffmpegExtraArgs"].elements() if "ffmpegExtraArgs" in fields else []
     return Video(ffmpeg_extra_args=tuple(one.text() for one in arguments), **_image_options(node), **about)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from test_wire_laws import EXAMPLES
 
 from registry.errors import CorruptExampleError
-from registry.features import FeaturesDict, Ragged
+from registry.features import FeaturesDict, NestedExamples, Ragged, features_from_json
 from registry.features.content import ContentReader
 from registry.features.content_block import BlockContentReader
 from registry.wire import encode_example
@@ -32,6 +33,8 @@ def exact(value: Any) -> Any:
     """What two decoded values must have in common to be the same: types, dtypes, shapes and every bit."""
     if isinstance(value, dict):
         return {name: exact(inner) for name, inner in value.items()}
+    if isinstance(value, NestedExamples):
+        return NestedExamples, repr(value._tree), exact(value.columns())
     if isinstance(value, Ragged):
         return Ragged, exact(value.flat_values), [exact(level) for level in value.row_lengths]
     if isinstance(value, np.ndarray):
@@ -75,6 +78,7 @@ def check_block(features: FeaturesDict, records: list[bytes]) -> None:
 def check_columns(columns: dict[str, Any], examples: list[dict[str, Any]]) -> None:
     for name, column in columns.items():
         inner = [example[name] for example in examples]
+        inner = [value.columns() if isinstance(value, NestedExamples) else value for value in inner]
         if isinstance(column, dict):
             check_columns(column, inner)
         else:
@@ -104,6 +108,26 @@ def test_a_block_without_copies_has_the_same_values(given_: tuple[FeaturesDict, 
 @given(schemas_and_records())
 def test_a_block_is_its_records_one_by_one(given_: tuple[FeaturesDict, list[bytes]]) -> None:
     check_block(*given_)
+
+
+@given(schemas_and_records(), st.data())
+def test_a_block_with_features_that_are_not_known_is_its_records_one_by_one(
+    given_: tuple[FeaturesDict, list[bytes]], data: st.DataObject
+) -> None:
+    features, records = given_
+    tree = json.loads(features.to_json())
+    entries = tree["featuresDict"].get("features", {})
+    for name in data.draw(st.lists(st.sampled_from(sorted(entries)), max_size=2) if entries else st.just([])):
+        entries[name]["pythonClassName"] = "my.Own"
+    check_block(features_from_json(json.dumps(tree)), records)
+
+
+@given(schemas_and_records())
+def test_a_block_with_none_for_missing_values_is_its_records_one_by_one(
+    given_: tuple[FeaturesDict, list[bytes]],
+) -> None:
+    features, records = given_
+    check_block(features.missing_as_none(), records)
 
 
 @st.composite

@@ -180,7 +180,7 @@ F = "featuresDict.features.f"
         (
             of({"pythonClassName": f"{PACKAGE}video_feature.Video", "video": {}}),
             f"{F}.video",
-            "() is no shape of a video",
+            "it has no shape",
         ),
         (
             json.dumps({"pythonClassName": "my.Own", "jsonFeature": {"json": "{}"}}),
