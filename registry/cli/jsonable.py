@@ -11,7 +11,7 @@ def jsonable(value: Any) -> Any:
     """``value`` of a decoded example as JSON holds it; floats that JSON has no word for become strings."""
     import numpy as np
 
-    from registry.features import Ragged
+    from registry.features import NestedExamples, Ragged
 
     if isinstance(value, dict):
         return {key: jsonable(item) for key, item in value.items()}
@@ -19,7 +19,7 @@ def jsonable(value: Any) -> Any:
         return jsonable(value.to_list())
     if isinstance(value, (np.ndarray, np.generic)):
         return jsonable(value.tolist())
-    if isinstance(value, list):
+    if isinstance(value, (list, NestedExamples)):
         return [jsonable(item) for item in value]
     if isinstance(value, bytes):
         try:

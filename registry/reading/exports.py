@@ -60,11 +60,13 @@ class Exports:
     def to_arrow_batches(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.RecordBatchReader:
         """The examples of the first epoch as a stream of record batches, each read when it is asked for.
 
-        The schema follows from the features alone, and no value is null:
+        The schema follows from the features alone, and no value is null, but the missing ones of features that decode
+        them to None (``FeaturesDict.missing_as_none``):
 
         - numbers and bools are Arrow's own; ``Text`` is ``string``, and any other string ``binary``;
         - a dimension of known size, of a tensor, an image or a Sequence, is a fixed-size list; any other is a list;
-        - a dict is a struct, and a Sequence of a dict is a struct of lists, as an example holds them.
+        - a dict is a struct, and a Sequence of a dict is a struct of lists, as an example holds them; so is a Dataset;
+        - bfloat16 is ``float``; a feature that is not known here has no type, and is left out.
 
         Args:
             text: ``str`` or ``bytes``.

@@ -9,7 +9,23 @@ from uuid import uuid4
 
 import numpy as np
 
-from registry.features import BBox, ClassLabel, FeaturesDict, Image, Ragged, Tensor, Text
+from registry.features import (
+    Audio,
+    BBox,
+    ClassLabel,
+    Dataset,
+    FeaturesDict,
+    Image,
+    LabeledImage,
+    NestedExamples,
+    Ragged,
+    Scalar,
+    Tensor,
+    Text,
+    Translation,
+    TranslationVariableLanguages,
+    Video,
+)
 from registry.features import Sequence as SequenceOf
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
@@ -40,6 +56,18 @@ FEATURES = FeaturesDict(
         "deep": SequenceOf(SequenceOf(SequenceOf("int64"))),
         "lines": SequenceOf(SequenceOf(Text())),
         "place": {"x": "float64", "far": {"y": Tensor(shape=(2,), dtype="uint16")}},
+        "zip": Tensor(shape=(2,), dtype="float64", encoding="zlib"),
+        "grid": Tensor(shape=(None, None), dtype="int16", encoding="zlib"),
+        "brain": Tensor(shape=(), dtype="bfloat16", encoding="bytes"),
+        "maybe": Scalar("int32", optional=True),
+        "corners": Tensor(shape=(2,), dtype="int8", optional=True),
+        "mask": LabeledImage(num_classes=3, shape=(2, 2, 1)),
+        "film": Video(shape=(None, 2, 2, 1)),
+        "sound": Audio(shape=(None, 2), dtype="int16"),
+        "said": Translation(languages=["de", "en"]),
+        "heard": TranslationVariableLanguages(),
+        "steps": Dataset({"reward": "float32", "seen": Tensor(shape=(2,), dtype="uint8"), "what": Text()}),
+        "numbers": Dataset("int64"),
     }
 )
 
@@ -66,6 +94,18 @@ def example(n: int) -> dict[str, Any]:
         "deep": [[[n], []], []][: n % 3],
         "lines": [["a", "ö"], [], [str(n)]][: n % 4],
         "place": {"x": n / 4, "far": {"y": [n, 65535]}},
+        "zip": [n / 3, -n],
+        "grid": np.full((n % 3, 2), n, np.int16),
+        "brain": n % 8 / 4,
+        "maybe": None if n % 3 else n,
+        "corners": None if n % 2 else [n % 100, -1],
+        "mask": np.full((2, 2, 1), n % 3, np.uint8),
+        "film": np.full((n % 3, 2, 2, 1), n % 256, np.uint8),
+        "sound": np.full((n % 4, 2), n, np.int16),
+        "said": {"de": f"grün {n}", "en": f"green {n}"},
+        "heard": {"de": [f"grün {n}", "ö"], "en": "x"} if n % 2 else {},
+        "steps": [{"reward": n / 2, "seen": [place, n % 256], "what": f"s{place}"} for place in range(n % 4)],
+        "numbers": range(n % 3),
     }
 
 
@@ -94,9 +134,14 @@ def wide_reader(
 
 
 def plain(value: Any, *, texts: bool = False) -> Any:
-    """``value`` as lists, dicts and numbers; with ``texts``, bytes that are UTF-8 as text."""
+    """``value`` as lists, dicts and numbers; with ``texts``, bytes that are UTF-8 as text.
+
+    A dataset in it is as a sequence, which is what every framework makes of it.
+    """
     if isinstance(value, dict):
         return {name: plain(inner, texts=texts and name != "key") for name, inner in value.items()}
+    if isinstance(value, NestedExamples):
+        return plain(value.columns(), texts=texts)
     if isinstance(value, Ragged):
         return [plain(inner, texts=texts) for inner in value]
     if isinstance(value, (list, tuple, np.ndarray)):

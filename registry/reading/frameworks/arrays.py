@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.features import FeaturesDict, Leaf, Text
+from registry.features import FeaturesDict, Leaf, Tensor, Text
 from registry.features.containers import columns_of
 
 if TYPE_CHECKING:
@@ -37,6 +38,21 @@ class LeafColumn(NamedTuple):
             found = found[name]
         array: npt.NDArray[Any] = found
         return array
+
+    @property
+    def may_hold_none(self) -> bool:
+        """Whether missing values of an optional feature are None."""
+        return self.leaf.holds_objects and not self.lengths and isinstance(self.leaf, Tensor)
+
+    def fill(self, column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+        """``column`` of values and None as one array, with what TFDS gives for each None; and where they were."""
+        if not isinstance(self.leaf, Tensor):
+            raise TypeError(self.leaf)
+        lowest = replace(self.leaf, missing_is_none=False).restore_absent()
+        values = np.empty((len(column), *(size or 0 for size in self.leaf.shape)), self.leaf.dtype)
+        for place, value in enumerate(column):
+            values[place] = lowest if value is None else value
+        return values, np.fromiter((value is None for value in column), np.bool_, len(column))
 
 
 def read_features(reader: Reader) -> FeaturesDict:

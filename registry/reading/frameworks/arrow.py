@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from registry.errors import UsageError
-from registry.features import FeaturesDict, Text
+from registry.features import FeaturesDict, RawFeature, Text
+from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT, Shape
 from registry.reading.frameworks.arrays import (
     LeafColumn,
@@ -56,11 +58,17 @@ class BatchMaker:
         num_rows = len(self._leaves[0].of(columns)) if self._leaves else 0
         arrays = iter([self._leaf_array(leaf, leaf.of(columns)) for leaf in self._leaves])
         fields = {name: _nest(column, arrays, num_rows) for name, column in columns.items()}
-        return pa.RecordBatch.from_pydict(fields)
+        return pa.RecordBatch.from_pydict({name: array for name, array in fields.items() if array is not None})
 
-    def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array:
+    def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array | None:
+        """The array of a leaf; None for a feature that is not known, whose values have no type."""
         values = column
         levels: list[_Lengths] = []
+        missing = None
+        if isinstance(leaf.leaf, RawFeature):
+            return None
+        if leaf.may_hold_none:
+            values, missing = leaf.fill(column)
         if leaf.lengths:
             values, levels = _unpack_sequences(column, leaf)
         flat, more = _unpack_tensors(values, leaf.leaf.shape)
@@ -68,11 +76,11 @@ class BatchMaker:
         sizes = (*leaf.lengths, *leaf.leaf.shape)
         for size, lengths in reversed(list(zip(sizes, levels + more, strict=True))):
             array = _list_array(array, lengths, size, leaf.path)
-        return array
+        return array if missing is None else pc.if_else(pa.array(missing), pa.scalar(None, array.type), array)
 
     def _flat_array(self, leaf: LeafColumn, values: npt.NDArray[Any]) -> pa.Array:
         if leaf.leaf.dtype != TEXT:
-            return pa.array(values)
+            return pa.array(values.astype(np.float32) if is_bfloat16(values.dtype) else values)
         if self._as_str and isinstance(leaf.leaf, Text):
             array = pa.array(decode_texts(values, leaf.path), pa.string())
         else:
@@ -86,7 +94,8 @@ def _nest(column: Any, arrays: Iterator[pa.Array], num_rows: int) -> pa.Array:
     """The array of ``column``: the next one of its leaf, or a struct of those below it."""
     if not isinstance(column, Mapping):
         return next(arrays)
-    children = {name: _nest(inner, arrays, num_rows) for name, inner in column.items()}
+    found = {name: _nest(inner, arrays, num_rows) for name, inner in column.items()}
+    children = {name: array for name, array in found.items() if array is not None}
     fields = pa.struct([pa.field(name, child.type) for name, child in children.items()])
     return pa.Array.from_buffers(fields, num_rows, [None], children=list(children.values()))
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from registry.features import Text
+from registry.features.dtypes import is_bfloat16
 from registry.reading.frameworks.arrays import LeafColumn, leaves_of, read_arrays, read_features
 from registry.reading.frameworks.texts import check_text_form, decode_texts
 
@@ -29,6 +30,8 @@ def read_frame(reader: Reader, *, text: TextForm) -> pd.DataFrame:
 def _series(leaf: LeafColumn, column: npt.NDArray[Any], *, as_str: bool) -> pd.Series[Any]:
     is_str = as_str and isinstance(leaf.leaf, Text)
     if not leaf.lengths and not leaf.leaf.shape:
+        if is_bfloat16(column.dtype):  # which pandas has not
+            column = column.astype(np.float32)
         return pd.Series(decode_texts(column, leaf.path), dtype="str") if is_str else pd.Series(column)
     values = decode_texts(column, leaf.path) if is_str else column
     return pd.Series(np.fromiter(values, object, len(column)), dtype=object)

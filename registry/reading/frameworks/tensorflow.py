@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from registry.errors import UsageError
+from registry.features import RawFeature
 from registry.features.feature import TEXT
 from registry.reading.frameworks.arrays import LeafColumn, leaves_of, no_examples, read_features
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def read_dataset(reader: Reader, *, batch_size: int | None, drop_remainder: bool) -> tf.data.Dataset:
     """The examples as a tf.data.Dataset; see ``Reader.to_tf_dataset``."""
     features = read_features(reader)
-    leaves = [_form_of(leaf) for leaf in leaves_of(features)]
+    leaves = [_form_of(leaf) for leaf in leaves_of(features) if not isinstance(leaf.leaf, RawFeature)]
     others = [form.leaf.path for form in leaves if not isinstance(form, _Dense)]
     if batch_size is not None and others:
         raise UsageError(
@@ -33,7 +34,7 @@ def read_dataset(reader: Reader, *, batch_size: int | None, drop_remainder: bool
             hint="Leave batch_size out, and call ragged_batch() or padded_batch() of the dataset.",
             details={"feature": others[0]},
         )
-    tree = no_examples(features)
+    tree = _without_raw(no_examples(features), iter(leaves_of(features)))
     epochs = count()
 
     def blocks() -> Iterator[tuple[npt.NDArray[Any], ...]]:
@@ -60,7 +61,7 @@ class _Dense:
 
     def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """What the generator gives of a block."""
-        return [_with_bytes(column)]
+        return [_with_bytes(self.leaf.fill(column)[0] if self.leaf.may_hold_none else column)]
 
     def example(self, parts: list[Any], place: Any) -> Any:
         """The tensor of example ``place``."""
@@ -168,6 +169,14 @@ def _num_items(reader: Reader, batch_size: int | None, *, drop_remainder: bool) 
 
 def _nest(tree: Any, flat: Iterator[Any]) -> Any:
     return {name: _nest(inner, flat) for name, inner in tree.items()} if isinstance(tree, dict) else next(flat)
+
+
+def _without_raw(tree: Any, leaves: Iterator[LeafColumn]) -> Any:
+    """``tree`` without the features that are not known, whose values have no type."""
+    if not isinstance(tree, dict):
+        return None if isinstance(next(leaves).leaf, RawFeature) else tree
+    found = {name: _without_raw(inner, leaves) for name, inner in tree.items()}
+    return {name: inner for name, inner in found.items() if inner is not None}
 
 
 def _dtype(leaf: LeafColumn) -> Any:

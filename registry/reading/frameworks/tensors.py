@@ -8,22 +8,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from registry.features import Ragged
+from registry.features import NestedExamples, Ragged
+from registry.features.dtypes import is_bfloat16
 
 
 def to_tensors(value: Any) -> Any:
     """``value`` of an example or of a batch, with tensors for numbers and arrays of them.
 
-    What has no tensor is a list: of ``bytes``, of tensors whose shapes differ, of such lists for a Ragged.
+    What has no tensor is a list: of ``bytes``, of tensors whose shapes differ, of such lists for a Ragged. A Dataset is
+    as a Sequence; a missing value that decodes to None stays None.
     """
     if isinstance(value, dict):
         return {name: to_tensors(inner) for name, inner in value.items()}
+    if isinstance(value, NestedExamples):
+        return to_tensors(value.columns())
+    if value is None:
+        return None
     if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], bytes):
         return value.tolist()  # text, without a look at each
     if isinstance(value, np.generic):
-        return torch.from_numpy(np.array(value))
+        return to_tensors(np.array(value))
     if isinstance(value, Ragged) or (isinstance(value, np.ndarray) and value.dtype == object):
         return [to_tensors(inner) for inner in value]
+    if isinstance(value, np.ndarray) and is_bfloat16(value.dtype):
+        return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     return bytes(value)
