@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
@@ -10,6 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from registry.errors import UnknownFeatureWarning
 from registry.model import (
     Candidate,
     Choice,
@@ -171,10 +173,13 @@ class Dataset:
 
     @cached_property
     def features(self) -> FeaturesDict:
-        """The schema of an example."""
-        from registry.features import features_from_json
+        """The schema of an example; an UnknownFeatureWarning tells of features that are read as raw values."""
+        from registry.features import describe_unknown, features_from_json
 
-        return features_from_json(self._version.features_json).with_labels(self._version.labels)
+        features = features_from_json(self._version.features_json).with_labels(self._version.labels)
+        if note := describe_unknown(features.unknown_features()):
+            warnings.warn(f"{self.reference}: {note}", UnknownFeatureWarning, stacklevel=2)
+        return features
 
     @property
     def folder(self) -> str:

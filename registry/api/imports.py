@@ -20,6 +20,7 @@ from registry.errors import (
     UsageError,
     VerificationError,
 )
+from registry.features import describe_unknown
 from registry.interop.tfds import VersionFolder, find_version_folders
 from registry.model import Reference, SlicingRule
 from registry.publishing import Publication, Target, publish_folder
@@ -137,7 +138,7 @@ def look_at(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
         if one.prepared is None:
             yield _refused(one, one.error)
         else:
-            yield _describe(one.folder, one.prepared, ImportOutcome.FOUND)
+            yield _describe(one.folder, one.prepared, ImportOutcome.FOUND, notes=_notes(one.prepared))
 
 
 def _read(folder: VersionFolder) -> _Found:
@@ -165,7 +166,7 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
 
 
 def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:
-    notes: tuple[str, ...] = ()
+    notes = _notes(prepared)
     if publication.proof is not None and publication.proof.refused is not None:
         step = publication.proof.refused
         notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} may",)
@@ -197,3 +198,8 @@ def _refused(one: _Found, error: RegistryError | None) -> ImportedVersion:
     if one.prepared is None:
         return ImportedVersion(folder=one.folder.path, outcome=ImportOutcome.REFUSED, error=error)
     return replace(_describe(one.folder, one.prepared, ImportOutcome.REFUSED), error=error)
+
+
+def _notes(prepared: PreparedDataset) -> tuple[str, ...]:
+    unknown = describe_unknown(prepared.features.unknown_features())
+    return () if unknown is None else (unknown,)

@@ -17,7 +17,7 @@ from registry.features.image import Image
 from registry.features.labeled_image import LabeledImage
 from registry.features.nested import NestedExamples
 from registry.features.ragged import Ragged
-from registry.features.raw import RawFeature
+from registry.features.raw import RawFeature, describe_unknown
 from registry.features.schema import features_from_json
 from registry.features.tensor import Scalar, Tensor
 from registry.features.text import Text
@@ -47,5 +47,6 @@ __all__ = [
     "Translation",
     "TranslationVariableLanguages",
     "Video",
+    "describe_unknown",
     "features_from_json",
 ]

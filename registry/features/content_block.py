@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from registry.features.block import restore_column, split_leaf
 from registry.features.block_columns import ArrayColumn, BlockColumn, StoredColumn, TextColumn
-from registry.features.codec import Codec, ColumnReader
+from registry.features.codec import Codec, ColumnReader, RawReader
 from registry.features.containers import FeaturesDict, columns_of
 from registry.features.content import content_bytes, content_path
 from registry.features.feature import TEXT, Leaf
@@ -38,6 +38,7 @@ class BlockContentReader:
         found = zip((content_path(one.names) for one in columns_of(features)), codec.columns, strict=True)
         self._columns = dict(sorted(found, key=lambda pair: pair[0]))
         self.paths = tuple(self._columns)
+        self._holds_unknown = any(isinstance(one, RawReader) for one in codec.columns)
         self._decoder = BlockDecoder([key for one in codec.columns for _, keys in one.parts for key in keys])
 
     def read(
@@ -46,8 +47,10 @@ class BlockContentReader:
         """For each of ``paths`` buffers that, one after the other, are the contents of the records.
 
         None where a record may not be sound: read alone, it says what is wrong. So does ``CorruptExampleError`` while
-        the buffers are made.
+        the buffers are made. None, too, where a feature is not known: then nobody knows its keys.
         """
+        if self._holds_unknown:
+            return None
         flat = self._decoder.decode(data, offsets, lengths)
         if flat.fault is not None:
             return None
@@ -56,7 +59,7 @@ class BlockContentReader:
 
 def _buffers(flat: FlatBlock, reader: ColumnReader) -> Iterator[Any]:
     # Where content is another thing than the value, as with images, it is told one by one.
-    is_plain = type(reader.leaf).restore_content is Leaf.restore_content
+    is_plain = type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_none
     column = restore_column(flat, reader, copy=False) if is_plain else None
     if column is None:
         return (content_bytes(reader.read_content(record)) for record in split_leaf(flat, reader))

@@ -77,3 +77,18 @@ def _as_array(value: FlatValue) -> Any:
     array = np.empty(len(value), TEXT)
     array[:] = value
     return array
+
+
+def describe_unknown(unknown: Mapping[str, str]) -> str | None:
+    """What to tell of ``FeaturesDict.unknown_features()``; None where all are known.
+
+    >>> describe_unknown({"video": "lab.features.Lidar"})
+    "the feature 'video' (lab.features.Lidar) is not known here: it is read as the raw values that are stored"
+    """
+    if not unknown:
+        return None
+    named = [f"{path!r} ({class_name[:80]})" for path, class_name in list(unknown.items())[:3]]
+    if len(unknown) == 1:
+        return f"the feature {named[0]} is not known here: it is read as the raw values that are stored"
+    more = f" and {len(unknown) - len(named)} more" if len(unknown) > len(named) else ""
+    return f"the features {', '.join(named)}{more} are not known here: they are read as the raw values that are stored"

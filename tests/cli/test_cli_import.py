@@ -93,3 +93,14 @@ def test_unknown_formats_name_the_nearest(cli: Cli) -> None:
         2,
         ["error: no command 'import tfsd'", "hint: Did you mean 'tfds'? There are: tfds, parquet."],
     )
+
+
+def test_a_warning_of_the_library_is_a_note(cli: Cli, data_dir: Path) -> None:
+    schema = data_dir / "animals/1.0.0/features.json"
+    schema.write_text(schema.read_text().replace("tensorflow_datasets.core.features.text_feature.Text", "lab.Lidar"))
+    note = "the feature 'name' (lab.Lidar) is not known here: it is read as the raw values that are stored"
+    ran = cli("import", "tfds", str(data_dir / "animals/1.0.0"))
+    assert (ran.code, ran.err) == (0, f"note: animals:1.0.0: {note}\n")
+    ran = cli("read", "animals", "train[:1]")
+    assert (ran.code, ran.err) == (0, f"note: animals:1.0.0: {note}\n")
+    assert ran.out == '{"age": 0, "kind": 0, "name": ["animal 0"]}\n'

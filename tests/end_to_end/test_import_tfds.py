@@ -12,7 +12,13 @@ from prepared_samples import animals, prepare
 
 import registry
 from registry.api.imports import ImportedVersion, ImportOutcome
-from registry.errors import ConfigNotFoundError, PreparedFormatError, ShardMismatchError, VersionExistsError
+from registry.errors import (
+    ConfigNotFoundError,
+    PreparedFormatError,
+    ShardMismatchError,
+    UnknownFeatureWarning,
+    VersionExistsError,
+)
 from registry.model import SlicingRule
 
 GOLDEN = Path(__file__).parent.parent / "conformance" / "prepared"
@@ -321,3 +327,34 @@ def test_the_fields_that_tfds_wrote_are_those_of_the_catalog(catalog: registry.C
     assert dict(dataset.metadata.release_notes) == info["releaseNotes"]
     assert dataset.metadata.license == info["redistributionInfo"]["license"]
     assert list(dataset.splits) == [split["name"] for split in info["splits"]]
+
+
+def lidar(folder: Path) -> Path:
+    """A prepared folder one feature of which is of a class that nobody here knows."""
+    prepare(folder, "1.0.0")
+    schema = json.loads((folder / "features.json").read_text())
+    schema["featuresDict"]["features"]["name"] = {
+        "pythonClassName": "lab.features.Lidar",
+        "jsonFeature": {"json": '{"beams": 64}'},
+    }
+    (folder / "features.json").write_text(json.dumps(schema))
+    return folder
+
+
+def test_a_feature_that_is_not_known_is_noted_once_and_read_as_it_is_stored(
+    catalog: registry.Catalog, tmp_path: Path
+) -> None:
+    note = "the feature 'name' (lab.features.Lidar) is not known here: it is read as the raw values that are stored"
+    (imported,) = catalog.import_tfds(lidar(tmp_path / "animals/1.0.0"))
+    assert (imported.outcome, imported.notes) == (ImportOutcome.IMPORTED, (note,))
+    dataset = catalog.dataset("animals")
+    with pytest.warns(UnknownFeatureWarning) as warned:
+        readers = [dataset.read(split) for split in ("train[:2]", "train")]
+    first, second = readers[0]
+    assert len(list(readers[1])) == 20
+    assert [str(one.message) for one in warned] == [f"animals:1.0.0: {note}"]
+    assert (first["name"].tolist(), second["name"].tolist()) == ([b"animal 0"], [b"animal 1"])
+    assert not catalog.dataset("animals").verify().faults
+    dataset.export_tfds(tmp_path / "out")
+    exported = json.loads((tmp_path / "out/animals/1.0.0/features.json").read_text())
+    assert exported["featuresDict"]["features"]["name"]["jsonFeature"] == {"json": '{"beams": 64}'}

@@ -169,6 +169,9 @@ def check_content(features: FeaturesDict, records: list[bytes]) -> None:
     alone = ContentReader(features)
     together = BlockContentReader(features)
     assert together.paths == alone.paths
+    if features.unknown_features():
+        assert together.read(*joined(records)) is None
+        return
     try:
         expected = [b"".join(column) for column in zip(*map(alone.read, records), strict=True)]
     except CorruptExampleError:

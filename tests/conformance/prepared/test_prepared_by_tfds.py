@@ -93,9 +93,7 @@ def test_everything_that_can_be_encoded_again_is_decoded_to_the_same() -> None:
     for record in records_by_id(EVERYTHING).values():
         again = features.encode_example(features.missing_as_none().decode_example(record))
         assert describe(features.decode_example(again)) == describe(features.decode_example(record))
-        assert decode_example(again).keys() == {
-            key for key in decode_example(record) if key.split("/")[0] in features
-        }
+        assert decode_example(again).keys() == {key for key in decode_example(record) if key.split("/")[0] in features}
 
 
 @pytest.mark.parametrize("version", VERSIONS[:2])
