@@ -22,7 +22,9 @@ _INTEGERS: Final = 1
 _EXTENSIBLE: Final = 0xFFFE
 """Codings of a WAV: samples are integers; the coding stands further behind."""
 
-_WIDE: Final = ("PCM_24", "PCM_32")
+_READ_AS: Final = {"PCM_24": "int32", "PCM_32": "int32", "FLOAT": "float64", "DOUBLE": "float64"}
+"""What samples are read as, int16 where nothing is said; floats, which are in -1..1, become 32 bits."""
+
 _NARROW: Final = ("PCM_S8", "PCM_U8")
 
 
@@ -101,12 +103,14 @@ def _read_with_soundfile(data: bytes) -> npt.NDArray[Any]:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.frames * file.channels > MAX_SAMPLES:
                 raise SoundError(f"an audio file of {file.frames} samples in {file.channels} channels, too long")
-            samples: npt.NDArray[Any] = file.read(dtype="int32" if file.subtype in _WIDE else "int16", always_2d=True)
+            samples: npt.NDArray[Any] = file.read(dtype=_READ_AS.get(file.subtype, "int16"), always_2d=True)
             narrow = file.subtype in _NARROW
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, SoundError):
             raise
         raise SoundError(f"no audio file that can be read: {error}") from error
+    if samples.dtype == np.float64:
+        return np.clip(np.rint(samples * 2**31), -(2**31), 2**31 - 1).astype(np.int32)
     return (samples >> 8).astype(np.int8) if narrow else samples
 
 

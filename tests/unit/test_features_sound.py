@@ -1,0 +1,181 @@
+"""Audio: samples of files as pydub, and so TFDS, gives them; arrays; files that are kept; damaged and hostile ones."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
+from registry.features import Audio, FeaturesDict
+from registry.features.content import ContentReader
+from registry.features.sound import MAX_SAMPLES
+
+
+def wav(frames: bytes, *, channels: int = 1, bits: int = 16, coding: int = 1, extra: bytes = b"") -> bytes:
+    width = channels * bits // 8
+    form = struct.pack("<HHIIHH", coding, channels, 8000, 8000 * width, width, bits) + extra
+    chunks = b"fmt " + struct.pack("<I", len(form)) + form + b"LIST" + struct.pack("<I", 3) + b"abc\0"
+    chunks += b"data" + struct.pack("<I", len(frames)) + frames
+    return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks
+
+
+def decoded(feature: Audio, value: Any) -> Any:
+    features = FeaturesDict({"x": feature})
+    return features.decode_example(features.encode_example({"x": value}))["x"]
+
+
+WAVES: list[tuple[int, bytes, list[int]]] = [
+    (8, bytes([0, 127, 128, 255]), [-128, -1, 0, 127]),
+    (16, struct.pack("<3h", -32768, 5, 32767), [-32768, 5, 32767]),
+    # 24 bits are shifted up by 8, and the lowest byte of a negative sample is 255: so does pydub.
+    (24, b"\x01\x00\x00" + b"\xff\xff\xff" + b"\x00\x00\x80" + b"\xff\xff\x7f", [256, -1, -(2**31) + 255, 2**31 - 256]),
+    (32, struct.pack("<2i", -(2**31), 7), [-(2**31), 7]),
+]
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(("bits", "frames", "samples"), WAVES)
+def test_samples_of_a_wav_file(bits: int, frames: bytes, samples: list[int], lazy: bool) -> None:
+    found = decoded(Audio(lazy_decode=lazy), wav(frames, bits=bits))
+    assert (found.dtype, found.tolist()) == (np.int64, samples)
+    doubled = decoded(Audio(shape=(None, 2), dtype="int32", lazy_decode=lazy), wav(frames, bits=bits))
+    assert (doubled.dtype, doubled.tolist()) == (np.int32, [[one, one] for one in samples])
+    column = decoded(Audio(shape=(None, 1), dtype="float32", lazy_decode=lazy), wav(frames, bits=bits))
+    assert column.shape == (len(samples), 1)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_channels_are_mixed_as_pydub_does(lazy: bool) -> None:
+    two = wav(struct.pack("<6h", 1, 2, -3, -4, 32767, 32767), channels=2)
+    assert decoded(Audio(lazy_decode=lazy), two).tolist() == [1, -4, 32767]
+    assert decoded(Audio(shape=(None, 2), lazy_decode=lazy), two).tolist() == [[1, 2], [-3, -4], [32767, 32767]]
+    three = wav(struct.pack("<3h", 10, 11, -1), channels=3)
+    assert decoded(Audio(lazy_decode=lazy), three).tolist() == [3 + 3 - 1]
+    with pytest.raises(FeatureError) as caught:
+        decoded(Audio(shape=(None, 2), lazy_decode=lazy), three)
+    assert caught.value.message == "feature 'x': an audio file of 3 channels, which cannot be made 2"
+
+
+def test_a_dtype_that_is_too_narrow_wraps_where_a_file_is_read_and_is_refused_where_samples_are_written() -> None:
+    file = wav(struct.pack("<i", 2**16 + 5), bits=32)
+    assert decoded(Audio(dtype="int16", lazy_decode=True), file).tolist() == [5]
+    with pytest.raises(FeatureError, match="65541 does not fit int16"):
+        decoded(Audio(dtype="int16"), file)
+
+
+@pytest.mark.parametrize("encoding", ["none", "bytes", "zlib"])
+def test_arrays_files_and_paths_are_taken(encoding: str, tmp_path: Path) -> None:
+    feature = Audio(shape=(None,), dtype="int16", encoding=encoding)
+    file = wav(struct.pack("<3h", 1, -2, 3))
+    (tmp_path / "a.wav").write_bytes(file)
+    for value in (
+        [1, -2, 3],
+        np.array([1, -2, 3]),
+        file,
+        io.BytesIO(file),
+        tmp_path / "a.wav",
+        str(tmp_path / "a.wav"),
+    ):
+        assert decoded(feature, value).tolist() == [1, -2, 3]
+
+
+def test_a_file_that_is_kept_is_kept_byte_for_byte() -> None:
+    file = wav(b"\0\0" * 5)
+    features = FeaturesDict({"x": Audio(lazy_decode=True)})
+    assert features.flatten_example({"x": io.BytesIO(file)}) == {"x": [file]}
+    with pytest.raises(FeatureError) as caught:
+        features.encode_example({"x": [1, 2]})
+    assert caught.value.message == "feature 'x': list is no audio file, and it is stored as a file"
+    assert caught.value.hint == "Give its bytes or its path; or leave lazy_decode out, which stores samples."
+
+
+@pytest.mark.parametrize(
+    ("container", "subtype", "samples"),
+    [
+        ("FLAC", "PCM_16", np.array([[1, -2], [300, 4]], np.int16)),
+        ("FLAC", "PCM_24", np.array([[256, -512], [2**24, 0]], np.int32)),
+        ("FLAC", "PCM_S8", np.array([[1, -2], [127, -128]], np.int8)),
+        ("WAV", "FLOAT", np.array([[2**30, -(2**31)], [0, 2**31 - 1]], np.int32)),
+    ],
+)
+def test_other_files_are_read_by_soundfile(container: str, subtype: str, samples: Any) -> None:
+    file = io.BytesIO()
+    written = samples / 2**31 if subtype == "FLOAT" else samples
+    if samples.dtype == np.int8:
+        written = samples.astype(np.int16) << 8
+    soundfile.write(file, written, 8000, format=container, subtype=subtype)
+    for lazy in (False, True):
+        found = decoded(Audio(shape=(None, 2), lazy_decode=lazy), file.getvalue())
+        assert found.tolist() == samples.tolist()
+
+
+def test_a_wav_of_the_extensible_form_is_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    extra = struct.pack("<HHIH", 22, 16, 4, 1) + bytes(14)
+    found = decoded(Audio(), wav(struct.pack("<2h", 1, 2), coding=0xFFFE, extra=extra))
+    assert found.tolist() == [1, 2]
+    with pytest.raises(MissingExtraError) as caught:
+        decoded(Audio(), wav(struct.pack("<2f", 1, 0), coding=3, bits=32))
+    assert caught.value.message == (
+        "decoding audio that is no WAV of integers needs the package 'soundfile', which is not installed"
+    )
+    assert caught.value.hint == "Install it with: pip install 'dataset-registry[audio]'"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"RIFF\0\0\0\0WAVE", "holds a damaged WAV: it has no format, or no samples"),
+        (wav(b"")[:30], "holds a damaged WAV: it has no format, or no samples"),
+        (wav(b"\0\0", channels=0), "holds a WAV of 0 channels with 16 bits a sample"),
+        (wav(b"\0\0", bits=12), "holds a WAV of 1 channels with 12 bits a sample"),
+        (b"nothing", "holds no audio file that can be read: "),
+        (b"fLaC" + bytes(50), "holds no audio file that can be read: "),
+    ],
+)
+def test_a_damaged_file_is_corrupt(data: bytes, problem: str) -> None:
+    with pytest.raises(CorruptExampleError) as caught:
+        FeaturesDict({"x": Audio(lazy_decode=True)}).restore_example({"x": [data]})
+    assert caught.value.details["feature"] == "x"
+    assert caught.value.details["problem"].startswith(problem)
+
+
+def test_a_file_that_would_become_huge_is_refused() -> None:
+    channels = 2**30
+    with pytest.raises(CorruptExampleError) as caught:
+        FeaturesDict({"x": Audio(shape=(None, channels), lazy_decode=True)}).restore_example({"x": [wav(b"\0\0")]})
+    problem = f"holds an audio file of 1 samples, more than {MAX_SAMPLES} in {channels} channels"
+    assert caught.value.details["problem"] == problem
+    with pytest.raises(CorruptExampleError, match="holds 2 audio files, where 1 belong"):
+        FeaturesDict({"x": Audio(lazy_decode=True)}).restore_example({"x": [b"", b""]})
+
+
+def test_content_is_of_samples_where_they_are_decoded_here() -> None:
+    reader = ContentReader(FeaturesDict({"x": Audio(lazy_decode=True)}))
+    frames = struct.pack("<2h", 1, 2)
+    one, other = wav(frames), wav(frames, coding=0xFFFE, extra=struct.pack("<HHIH", 22, 16, 4, 1) + bytes(14))
+    records = [reader.features.encode_example({"x": file}) for file in (one, other, wav(frames + frames))]
+    contents = [reader.read(record)[0] for record in records]
+    assert contents[0] == contents[1] != contents[2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Audio(shape=()),
+        lambda: Audio(shape=(None, 2, 3)),
+        lambda: Audio(dtype=str),
+        lambda: Audio(lazy_decode=True, encoding="zlib"),
+        lambda: Audio(sample_rate=-1),
+    ],
+)
+def test_audio_that_contradicts_itself_is_refused(make: Any) -> None:
+    with pytest.raises(FeatureError):
+        make()

@@ -1,0 +1,154 @@
+"""Tensors stored as bytes, compressed or not, and bfloat16: exact, the same bytes everywhere, bounded when hostile."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+import zlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
+from registry.features import FeaturesDict, Sequence, Tensor, features_from_json, stored_array
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def restore(feature: Any, flat: Any) -> Any:
+    return FeaturesDict({"x": feature}).restore_example(flat)["x"]
+
+
+def test_a_compressed_tensor_is_a_zlib_stream_of_its_bytes() -> None:
+    features = FeaturesDict({"x": Tensor(shape=(2, 2), dtype="float64", encoding="zlib")})
+    value = np.arange(4).reshape(2, 2) / 7
+    (data,) = features.flatten_example({"x": value})["x"]
+    assert zlib.decompress(data) == value.astype("<f8").tobytes()
+    assert features.restore_example({"x": [zlib.compress(value.tobytes(), 9)]})["x"].tolist() == value.tolist()
+
+
+def test_shapes_are_stored_beside_compressed_tensors_inside_sequences() -> None:
+    tensor = Tensor(shape=(None, 2, None), dtype="int16", encoding="zlib")
+    features = FeaturesDict({"x": Sequence(tensor), "y": Sequence(Sequence(tensor))})
+    arrays = [np.arange(4, dtype=np.int16).reshape(1, 2, 2), np.zeros((0, 2, 5), np.int16)]
+    flat = features.flatten_example({"x": arrays, "y": [[], arrays]})
+    assert flat["x/shape"].tolist() == flat["y/shape/ragged_flat_values"].tolist() == [1, 2, 2, 0, 2, 5]  # type: ignore[union-attr]
+    assert flat["y/value/ragged_row_lengths_0"].tolist() == [0, 2]  # type: ignore[union-attr]
+    found = features.restore_example(flat)
+    for one in (found["x"], found["y"][1]):
+        assert [array.tolist() for array in one] == [array.tolist() for array in arrays]
+
+
+@pytest.mark.parametrize("encoding", ["bytes", "zlib"])
+def test_bfloat16_is_the_upper_half_of_a_float32(encoding: str) -> None:
+    features = FeaturesDict({"x": Tensor(shape=(None,), dtype="bfloat16", encoding=encoding)})
+    value = np.array([1, -0.0, np.inf, 3e38], np.float32)
+    (data,) = features.flatten_example({"x": value})["x"]
+    stored = zlib.decompress(data) if encoding == "zlib" else data
+    assert stored == value.astype(BFLOAT16).tobytes()
+    found = features.decode_example(features.encode_example({"x": value}))["x"]
+    assert found.dtype == BFLOAT16 == features["x"].dtype
+    assert found.tobytes() == stored
+    assert features == FeaturesDict({"x": Tensor(shape=(None,), dtype=ml_dtypes.bfloat16, encoding=encoding)})
+    assert (
+        FeaturesDict({"x": Tensor(shape=(4,), dtype="float32")}).flatten_example({"x": found})["x"].dtype == np.float32
+    )  # type: ignore[union-attr]
+    with pytest.raises(FeatureError, match=r"1e\+39 does not fit bfloat16"):
+        features.encode_example({"x": [1e39]})
+
+
+def test_bfloat16_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = FeaturesDict({"x": Tensor(shape=(), dtype="bfloat16", encoding="zlib")}).to_json()
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(MissingExtraError) as caught:
+        features_from_json(text)
+    assert caught.value.message == "a tensor of bfloat16 needs the package 'ml_dtypes', which is not installed"
+    assert caught.value.hint == "Install it with: pip install 'dataset-registry[bfloat16]'"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Tensor(shape=(), dtype="int8", encoding="zip"), "unknown encoding 'zip'"),
+        (lambda: Tensor(shape=(), dtype=str, encoding="zlib"), "text has no encoding 'zlib'"),
+        (lambda: Tensor(shape=(), dtype="bfloat16"), "bfloat16 is stored only with an encoding"),
+        (
+            lambda: Tensor(shape=(None,), dtype="int8", optional=True),
+            "an optional tensor has a known shape, not (None,)",
+        ),
+    ],
+)
+def test_tensor_that_contradicts_itself_says_how(make: Any, message: str) -> None:
+    with pytest.raises(FeatureError) as caught:
+        make()
+    assert caught.value.message == message
+
+
+KNOWN = Tensor(shape=(2,), dtype="int16", encoding="zlib")
+UNKNOWN = Tensor(shape=(None,), dtype="int16", encoding="zlib")
+SHAPED = Tensor(shape=(None, None), dtype="int16", encoding="zlib")
+GOOD = zlib.compress(bytes(4))
+
+
+@pytest.mark.parametrize(
+    ("feature", "flat", "problem"),
+    [
+        (KNOWN, {"x": [b""]}, "holds a zlib stream that is cut, or has bytes behind it"),
+        (KNOWN, {"x": [b"junk"]}, "holds no sound zlib stream: "),
+        (KNOWN, {"x": [GOOD[:-1]]}, "holds a zlib stream that is cut, or has bytes behind it"),
+        (KNOWN, {"x": [GOOD + b"x"]}, "holds a zlib stream that is cut, or has bytes behind it"),
+        (KNOWN, {"x": [GOOD[:-1] + b"x"]}, "holds no sound zlib stream: "),
+        (KNOWN, {"x": [zlib.compress(bytes(5))]}, "holds a zlib stream of more than 4 bytes"),
+        (KNOWN, {"x": [zlib.compress(bytes(2))]}, "holds 2 bytes, which do not make int16 of shape [2]"),
+        (UNKNOWN, {"x": [zlib.compress(bytes(3))]}, "holds 3 bytes, which do not make int16 of shape [1]"),
+        (SHAPED, {"x/shape": np.array([2, -1]), "x/value": [GOOD]}, "holds the shape [2, -1], where "),
+        (SHAPED, {"x/shape": np.array([2, 2]), "x/value": [GOOD]}, "holds 4 bytes, which do not make int16 of "),
+        (SHAPED, {"x/shape": np.array([1, 1]), "x/value": [GOOD]}, "holds a zlib stream of more than 2 bytes"),
+        (SHAPED, {"x/shape": np.array([2]), "x/value": [GOOD]}, "holds 1 values, or not a shape for each, where 1 "),
+    ],
+)
+def test_what_does_not_make_the_tensor_is_corrupt(feature: Any, flat: Any, problem: str) -> None:
+    with pytest.raises(CorruptExampleError) as caught:
+        restore(feature, flat)
+    assert caught.value.details["problem"].startswith(problem)
+
+
+def peak_of(feature: Any, flat: Any) -> int:
+    """Bytes that are taken to refuse ``flat``."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptExampleError):
+            restore(feature, flat)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+BOMB = zlib.compress(bytes(2**26), 9)
+
+
+@pytest.mark.parametrize(
+    ("feature", "flat"),
+    [
+        (KNOWN, {"x": [BOMB]}),
+        (Sequence(KNOWN), {"x": [BOMB, BOMB]}),
+        (SHAPED, {"x/shape": np.array([2, 2]), "x/value": [BOMB]}),
+        (SHAPED, {"x/shape": np.array([2**40, 2**40]), "x/value": [GOOD]}),
+        (SHAPED, {"x/shape": np.array([2**40, 0]), "x/value": [GOOD]}),
+        (
+            Tensor(shape=(None, None), dtype="int16", encoding="bytes"),
+            {"x/shape": np.array([2**40, 1]), "x/value": [b""]},
+        ),
+        (Tensor(shape=(2**31 - 1, 2**31 - 1), dtype="int16", encoding="zlib"), {"x": [GOOD]}),
+    ],
+)
+def test_a_small_record_takes_little_memory_whatever_it_claims(feature: Any, flat: Any) -> None:
+    assert peak_of(feature, flat) < 2**20
+
+
+def test_a_stream_without_a_known_shape_is_bounded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_array, "MAX_INFLATED", 2**16)
+    assert restore(UNKNOWN, {"x": [zlib.compress(bytes(2**16))]}).size == 2**15
+    assert peak_of(UNKNOWN, {"x": [BOMB]}) < 2**20
