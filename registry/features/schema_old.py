@@ -108,10 +108,11 @@ def _parse_inside(content: JsonNode) -> Any:
 
 def _described(class_name: str, field: str, content: JsonNode) -> Described:
     """As today; a content of no message of today as the JSON of a class."""
-    if field:
-        return Described(class_name, {field: content}, {"pythonClassName": class_name, field: content.value})
-    text = json.dumps(content.value, sort_keys=True)
-    return Described(class_name, {}, {"pythonClassName": class_name, "jsonFeature": {"json": text}})
+    if not field:
+        field = "jsonFeature"
+        own = {"json": json.dumps(content.value, sort_keys=True)}
+        content = JsonNode(own, content.path, content.source)
+    return Described(class_name, {field: content}, {"pythonClassName": class_name, field: content.value})
 
 
 def _is_unreadable(content: JsonNode) -> bool:
@@ -142,6 +143,7 @@ def _translated(short: str, content: JsonNode) -> JsonNode:
     if short == "bounding_boxes.BBoxFeature" and "bbox_format" not in content.value:
         found["bbox_format"] = "REL_YXYX"
     if short == "labeled_image.LabeledImage":
+        found.setdefault("shape", {"dimensions": [-1, -1, 1]})
         found["label"] = {"numClasses": count} if isinstance(count, int) else {}
     elif count is not None:
         found["num_classes"] = count
