@@ -295,9 +295,10 @@ class CorruptRecordError(VerificationError):
 
     code = "corrupt_record"
 
-    def __init__(self, problem: str, *, path: str, record: int, offset: int) -> None:
+    def __init__(self, problem: str, *, path: str, record: int, offset: int | None) -> None:
+        where = "" if offset is None else f" at byte {offset}"
         super().__init__(
-            f"{path}: record {record} at byte {offset}: {problem}",
+            f"{path}: record {record}{where}: {problem}",
             hint="The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard.",
             details={"path": path, "record": record, "offset": offset, "problem": problem},
         )

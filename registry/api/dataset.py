@@ -255,8 +255,9 @@ class Dataset:
             split: an expression, or a ReadInstruction.
             slicing: as ``resolve``.
             rounding: as ``resolve``.
-            read_config: in which order; None is TFDS's default, ``ReadConfig()``, and where the version's records are
-                stored in the order in which they were made, that order.
+            read_config: in which order; None is TFDS's default, ``ReadConfig()``. Where the version's records are
+                stored in the order in which they were made, and where its files are ArrayRecord or typed Parquet, None
+                is the order in which they are stored.
             state: what ``Reader.state`` gave, to read on from there.
             process: (index, count), where several processes share the examples.
             verify: how the checksums of records are checked: ``block`` or ``record``, or ``off``.
@@ -272,8 +273,9 @@ class Dataset:
         """The examples of a plan; ``options`` are those of ``Reader``."""
         from registry.order import ReadConfig
         from registry.reading import Reader
+        from registry.shards import STORED_ORDER
 
-        if read_config is None and self._version.disable_shuffling:
+        if read_config is None and (self._version.disable_shuffling or self._version.file_format in STORED_ORDER):
             read_config = ReadConfig(interleave_cycle_length=1)
         return Reader(
             plan,
@@ -282,6 +284,7 @@ class Dataset:
             config=read_config,
             dataset=f"{self.reference} (sha256:{self._version.content_digest[:12]})",
             indexes=self._catalog.indexes(),
+            file_format=self._version.file_format,
             **options,
         )
 

@@ -132,7 +132,7 @@ class BlockCodec:
         for reader in self._codec.columns:
             column = restore_column(flat, reader, copy=copy)
             if column is None:
-                values, error = _restore_each(flat, reader, num_sound)
+                values, error = restore_each(flat, reader, num_sound)
                 if error is not None:
                     num_sound, fault = len(values), error
                 column = ArrayColumn(stack_rows(values, reader))
@@ -141,7 +141,7 @@ class BlockCodec:
             return ExampleBlock(self._codec.tree, columns, num_sound)
         if num_sound < flat.num_records:  # what the bad record holds may not show in the columns of those before it
             columns = self.decode(data, offsets[:num_sound], lengths[:num_sound], copy=copy).leaves
-        return ExampleBlock(self._codec.tree, columns, num_sound, _at_record(fault, num_sound))
+        return ExampleBlock(self._codec.tree, columns, num_sound, at_record(fault, num_sound))
 
     def _decode_each(
         self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
@@ -154,7 +154,7 @@ class BlockCodec:
             try:
                 rows.append(self._codec.decode_values(data[offset : offset + length].tobytes()))
             except RegistryError as error:
-                fault = _at_record(error, len(rows))
+                fault = at_record(error, len(rows))
                 break
         readers = enumerate(self._codec.columns)
         columns = [ArrayColumn(stack_rows([row[at] for row in rows], reader)) for at, reader in readers]
@@ -210,7 +210,7 @@ def _complete(flat: FlatBlock, key: str, kind: Kind, *, may_be_missing: bool) ->
     return replace(column, rows=None, counts=counts if same is None else same)
 
 
-def _restore_each(flat: FlatBlock, reader: ColumnReader, num_records: int) -> tuple[list[Any], RegistryError | None]:
+def restore_each(flat: FlatBlock, reader: ColumnReader, num_records: int) -> tuple[list[Any], RegistryError | None]:
     """The values of one leaf, one by one, up to the first record that is not sound, and what is wrong with it."""
     values: list[Any] = []
     for record in split_leaf(flat, reader)[:num_records]:
@@ -301,7 +301,7 @@ def split_values(flat: FlatBlock, column: FlatColumn) -> list[FlatValue]:
     return list(map(items.__getitem__, cuts))
 
 
-def _at_record(error: RegistryError, place: int) -> RegistryError:
+def at_record(error: RegistryError, place: int) -> RegistryError:
     """``error``, which names the record's place in the block where the record is at fault."""
     if not isinstance(error, CorruptExampleError):
         return error

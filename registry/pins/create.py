@@ -109,7 +109,11 @@ def make_entry(
     order = _order_entry(read_config, version)
     check_locations(locations)
     if version.file_format != "tfrecord":
-        raise UsageError(f"{version.reference} is stored as {version.file_format}: only tfrecord can be pinned")
+        raise UsageError(
+            f"{version.reference} is stored as {version.file_format}: only tfrecord can be pinned",
+            hint="Pin a version of the same records in tfrecord shards: prepare it with file_format='tfrecord'.",
+            details={"file_format": version.file_format},
+        )
     files = _files(source, plan)
     digests, found = measure_records(
         plan,

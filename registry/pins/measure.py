@@ -22,6 +22,7 @@ from registry.pins.feature_digest import LEAF_RECORDS, hash_leaf, join_leaves
 from registry.pins.finder import Finder
 from registry.processes import call_in_order, call_in_threads, num_cpus
 from registry.reading.source import RecordSource
+from registry.shards import as_records
 from registry.splits import Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, RecordBlock, Verify
@@ -191,7 +192,7 @@ class Measurer:
         leaves: list[dict[str, bytes]] | None = []
         num_bytes = 0
         for first in range(start, stop, LEAF_RECORDS):
-            block = source.fetch(*order.locate((first, min(first + LEAF_RECORDS, stop))))
+            block = as_records(source.fetch(*order.locate((first, min(first + LEAF_RECORDS, stop)))))
             records += [sha256(view).digest() for view in block.views()]
             num_bytes += block.num_bytes
             leaf = hash_leaf(block, decoder) if self.whole else {}

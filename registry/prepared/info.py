@@ -21,8 +21,8 @@ T = TypeVar("T")
 
 FILENAME: Final = "dataset_info.json"
 
-FILE_FORMATS: Final = ("tfrecord", "array_record", "parquet", "riegeli")
-"""The formats that TFDS writes shards in; which of them can be read is the reader's matter."""
+FILE_FORMATS: Final = ("tfrecord", "array_record", "parquet", "riegeli", "parquet_columns")
+"""The formats that TFDS writes shards in, and one of ours; which of them can be read is the reader's matter."""
 
 _KNOWN: Final = (
     *("name", "version", "configName", "configDescription", "configTags", "description", "citation", "location"),

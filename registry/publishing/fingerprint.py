@@ -28,10 +28,14 @@ class LeafHasher:
         """The digests, leaf by leaf, in each leaf in the order of the features' paths."""
         reader = BlockContentReader(self.stored.features)
         digests: list[bytes] = []
-        leaves = self.stored.leaves(run)
-        for start in range(run.start, run.stop, LEAF_EXAMPLES):
-            leaf = RecordRun(run.place, start, min(start + LEAF_EXAMPLES, run.stop))
-            digests += _hash_blocks(reader, next(leaves)) or self._hash_each(leaf)
+        leaf = _Leaf(reader)
+        for position, block in self.stored.blocks(run):
+            leaf.add(block)
+            end = position + block.num_records
+            if (end - run.start) % LEAF_EXAMPLES == 0 or end == run.stop:
+                start = run.start + (end - run.start - 1) // LEAF_EXAMPLES * LEAF_EXAMPLES
+                digests += leaf.digests() or self._hash_each(RecordRun(run.place, start, end))
+                leaf = _Leaf(reader)
         return b"".join(digests)
 
     def _hash_each(self, leaf: RecordRun) -> list[bytes]:
@@ -44,20 +48,29 @@ class LeafHasher:
         return [hasher.digest() for hasher in hashers]
 
 
-def _hash_blocks(reader: BlockContentReader, blocks: list[RecordBlock]) -> list[bytes] | None:
-    """The digests of one leaf; None where a record of it may not be sound."""
-    hashers = [hashlib.sha256() for _ in reader.paths]
-    try:
-        for block in blocks:
-            contents = reader.read(*block)
-            if contents is None:
-                return None
-            for hasher, buffers in zip(hashers, contents, strict=True):
-                for buffer in buffers:
-                    hasher.update(buffer)
-    except CorruptExampleError:
-        return None
-    return [hasher.digest() for hasher in hashers]
+class _Leaf:
+    """Hashes one leaf, block by block, unless a record of it may not be sound."""
+
+    def __init__(self, reader: BlockContentReader) -> None:
+        self._reader = reader
+        self._hashers = [hashlib.sha256() for _ in reader.paths]
+        self._is_sound = True
+
+    def add(self, block: RecordBlock) -> None:
+        """Hash the next records."""
+        try:
+            contents = self._reader.read(*block) if self._is_sound else None
+            if contents is not None:
+                for hasher, buffers in zip(self._hashers, contents, strict=True):
+                    for buffer in buffers:
+                        hasher.update(buffer)
+        except CorruptExampleError:
+            contents = None
+        self._is_sound = contents is not None
+
+    def digests(self) -> list[bytes] | None:
+        """The digest of each feature; None where the records have to be told one by one."""
+        return [hasher.digest() for hasher in self._hashers] if self._is_sound else None
 
 
 def fingerprint_splits(

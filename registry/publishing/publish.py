@@ -37,6 +37,7 @@ from registry.publishing.diff import VersionDiff, diff_files
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.verify import VerifyReport, measure_shards, verify_shards
+from registry.shards import check_file_format
 from registry.storage import FolderExistsError, StagedFolder, Store
 
 _MOST_RIVALS: Final = 100
@@ -218,12 +219,7 @@ def _measure_folder(
     advance: Advance | None,
 ) -> tuple[PreparedDataset, VerifyReport]:
     prepared = prepared or read_prepared(source)
-    if prepared.file_format != "tfrecord":
-        raise PreparedFormatError(
-            f"{source.url}: its shards are {prepared.file_format} files",
-            hint="Only tfrecord shards can be published. Prepare the dataset again with file_format='tfrecord'.",
-            details={"file_format": prepared.file_format},
-        )
+    check_file_format(prepared.file_format, source.url)
     if not prepared.splits:
         raise PreparedFormatError(
             f"{source.url}: dataset_info.json names no split",

@@ -11,8 +11,9 @@ from registry.features import FeaturesDict, features_from_json
 from registry.features.content import ContentReader
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split
 from registry.processes import call_in_order, num_cpus
+from registry.shards import as_records, open_shard, read_records
 from registry.storage import Store, open_location, open_store
-from registry.tfrecord import RecordBlock, open_shard, read_records
+from registry.tfrecord import RecordBlock
 
 Advance = Callable[[int], None]
 """Called with the number of records walked since the last call."""
@@ -20,7 +21,9 @@ Advance = Callable[[int], None]
 _SMALL_EXAMPLES: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
 _MOST_PROCESSES: Final = 16
+_FIRST_IN_BLOCK: Final = 16
 _MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
+_BLOCK_BYTES: Final = 16 * 2**20
 _MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
 """Long, because whoever starts in the middle of a shard walks over the headers before it, or inflates all of that."""
 
@@ -69,38 +72,35 @@ class StoredSplits:
         """The stored records of ``run``. Errors as ``contents``."""
         return (record for _, _, record in self._records(run))
 
-    def leaves(self, run: RecordRun) -> Iterator[list[RecordBlock]]:
-        """The stored records of each leaf of 1,024 of ``run``, in blocks of neighbours of one file.
+    def blocks(self, run: RecordRun) -> Iterator[tuple[int, RecordBlock]]:
+        """The stored records of ``run`` in blocks, in order, each with the place of its first record in the split.
+
+        None reaches from one leaf of 1,024 records, counted from the start of the run, into the next. Rows of typed
+        columns are serialized.
 
         Raises:
             CorruptRecordError, ShardMismatchError, StorageError: as ``contents``.
         """
-        leaf: list[RecordBlock] = []
-        missing = LEAF_EXAMPLES
-        for block in self._blocks(run):
-            start = 0
-            while start < block.num_records:
-                stop = min(start + missing, block.num_records)
-                leaf.append(RecordBlock(block.data, block.offsets[start:stop], block.lengths[start:stop]))
-                missing -= stop - start
-                start = stop
-                if not missing:
-                    yield leaf
-                    leaf, missing = [], LEAF_EXAMPLES
-        if leaf:
-            yield leaf
-
-    def _blocks(self, run: RecordRun) -> Iterator[RecordBlock]:
-        """The records of ``run`` in blocks of at most some thousands, each of one file."""
-        split, position = self.splits[run.place], run.start
+        split, position, mean_bytes = self.splits[run.place], run.start, 0
         while position < run.stop:
             index = split.shard_lengths.shard_of(position)
-            first, length = position - split.shard_lengths.start(index), split.shard_lengths[index]
-            shard = open_shard(self.store, split.filename(index), num_records=length, verify="block")
-            stop = min(length, first + run.stop - position)
-            for start in range(first, stop, _MOST_IN_BLOCK):
-                yield shard.read(start, min(_MOST_IN_BLOCK, stop - start))
-            position += stop - first
+            before, length = split.shard_lengths.start(index), split.shard_lengths[index]
+            shard = open_shard(
+                self.store,
+                split.filename(index),
+                file_format=split.files.file_format,
+                features=self.features,
+                num_records=length,
+                verify="block",
+            )
+            stop = min(before + length, run.stop)
+            while position < stop:
+                most = min(_MOST_IN_BLOCK, _BLOCK_BYTES // mean_bytes + 1) if mean_bytes else _FIRST_IN_BLOCK
+                block = as_records(shard.read(position - before, min(most, stop - position)))
+                mean_bytes = block.num_bytes // block.num_records + 1
+                for start, end in _cut_at_leaves(position - run.start, block.num_records):
+                    yield position + start, RecordBlock(block.data, block.offsets[start:end], block.lengths[start:end])
+                position += block.num_records
 
     def _records(self, run: RecordRun) -> Iterator[tuple[str, int, bytes]]:
         split = self.splits[run.place]
@@ -110,13 +110,30 @@ class StoredSplits:
             skip = position - lengths.start(index)
             take = min(lengths[index] - skip, run.stop - position)
             filename = split.filename(index)
-            stored = read_records(self.store, filename, skip=skip, take=take, num_records=lengths[index])
+            stored = read_records(
+                self.store,
+                filename,
+                file_format=split.files.file_format,
+                features=self.features,
+                skip=skip,
+                take=take,
+                num_records=lengths[index],
+            )
             for place, record in enumerate(stored, start=skip):
                 yield filename, place, record
             position += take
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_again, (self.store.url, self.splits, self.features)
+
+
+def _cut_at_leaves(position: int, count: int) -> Iterator[tuple[int, int]]:
+    """``count`` records, the first at ``position``, cut where a leaf ends; counted from the first of them."""
+    start = 0
+    while start < count:
+        end = min(count, start + LEAF_EXAMPLES - (position + start) % LEAF_EXAMPLES)
+        yield start, end
+        start = end
 
 
 def _open_again(url: str, splits: tuple[Split, ...], features: FeaturesDict) -> StoredSplits:

@@ -15,8 +15,9 @@ from registry.errors import CorruptExampleError, ShardMismatchError, StorageErro
 from registry.features import FeaturesDict
 from registry.model import Shard, Split
 from registry.publishing.ranges import Advance
+from registry.shards import decode_block, open_shard, walk_file
 from registry.storage import Store
-from registry.tfrecord import FileFacts, hash_file, open_shard, walk_file
+from registry.tfrecord import FileFacts, hash_file
 
 _IN_FLIGHT = 64
 _RECORDS_DECODED = 256
@@ -101,13 +102,13 @@ def measure_shards(
         filename = split.filename(index)
         if not walk:
             return hash_file(store, filename, num_records=split.shard_lengths[index])
-        found = walk_file(store, filename)
+        found = walk_file(store, filename, file_format=split.files.file_format)
         if found.num_records != split.shard_lengths[index]:
             raise ShardMismatchError(
                 f"{filename}: it holds {found.num_records} records, {split.shard_lengths[index]} were promised"
             )
         if features is not None:
-            _decode_every_record(store, filename, features, found.num_records)
+            _decode_every_record(store, split, filename, features, found.num_records)
         return found
 
     for split, index, outcome in _side_by_side(pending(), measure):
@@ -177,11 +178,18 @@ def _difference(found: Shard, promised: Shard) -> str | None:
     return None
 
 
-def _decode_every_record(store: Store, filename: str, features: FeaturesDict, num_records: int) -> None:
-    shard = open_shard(store, filename, num_records=num_records, verify="off")  # its checksums were checked just now
+def _decode_every_record(store: Store, split: Split, filename: str, features: FeaturesDict, num_records: int) -> None:
+    shard = open_shard(
+        store,
+        filename,
+        file_format=split.files.file_format,
+        features=features,
+        num_records=num_records,
+        verify="off",  # its checksums were checked just now
+    )
     for start in range(0, num_records, _RECORDS_DECODED):
         block = shard.read(start, min(_RECORDS_DECODED, num_records - start))
-        fault = features.decode_block(block.data, block.offsets, block.lengths, copy=False).fault
+        fault = decode_block(features, block, copy=False).fault
         if isinstance(fault, CorruptExampleError):
             raise CorruptExampleError(
                 f"{filename}: record {start + fault.details['record']}: {fault.message}",

@@ -16,6 +16,7 @@ from registry.features import ExampleBlock, FeaturesDict
 from registry.order import Order, tfds_id
 from registry.reading.shares import Intervals, cut, size_of
 from registry.reading.source import RecordSource
+from registry.shards import Block, decode_block
 from registry.tfrecord import Places, RecordBlock
 
 _FIRST_RECORDS: Final = 1
@@ -31,7 +32,7 @@ class Piece(NamedTuple):
 
     instructions: Places
     records: Places
-    block: RecordBlock
+    block: Block
 
 
 class PieceReader:
@@ -71,15 +72,14 @@ class PieceReader:
 
     def decode(self, piece: Piece) -> ExampleBlock:
         """The examples of a piece; a fault names file and record."""
-        block = piece.block
-        decoded = self._features.decode_block(block.data, block.offsets, block.lengths, copy=self._copy)
+        decoded = decode_block(self._features, piece.block, copy=self._copy)
         if decoded.fault is not None:
             decoded.fault = self._name_fault(decoded.fault, piece)
         return decoded
 
     def decode_one(self, piece: Piece) -> dict[str, Any]:
         """The only example of a piece: what a block costs at least is more than a record does."""
-        if not self._copy:
+        if not self._copy or not isinstance(piece.block, RecordBlock):
             return next(self.decode(piece).examples())
         (record,) = piece.block.views()
         try:

@@ -61,6 +61,7 @@ class Reader(Exports):
         verify: Verify = "block",
         copy: bool = True,
         indexes: IndexFolder | None = None,
+        file_format: str = "tfrecord",
     ) -> None:
         """The reader of ``plan``.
 
@@ -76,6 +77,7 @@ class Reader(Exports):
             verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
             copy: False gives records, text, and tensors stored as bytes as read-only views of the mapped files.
             indexes: where the places of records are kept for the next time.
+            file_format: what the files of the plan are, see ``registry.shards``.
 
         Raises:
             StateMismatchError: the state is of another version, plan or order.
@@ -104,9 +106,10 @@ class Reader(Exports):
             "verify": verify,
             "copy": copy,
             "indexes": indexes,
+            "file_format": file_format,
         }
         self._order = plan.order(config)
-        source = RecordSource(plan, store, verify=verify, indexes=indexes)
+        source = RecordSource(plan, store, verify=verify, indexes=indexes, file_format=file_format, features=features)
         self._items = ItemReader(PieceReader(source, features, copy=copy), copy=copy, add_ids=config.add_tfds_id)
         self._source = describe_source(plan, self._order, dataset=dataset)
         self._share = self._start(0).intervals

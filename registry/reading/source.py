@@ -11,19 +11,36 @@ from typing import Final
 import numpy as np
 
 from registry.errors import StorageError
+from registry.features import FeaturesDict
+from registry.shards import Block, BlockCache, Shard, join_blocks, open_shard
 from registry.splits import FileInstruction, Plan
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, Places, RecordBlock, Shard, Verify, check_verify, join_blocks, open_shard
+from registry.tfrecord import IndexFolder, Places, Verify, check_verify
 
 _FEWEST_OPEN: Final = 16
 _MOST_OPEN: Final = 4096
 
 
 class RecordSource:
-    """The records of a plan by file instruction and index in the file. Used by one thread at a time."""
+    """The records of a plan by file instruction and index in the file. Used by one thread at a time.
 
-    def __init__(self, plan: Plan, store: Store, *, verify: Verify, indexes: IndexFolder | None) -> None:
+    ``features`` are needed where the files are of a ``file_format`` that stores no serialized examples.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        *,
+        verify: Verify,
+        indexes: IndexFolder | None,
+        file_format: str = "tfrecord",
+        features: FeaturesDict | None = None,
+    ) -> None:
         self._plan = plan
+        self._file_format = file_format
+        self._features = features
+        self._cache = BlockCache()
         self._store = store
         self._verify = check_verify(verify)
         self._indexes = indexes
@@ -31,7 +48,7 @@ class RecordSource:
         self._most_open = _most_open()
         self._instructions: dict[int, FileInstruction] = {}
 
-    def fetch(self, instructions: Places, records: Places) -> RecordBlock:
+    def fetch(self, instructions: Places, records: Places) -> Block:
         """Record ``records[i]`` of the file of ``instructions[i]``, for each i, checked.
 
         Raises:
@@ -44,8 +61,8 @@ class RecordSource:
         by_file = np.argsort(instructions, kind="stable")
         files = instructions[by_file]
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
-        blocks: list[RecordBlock] = []
-        some: list[RecordBlock] = []
+        blocks: list[Block] = []
+        some: list[Block] = []
         for start, stop in pairwise(bounds):
             some.append(self._fetch_from(int(files[start]), records[by_file[start:stop]]))
             if len(some) >= self._most_open // 4:  # a block keeps its file mapped, and so open; a copy does not
@@ -64,7 +81,7 @@ class RecordSource:
             found = self._instructions[index] = self._plan[index]
         return found
 
-    def _fetch_from(self, index: int, records: Places) -> RecordBlock:
+    def _fetch_from(self, index: int, records: Places) -> Block:
         while True:
             try:
                 return self._read(index, records)
@@ -74,7 +91,7 @@ class RecordSource:
                 self._most_open //= 2
                 self._close_all_but(self._most_open)
 
-    def _read(self, index: int, records: Places) -> RecordBlock:
+    def _read(self, index: int, records: Places) -> Block:
         shard = self._shard(self.instruction(index))
         first, count = int(records[0]), records.size
         if int(records[-1]) == first + count - 1 and (count < 3 or bool((records[1:] - records[:-1] == 1).all())):
@@ -90,9 +107,12 @@ class RecordSource:
         shard = self._open[instruction.filename] = open_shard(
             self._store,
             instruction.filename,
+            file_format=self._file_format,
+            features=self._features,
             num_records=instruction.examples_in_shard,
             verify=self._verify,
             indexes=self._indexes,
+            cache=self._cache,
         )
         return shard
 

@@ -1,0 +1,31 @@
+"""How are the records of a shard file read, whatever its format? One door for every format that a version may have.
+
+    tfrecord          frames with checksums: ``registry.tfrecord``
+    array_record      Google's ArrayRecord, through its own package
+    parquet           one column ``data`` of serialized examples, as TFDS writes it
+    parquet_columns   a typed column for each feature, as everybody else does
+
+The first three give the same records, bytes of tf.train.Examples. Of the last, rows become examples without being
+serialized, and records only where somebody asks for them.
+"""
+
+from registry.shards.blocks import Block, as_records, decode_block, join_blocks
+from registry.shards.formats import FILE_FORMATS, STORED_ORDER, check_file_format
+from registry.shards.opening import Shard, open_shard
+from registry.shards.row_groups import BlockCache
+from registry.shards.walking import read_records, walk_file
+
+__all__ = [
+    "FILE_FORMATS",
+    "STORED_ORDER",
+    "Block",
+    "BlockCache",
+    "Shard",
+    "as_records",
+    "check_file_format",
+    "decode_block",
+    "join_blocks",
+    "open_shard",
+    "read_records",
+    "walk_file",
+]

@@ -1,0 +1,246 @@
+"""What are the values of Arrow columns, as a record would store them? Flat columns, made without a loop over rows.
+
+    table -> for each leaf of the features its Arrow array, and the lengths of the lists around it -> FlatBlock
+
+Bytes stay where Arrow has them; numbers become int64 or float32, as in a tf.train.Example, and float64 its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import CorruptExampleError
+from registry.features import Feature, FeaturesDict, Leaf
+from registry.features import Sequence as SequenceFeature
+from registry.features.containers import Column
+from registry.features.feature import TEXT, corrupt_fault
+from registry.shards.arrow_import import import_pyarrow
+from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn
+from registry.wire.gather import constant
+
+_NO_DATA: Final = np.empty(0, np.uint8)
+
+_Places = npt.NDArray[np.int64]
+
+
+class BadRowError(Exception):
+    """A row that is no example of the features, at ``row`` of the table, and what is wrong with it."""
+
+    def __init__(self, row: int, fault: CorruptExampleError) -> None:
+        super().__init__(fault.message)
+        self.row = row
+        self.fault = CorruptExampleError(fault.message, hint=fault.hint, details={**fault.details, "record": row})
+
+
+class _Place(NamedTuple):
+    """An array somewhere in a column: its path, and the lengths of the lists around it, of all rows, outermost first.
+
+    ``declared`` are the lengths that the Sequences have, of which those lists are the values.
+    """
+
+    names: tuple[str, ...]
+    lengths: tuple[_Places, ...]
+    declared: tuple[int | None, ...]
+
+    @property
+    def path(self) -> str:
+        return "/".join(self.names)
+
+    def row_of(self, element: int) -> int:
+        """The row that holds ``element`` of the innermost list."""
+        for lengths in reversed(self.lengths):
+            element = int(np.searchsorted(lengths.cumsum(), element, side="right"))
+        return element
+
+    def bad(self, element: int, problem: str) -> NoReturn:
+        raise BadRowError(self.row_of(element), corrupt_fault(self.path, problem))
+
+
+def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
+    """The flat values of all rows, a block for each leaf of ``features``, in the order of its names.
+
+    Raises:
+        BadRowError: a row holds a null, or a value that the feature cannot have; the first of the first such column.
+    """
+    blocks: list[FlatBlock] = []
+    for name, feature in features.items():
+        if name not in table.schema.names:
+            raise BadRowError(0, corrupt_fault(name, "the file has no column of this name"))
+        column = table.column(name)
+        array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        blocks += _flatten(feature, array, _Place((name,), (), ()), table.num_rows)
+    return blocks
+
+
+def _flatten(feature: Feature, array: Any, place: _Place, num_rows: int) -> Iterator[FlatBlock]:
+    array = plain_array(array)
+    _refuse_nulls(array, place)
+    types = import_pyarrow().types
+    if isinstance(feature, FeaturesDict):
+        if not types.is_struct(array.type):
+            place.bad(0, f"the column holds {array.type}, where a struct belongs")
+        for name, inner in feature.items():
+            field = array.type.get_field_index(name)
+            if field < 0:
+                place.bad(0, f"the column has no field {name!r}")
+            yield from _flatten(inner, array.field(field), place._replace(names=(*place.names, name)), num_rows)
+    elif isinstance(feature, SequenceFeature):
+        lengths, values = _open_list(array, place)
+        inside = _Place(place.names, (*place.lengths, lengths), (*place.declared, feature.length))
+        yield from _flatten(feature.feature, values, inside, num_rows)
+    elif isinstance(feature, Leaf):
+        yield _flatten_leaf(feature, array, place, num_rows)
+
+
+def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatBlock:
+    types = import_pyarrow().types
+    if types.is_struct(array.type):  # how Hugging Face stores a file: its bytes, and where it once lay
+        array = plain_array(array.field("bytes"))
+        _refuse_nulls(array, place)
+    sizes: int | _Places = 1  # how many stored values each value of the leaf has
+    inside = place
+    for size in leaf.shape:
+        if not _is_list(array.type):
+            break
+        lengths, values = _open_list(array, inside)
+        if size is not None:
+            wrong = lengths != size
+            if wrong.any():
+                inside.bad(int(wrong.argmax()), f"holds {lengths[wrong][0]} values, where {size} belong")
+            sizes = sizes * size
+        else:
+            sizes = sizes * lengths
+        inside = inside._replace(lengths=(*inside.lengths, lengths))
+        array = plain_array(values)
+        _refuse_nulls(array, inside)
+    (part,) = leaf.parts  # a schema that was made from Arrow's has no other leaves
+    key, *level_keys = Column(place.path, place.names, leaf, place.declared).keys(part)
+    columns: dict[tuple[str, Any], FlatColumn] = {}
+    for depth, level_key in enumerate(level_keys):
+        columns[level_key, "int64"] = NumberColumn(
+            None, _constant(_per_row(1, place.lengths[: depth + 1])), place.lengths[depth + 1]
+        )
+    data = _NO_DATA
+    if part.kind != "bytes":
+        numbers = _numbers(leaf, array, inside)
+        columns[key, part.kind] = NumberColumn(None, _constant(_per_row(sizes, place.lengths)), numbers)
+    else:
+        data, starts, lengths = _items(leaf, array, inside, sizes)
+        per_item = sizes if leaf.dtype == TEXT else 1  # a tensor that is stored as its bytes is one item
+        columns[key, "bytes"] = BytesColumn(None, _constant(_per_row(per_item, place.lengths)), starts, lengths)
+    return FlatBlock(num_rows, columns, data)
+
+
+def plain_array(array: Any) -> Any:
+    """``array`` without extension types and dictionaries: the values themselves."""
+    arrow = import_pyarrow()
+    while isinstance(array, arrow.ExtensionArray):
+        array = array.storage
+    if isinstance(array, arrow.DictionaryArray):
+        _check_codes(array)
+        array = array.dictionary_decode()
+    return array
+
+
+def _open_list(array: Any, place: _Place) -> tuple[_Places, Any]:
+    """How many values each list of ``array`` has, and all values, one list after the other."""
+    if import_pyarrow().types.is_fixed_size_list(array.type):
+        return np.full(len(array), array.type.list_size, np.int64), array.flatten()
+    if not _is_list(array.type):
+        place.bad(0, f"the column holds {array.type}, where a list belongs")
+    return np.diff(array.offsets.to_numpy()).astype(np.int64, copy=False), array.flatten()
+
+
+def _is_list(kind: Any) -> bool:
+    types = import_pyarrow().types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _numbers(leaf: Leaf, array: Any, place: _Place) -> npt.NDArray[Any]:
+    """Numbers as int64 or float32, in memory of their own; of times their count of units."""
+    arrow = import_pyarrow()
+    kind, wanted = array.type, leaf.dtype.kind
+    if arrow.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        array = array.view(arrow.int32() if kind.bit_width == 32 else arrow.int64())
+    elif not (
+        arrow.types.is_boolean(kind)
+        if wanted == "b"
+        else arrow.types.is_floating(kind)
+        if wanted == "f"
+        else arrow.types.is_integer(kind)
+    ):
+        place.bad(0, f"the column holds {kind}, where {leaf.dtype} belongs")
+    values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values.astype(np.float32 if wanted == "f" else np.int64)
+
+
+def _items(
+    leaf: Leaf, array: Any, place: _Place, sizes: int | _Places
+) -> tuple[npt.NDArray[np.uint8], _Places, _Places]:
+    """Where the bytes of each text, file or stored array lie, in Arrow's own memory."""
+    arrow, kind = import_pyarrow(), array.type
+    types = arrow.types
+    if types.is_float64(kind) and leaf.dtype == np.float64:
+        values: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        data = np.ascontiguousarray(values, "<f8").view(np.uint8)
+        per_item = np.full(values.size // sizes, sizes, np.int64) if isinstance(sizes, int) else sizes
+        starts = 8 * (np.cumsum(per_item, dtype=np.int64) - per_item)
+        return data, starts, 8 * per_item
+    if types.is_fixed_size_binary(kind):
+        width: int = kind.byte_width
+        data = _buffer(array.buffers()[1])
+        starts = (np.arange(len(array), dtype=np.int64) + array.offset) * width
+        return data, starts, np.full(len(array), width, np.int64)
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        array, kind = array.cast(arrow.large_binary()), arrow.large_binary()
+    if not (
+        types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind)
+    ):
+        place.bad(0, f"the column holds {kind}, where {leaf.dtype if leaf.dtype != TEXT else 'text or bytes'} belongs")
+    is_large = types.is_large_string(kind) or types.is_large_binary(kind)
+    _, ends, content = array.buffers()
+    if not len(array):
+        return _NO_DATA, np.empty(0, np.int64), np.empty(0, np.int64)
+    stored = np.frombuffer(ends, np.int64 if is_large else np.int32)[array.offset : array.offset + len(array) + 1]
+    bounds = stored.astype(np.int64, copy=False)
+    return _buffer(content), bounds[:-1], np.diff(bounds)
+
+
+def _buffer(buffer: Any) -> npt.NDArray[np.uint8]:
+    return _NO_DATA if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
+
+
+def _per_row(sizes: int | _Places, levels: Sequence[_Places]) -> int | _Places:
+    """How many values each row has: ``sizes`` for each element of the lists of ``levels``."""
+    if not levels:
+        return sizes
+    counts = levels[0]
+    inner = [*levels[1:], *([] if isinstance(sizes, int) else [sizes])]
+    for lengths in inner:
+        ends = np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
+        stops = counts.cumsum()
+        counts = ends[stops] - ends[stops - counts]
+    return counts * sizes if isinstance(sizes, int) else counts
+
+
+def _constant(counts: int | _Places) -> int | _Places:
+    """One number where all are the same, as columns have it."""
+    if isinstance(counts, int):
+        return counts
+    same = constant(counts)
+    return counts if same is None else same
+
+
+def _refuse_nulls(array: Any, place: _Place) -> None:
+    if array.null_count:
+        nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
+        place.bad(int(nulls.argmax()), "is null")
+
+
+def _check_codes(array: Any) -> None:
+    """A code of a damaged file may lead out of the dictionary."""
+    array.validate(full=True)

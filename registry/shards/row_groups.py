@@ -1,0 +1,182 @@
+"""Which row groups of a Parquet file hold these records? Decoded when they are needed, and kept for a while.
+
+A row group is the smallest part of a Parquet file that is decoded: some hundred or thousand rows. What was decoded is
+kept in a cache of bounded size that the open files of a reader share, so memory holds no more than that and one group.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from registry.errors import RegistryError
+from registry.shards.arrow_import import import_pyarrow
+from registry.shards.blocks import Block, join_blocks
+from registry.shards.faults import bad_file, bad_rows, check_promise
+from registry.storage import Store
+from registry.storage.faults import storage_error, storage_errors
+from registry.tfrecord import Places
+
+_CACHE_BYTES: Final = 128 * 2**20
+
+
+class BlockCache:
+    """The row groups that were decoded last, by file and place; of the oldest, as many as fit ``max_bytes``."""
+
+    def __init__(self, max_bytes: int = _CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._blocks: OrderedDict[tuple[str, int], tuple[Block, int]] = OrderedDict()
+        self._num_bytes = 0
+
+    def find(self, name: str, group: int) -> Block | None:
+        """A row group that is kept, or None."""
+        found = self._blocks.get((name, group))
+        if found is None:
+            return None
+        self._blocks.move_to_end((name, group))
+        return found[0]
+
+    def keep(self, name: str, group: int, block: Block, num_bytes: int) -> None:
+        """Keep a row group that takes ``num_bytes`` of memory, however large it is, and drop what is oldest."""
+        self._blocks[name, group] = block, num_bytes
+        self._num_bytes += num_bytes
+        while self._num_bytes > self._max_bytes and len(self._blocks) > 1:
+            _, (_, dropped) = self._blocks.popitem(last=False)
+            self._num_bytes -= dropped
+
+
+class RowGroupShard:
+    """A shard file in Parquet's format; ``make_block`` says what the rows of a group are."""
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        *,
+        num_records: int | None,
+        make_block: Callable[[Any], Block],
+        columns: list[str] | None = None,
+        checksums: bool = True,
+        cache: BlockCache | None = None,
+    ) -> None:
+        self._name = name
+        self._path = store.locate(name)
+        self._promised = num_records
+        self._make_block = make_block
+        self._columns = columns
+        self._cache = BlockCache() if cache is None else cache
+        self._file = open_parquet(store, name, checksums=checksums)
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        if min(sizes, default=0) < 0 or sum(sizes) != metadata.num_rows:
+            raise bad_file(self._path, "parquet", "its row groups do not hold as many rows as the file")
+        self._ends: Places = np.cumsum(sizes, dtype=np.int64)
+        self._starts: Places = self._ends - np.array(sizes, np.int64)
+        self.num_records: int = metadata.num_rows
+
+    @property
+    def schema(self) -> Any:
+        """The file's Arrow schema."""
+        return self._file.schema_arrow
+
+    def read(self, first: int, count: int) -> Block:
+        """Records ``first`` to ``first + count``."""
+        stop = first + count
+        check_promise(self._path, stop, found=self.num_records, promised=self._promised)
+        blocks: list[Block] = []
+        while first < stop:
+            group = self._group_of(first)
+            start, end = int(self._starts[group]), min(int(self._ends[group]), stop)
+            block = self._block(group, first)
+            whole = end - first == block.num_records
+            blocks.append(block if whole else block.take(np.arange(first - start, end - start)))
+            first = end
+        return join_blocks(blocks)
+
+    def gather(self, records: Places) -> Block:
+        """These records, in this order."""
+        if not records.size:
+            return join_blocks([])
+        check_promise(self._path, int(records.max()) + 1, found=self.num_records, promised=None)
+        groups = np.searchsorted(self._ends, records, side="right")
+        by_group = np.argsort(groups, kind="stable")
+        bounds = np.flatnonzero(np.diff(groups[by_group], prepend=-1, append=self._ends.size))
+        blocks: list[Block] = []
+        for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            wanted = records[by_group[start:stop]]
+            group = int(groups[by_group[start]])
+            blocks.append(self._block(group, int(wanted[0])).take(wanted - self._starts[group]))
+        places = np.empty_like(by_group)
+        places[by_group] = np.arange(by_group.size)
+        return join_blocks(blocks).take(places)
+
+    def groups(self) -> Iterator[Block]:
+        """The row groups, one after the other; none is kept."""
+        for group in np.flatnonzero(self._ends > self._starts).tolist():
+            yield self._decode(group, int(self._starts[group]))[0]
+
+    def _group_of(self, record: int) -> int:
+        return int(np.searchsorted(self._ends, record, side="right"))
+
+    def _block(self, group: int, record: int) -> Block:
+        found = self._cache.find(self._name, group)
+        if found is None:
+            found, num_bytes = self._decode(group, record)
+            self._cache.keep(self._name, group, found, num_bytes)
+        return found
+
+    def _decode(self, group: int, record: int) -> tuple[Block, int]:
+        # Where in the file it lies is not asked: pyarrow 26 ends the process where that part of the footer is damaged.
+        rows = range(int(self._starts[group]), int(self._ends[group]))
+
+        def fault(reason: Exception) -> RegistryError:
+            return bad_rows(self._path, record, rows=rows, reason=reason)
+
+        with _parquet_errors(self._path, fault):
+            table = self._file.read_row_group(group, columns=self._columns)
+            table.validate()
+            if table.num_rows != len(rows):
+                raise ValueError(f"it holds {table.num_rows} rows")
+            return self._make_block(table), table.nbytes
+
+
+def open_parquet(store: Store, name: str, *, checksums: bool = True) -> Any:
+    """A ``pyarrow.parquet.ParquetFile``; its footer is read.
+
+    Raises:
+        ShardMismatchError: it is no Parquet file, or its footer is damaged.
+        StorageError: it is missing, or cannot be read.
+        MissingExtraError: pyarrow is not installed.
+    """
+    arrow = import_pyarrow()
+    from pyarrow import parquet
+
+    path = store.locate(name)
+    file = store.open(name)
+    source: Any = file
+    if store.local_root is not None:  # read by Arrow itself, without the interpreter's lock
+        file.close()
+        with storage_errors("read", path):
+            source = arrow.OSFile(path)
+    with _parquet_errors(path, lambda reason: bad_file(path, "parquet", reason)):
+        return parquet.ParquetFile(source, page_checksum_verification=checksums)
+
+
+@contextmanager
+def _parquet_errors(path: str, fault: Callable[[Exception], RegistryError]) -> Iterator[None]:
+    """Faults of the file as ``fault``, faults of the disk or the network as StorageError."""
+    arrow = import_pyarrow()
+    try:
+        yield
+    except RegistryError:
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise storage_error(error, doing="read", path=path) from error
+        raise fault(error) from error
+    except (arrow.ArrowException, ValueError, OverflowError) as error:
+        raise fault(error) from error

@@ -1,0 +1,86 @@
+"""What do rows of typed columns hold? Examples, made from the columns at once, and records where they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from registry.errors import RegistryError
+from registry.features import ExampleBlock, FeaturesDict
+from registry.features.block import split_values
+from registry.features.flat_block import restore_flat_blocks
+from registry.shards.arrow_import import import_pyarrow
+from registry.shards.arrow_values import BadRowError, flatten_table
+from registry.tfrecord import Places
+from registry.wire import FlatValue, encode_example
+
+
+class TableBlock(NamedTuple):
+    """Rows of an Arrow ``table`` of which each is an example of ``features``."""
+
+    table: Any
+    features: FeaturesDict
+
+    @property
+    def num_records(self) -> int:
+        """Number of rows."""
+        count: int = self.table.num_rows
+        return count
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the rows take in their columns."""
+        size: int = self.table.nbytes
+        return size
+
+    def records(self) -> list[bytes]:
+        """Each row as a serialized tf.train.Example.
+
+        Raises:
+            CorruptExampleError: a row does not hold the features; ``details["record"]`` is its place.
+        """
+        flats: list[dict[str, FlatValue]] = [{} for _ in range(self.num_records)]
+        try:
+            blocks = flatten_table(self.table, self.features)
+        except BadRowError as error:
+            raise error.fault from error
+        for block in blocks:
+            for (key, _), column in block.columns.items():
+                for flat, value in zip(flats, split_values(block, column), strict=True):
+                    flat[key] = value
+        return list(map(encode_example, flats))
+
+    def views(self) -> list[memoryview]:
+        """Each row as ``records`` gives it."""
+        return [memoryview(record) for record in self.records()]
+
+    def take(self, places: Places) -> TableBlock:
+        """The rows at ``places``, in that order."""
+        count = places.size
+        if count and int(places[-1]) - int(places[0]) == count - 1 and bool((places[1:] - places[:-1] == 1).all()):
+            return TableBlock(self.table.slice(int(places[0]), count), self.features)
+        return TableBlock(self.table.take(import_pyarrow().array(places)), self.features)
+
+    def decode(self, *, copy: bool = True) -> ExampleBlock:
+        """The examples of all rows; a row that is none ends the block, as a bad record does."""
+        table = self.table
+        fault: RegistryError | None = None
+        while True:
+            try:
+                blocks = flatten_table(table, self.features) if table.num_rows else []
+                break
+            except BadRowError as error:  # another column may have a bad row before it
+                table, fault = table.slice(0, min(error.row, table.num_rows - 1)), error.fault
+        decoded = restore_flat_blocks(self.features, blocks, table.num_rows, copy=copy)
+        if decoded.fault is not None:  # what the bad row holds may not show in the columns of those before it
+            fault = decoded.fault
+            decoded = TableBlock(table.slice(0, len(decoded)), self.features).decode(copy=copy)
+        decoded.fault = fault
+        return decoded
+
+    @classmethod
+    def join(cls, blocks: Sequence[TableBlock]) -> TableBlock:
+        """All rows of ``blocks``, which have one schema; their columns are not copied."""
+        if len(blocks) == 1:
+            return blocks[0]
+        return cls(import_pyarrow().concat_tables([block.table for block in blocks]), blocks[0].features)

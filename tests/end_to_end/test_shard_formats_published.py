@@ -1,0 +1,131 @@
+"""Folders that TFDS prepared as ArrayRecord or Parquet: published, read in TFDS's order, verified, told apart."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prepared_samples import ANIMALS, animals, cut_evenly, prepare
+from shard_samples import WRITERS, write_parquet
+
+import registry
+from registry.api import Catalog
+from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
+from registry.order import ReadConfig
+from registry.storage import open_store
+
+OTHERS = ("array_record", "parquet")
+COUNT, SHARDS = 50, 3
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Any:
+    with registry.connect(tmp_path / "catalog.db") as opened:
+        yield opened
+
+
+def prepare_as(folder: Path, file_format: str) -> Path:
+    """What ``prepare`` writes, in files of another format."""
+    prepare(folder, splits={"train": animals(COUNT)}, shards=SHARDS)
+    if file_format == "tfrecord":
+        return folder
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["fileFormat"] = file_format
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    store, start = open_store(folder), 0
+    for index, length in enumerate(cut_evenly(COUNT, SHARDS)):
+        (folder / f"animals-train.tfrecord-{index:05}-of-{SHARDS:05}").unlink(missing_ok=True)
+        records = [ANIMALS.encode_example(one) for one in animals(COUNT)[start : start + length]]
+        if file_format in WRITERS:
+            WRITERS[file_format](store, f"animals-train.{file_format}-{index:05}-of-{SHARDS:05}", records)
+        start += length
+    return folder
+
+
+def ages(reader: Any) -> list[int]:
+    return [int(example["age"]) for example in reader]
+
+
+@pytest.mark.parametrize("file_format", OTHERS)
+def test_what_tfds_prepared_is_published_and_read(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
+    assert catalog.publish(prepare_as(tmp_path / "1.0.0", file_format)).newly
+    dataset = catalog.dataset("animals")
+    assert dataset.details.file_format == file_format
+    assert ages(dataset.read("train[10:13]")) == [10, 11, 12]
+    assert sorted(ages(dataset.read("train", ReadConfig(shuffle="global", seed=3)))) == list(range(COUNT))
+    assert dataset.verify(deep=True).faults == ()
+    assert not catalog.publish(tmp_path / "1.0.0").newly
+
+
+@pytest.mark.parametrize("file_format", ["tfrecord", *OTHERS])
+def test_the_order_is_that_of_tfds(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
+    catalog.publish(prepare_as(tmp_path / "1.0.0", file_format))
+    dataset = catalog.dataset("animals")
+    stored = list(range(COUNT))
+    interleaved = ages(dataset.read("train", ReadConfig()))
+    assert interleaved != stored
+    assert ages(dataset.read("train")) == (stored if file_format == "array_record" else interleaved)
+    assert ages(dataset.read("train", ReadConfig(interleave_cycle_length=1))) == stored
+    assert next(iter(dataset.read("train").ids())) == f"animals-train.{file_format}-00000-of-00003__0"
+
+
+@pytest.mark.parametrize("file_format", OTHERS)
+def test_a_folder_that_lies_is_not_published(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
+    folder = prepare_as(tmp_path / "1.0.0", file_format)
+    records = [ANIMALS.encode_example(one) for one in animals(4)]
+    WRITERS[file_format](open_store(folder), f"animals-train.{file_format}-00001-of-00003", records)
+    (folder / f"animals-train.{file_format}-00002-of-00003").write_bytes(b"no shard")
+    with pytest.raises(ShardMismatchError) as caught:
+        catalog.publish(folder)
+    url = open_store(folder).url
+    assert str(caught.value) == (
+        f"{url}: 2 of 3 shards are not as promised\n"
+        f"  animals-train.{file_format}-00001-of-00003: it holds 4 records, 17 were promised\n"
+        f"  {folder}/animals-train.{file_format}-00002-of-00003: it is no {file_format} file, or a damaged one"
+    )
+
+
+def test_a_parquet_shard_that_lost_records_when_tfds_wrote_it_is_named(catalog: Catalog, tmp_path: Path) -> None:
+    """TFDS 4.9.10 keeps too few records of a shard when it is fed by an iterator."""
+    folder = tmp_path / "1.0.0"
+    prepare(folder, splits={"train": animals(250)})
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["fileFormat"] = "parquet"
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    kept = [ANIMALS.encode_example(one) for one in animals(250)[:100]]
+    write_parquet(open_store(folder), "animals-train.parquet-00000-of-00001", kept, group_size=100)
+    with pytest.raises(ShardMismatchError, match="it holds 100 records, 250 were promised"):
+        catalog.publish(folder)
+
+
+def test_riegeli_is_refused_before_a_file_is_opened(catalog: Catalog, tmp_path: Path) -> None:
+    folder = prepare_as(tmp_path / "1.0.0", "riegeli")
+    with pytest.raises(PreparedFormatError) as caught:
+        catalog.publish(folder)
+    assert str(caught.value) == f"{open_store(folder).url}: riegeli shards cannot be read"
+
+
+@pytest.mark.parametrize("file_format", OTHERS)
+def test_only_tfrecord_is_pinned(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
+    catalog.publish(prepare_as(tmp_path / "1.0.0", file_format))
+    with pytest.raises(UsageError) as caught:
+        catalog.dataset("animals").pin("train[:10]")
+    assert str(caught.value) == f"animals:1.0.0 is stored as {file_format}: only tfrecord can be pinned"
+    assert caught.value.hint == (
+        "Pin a version of the same records in tfrecord shards: prepare it with file_format='tfrecord'."
+    )
+
+
+@pytest.mark.parametrize("file_format", OTHERS)
+def test_the_same_records_in_another_format_are_a_patch(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
+    catalog.publish(prepare_as(tmp_path / "tfrecord", "tfrecord"))
+    folder = prepare_as(tmp_path / "other", file_format)
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["version"] = "1.0.1"
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    assert catalog.publish(folder).newly
+    assert ages(catalog.dataset("animals:1.0.1").read("train", ReadConfig())) == ages(
+        catalog.dataset("animals:1.0.0").read("train", ReadConfig())
+    )
