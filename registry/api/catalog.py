@@ -309,6 +309,45 @@ class Catalog:
         target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=current_actor())
         return take_in(found, target, copy=copy, trust_lengths=trust_lengths, progress=progress)
 
+    def import_parquet(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        config: str | None = None,
+        version: str | Version = "1.0.0",
+        copy: bool = False,
+        promote: bool | None = None,
+        advance: Advance | None = None,
+    ) -> Publication:
+        """Publish a folder of Parquet shards with typed columns: where it lies, or as a copy below ``data_dir``.
+
+        Args:
+            folder: path or URL of the folder that holds ``train-00000-of-00005.parquet`` and the like.
+            name: of the dataset; None makes one of the folder's name.
+            config: of the dataset, or None.
+            version: its number.
+            copy: copy the shards; else nothing is written but rows, and the folder has to stay.
+            promote: as ``publish``.
+            advance: as ``publish``.
+
+        Raises:
+            PreparedFormatError: no such files, or some are missing, or a column has a type that no feature has.
+            CorruptExampleError: a row holds a null, or an image that is none.
+            As ``publish``.
+        """
+        from registry.interop.parquet import describe_parquet
+        from registry.publishing import Target, publish_folder
+        from registry.storage import open_store
+
+        source = open_store(folder)
+        number = Version.parse(version) if isinstance(version, str) else version
+        prepared = describe_parquet(source, name=name, config=config, version=number)
+        if promote is None:
+            promote = self._is_highest(prepared.name, prepared.config, prepared.version)
+        target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())
+        return publish_folder(source, target, prepared=prepared, in_place=not copy, advance=advance)
+
     @cached_property
     def pins(self) -> CatalogPins:
         """Pin files, seen from here: ``audit``, ``preview_update`` and ``update``, ``from_citation``."""

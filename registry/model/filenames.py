@@ -51,7 +51,8 @@ class ShardedFileTemplate:
     """How the shard files of a dataset version are named.
 
     ``template`` may use DATASET, SPLIT, FILEFORMAT, and SHARD_X_OF_Y or SHARD_INDEX with NUM_SHARDS. Numbers are padded
-    with zeros to 5 digits, or to the digits of the number of shards where that is longer.
+    with zeros to 5 digits, or to the digits of the number of shards where that is longer. Of ``parquet_columns``, which
+    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``.
 
     >>> files = ShardedFileTemplate(dataset="mnist")
     >>> files.filename("train", 3, 10)
@@ -70,17 +71,25 @@ class ShardedFileTemplate:
     def __post_init__(self) -> None:
         check_name(self.dataset)
         if not re.fullmatch(r"[a-zA-Z0-9_]{1,40}", self.file_format):
-            raise UsageError(f"invalid file format {self.file_format[:40]!r}", hint="The formats are: tfrecord.")
+            raise UsageError(
+                f"invalid file format {self.file_format[:40]!r}",
+                hint="A format is named by letters, digits and '_', e.g. tfrecord.",
+            )
         names = _VARIABLE.findall(self.template)
         rest = _VARIABLE.sub("", self.template)
         if unknown := [name for name in names if name not in _VARIABLES]:
             raise self._refuse(f"it uses the unknown variable {unknown[0]}")
-        if not {"SHARD_X_OF_Y", "SHARD_INDEX"} & set(names):
+        if not self.has_index and (self.file_format != "parquet_columns" or "SPLIT" not in names):
             raise self._refuse("it does not use SHARD_X_OF_Y or SHARD_INDEX")
         if len(set(names)) != len(names) or {"SHARD_X_OF_Y", "SHARD_INDEX"} <= set(names):
             raise self._refuse("it uses a variable twice")
         if re.search(r"[{}\\\0]", rest) or {"", ".", ".."} & set(self.template.split("/")):
             raise self._refuse("it is no path of a file below the version's folder")
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the name of a file tells its place; without, each split is one file: ``test.parquet``."""
+        return bool({"SHARD_X_OF_Y", "SHARD_INDEX"} & set(_VARIABLE.findall(self.template)))
 
     def filename(self, split: str, index: int, num_shards: int) -> str:
         """Name of the file of shard ``index`` of ``num_shards`` of ``split``, relative to the version's folder."""
@@ -91,7 +100,7 @@ class ShardedFileTemplate:
         digits = max(5, len(str(num_shards)))
         total = f"{num_shards:0{digits}d}"
         # The index stands in the name once, and no name holds a NUL.
-        before, _, after = self.template.format(
+        before, index, after = self.template.format(
             DATASET=self.dataset,
             SPLIT=split,
             FILEFORMAT=self.file_format,
@@ -99,8 +108,9 @@ class ShardedFileTemplate:
             NUM_SHARDS=total,
             SHARD_X_OF_Y=f"\0-of-{total}",
         ).partition("\0")
-        # A bound method of a pattern: a call without a frame of Python.
-        return f"{before.replace('%', '%%')}%0{digits}d{after.replace('%', '%%')}".__mod__
+        # A bound method of a pattern: a call without a frame of Python. %.0s writes nothing.
+        number = f"%0{digits}d" if index else "%.0s"
+        return f"{before.replace('%', '%%')}{number}{after.replace('%', '%%')}".__mod__
 
     def parse(self, filename: str) -> tuple[str, int, int] | None:
         """``(split, index, num_shards)`` of a shard file of this dataset and format, or None for any other name.
@@ -118,6 +128,8 @@ class ShardedFileTemplate:
             or found.get("format", self.file_format) != self.file_format
         ):
             return None
+        if not self.has_index:
+            return found["split"], 0, 1
         return found.get("split", ""), int(found["index"]), int(found.get("num_shards") or 0)
 
     def _refuse(self, why: str) -> UsageError:

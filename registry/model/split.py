@@ -29,6 +29,12 @@ class Split:
         check_split_name(self.name)
         if self.num_bytes < 0:
             raise UsageError("num_bytes is never negative")
+        if self.num_shards > 1 and not self.files.has_index:
+            raise UsageError(
+                f"the split {self.name} has {self.num_shards} shards, and its files are all named "
+                f"{self.files.template[:120]!r}",
+                hint="A template of several shards has SHARD_X_OF_Y in it.",
+            )
 
     @property
     def num_examples(self) -> int:

@@ -7,7 +7,14 @@ verifies it like any other and finishes the job.
 from registry.publishing.changes import Change, ChangeLevel, Changes
 from registry.publishing.diff import VersionDiff, diff_versions
 from registry.publishing.proof import Proof, Prover
-from registry.publishing.publish import Preview, Publication, Target, preview_folder, publish_folder, publish_staged
+from registry.publishing.publish import (
+    Preview,
+    Publication,
+    Target,
+    preview_folder,
+    publish_folder,
+    publish_staged,
+)
 from registry.publishing.ranges import Advance
 from registry.publishing.record_diff import RecordChange, RecordDiff
 from registry.publishing.verify import ShardFault, VerifyReport, measure_shards, verify_shards

@@ -32,7 +32,8 @@ from registry.model import (
     content_digest,
     version_folder,
 )
-from registry.prepared import PreparedDataset, read_prepared, write_default_config
+from registry.prepared import PreparedDataset, read_prepared, write_default_config, write_prepared
+from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.diff import VersionDiff, diff_files
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
@@ -179,9 +180,20 @@ def publish_folder(
         return Publication(version=version, newly=newly, num_bytes=report.num_bytes, proof=proof)
     target.store.clear_abandoned(version.location.rpartition("/")[0])
     with target.store.stage(version.location) as staged:
-        for name in source.list():
-            source.copy(name, staged.store)
+        _copy_files(source, staged.store, prepared)
         return publish_staged(staged, prepared, report.shards, target, trust_lengths=trust_lengths, advance=advance)
+
+
+def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None:
+    """A prepared folder as it is; of a folder that says nothing of itself, the shards, and their description."""
+    if source.exists(INFO_FILENAME):
+        for name in source.list():
+            source.copy(name, target)
+        return
+    for split in prepared.splits:
+        for name in split.filenames:
+            source.copy(name, target)
+    write_prepared(target, prepared)
 
 
 def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Advance | None = None) -> Preview:

@@ -59,6 +59,11 @@ class _Place(NamedTuple):
     def bad(self, element: int, problem: str) -> NoReturn:
         raise BadRowError(self.row_of(element), corrupt_fault(self.path, problem))
 
+    def refuse_null(self, element: int) -> NoReturn:
+        fault = corrupt_fault(self.path, "is null")
+        hint = "A version holds no nulls. Fill them, or leave the column out, and write the files again."
+        raise BadRowError(self.row_of(element), CorruptExampleError(fault.message, hint=hint, details=fault.details))
+
 
 def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
     """The flat values of all rows, a block for each leaf of ``features``, in the order of its names.
@@ -238,7 +243,7 @@ def _constant(counts: int | _Places) -> int | _Places:
 def _refuse_nulls(array: Any, place: _Place) -> None:
     if array.null_count:
         nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
-        place.bad(int(nulls.argmax()), "is null")
+        place.refuse_null(int(nulls.argmax()))
 
 
 def _check_codes(array: Any) -> None:

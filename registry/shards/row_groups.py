@@ -83,6 +83,12 @@ class RowGroupShard:
         """The file's Arrow schema."""
         return self._file.schema_arrow
 
+    @property
+    def num_column_bytes(self) -> int:
+        """What the columns take in the file before they are compressed."""
+        metadata = self._file.metadata
+        return sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+
     def read(self, first: int, count: int) -> Block:
         """Records ``first`` to ``first + count``."""
         stop = first + count

@@ -1,0 +1,202 @@
+"""Which features do the columns of a Parquet file make? Read from its Arrow schema, and what Hugging Face adds to it.
+
+    bool, integers, float16, float32     Tensor () of that dtype
+    float64                              Tensor () of its bytes: serialized as float32 it would not be the same number
+    string                               Text
+    binary                               Tensor () of bytes
+    timestamp, date, time, duration      Tensor () of int64 (32 bits: int32), the count of the column's units
+    list                                 Sequence; a list of structs is a Sequence of a dict
+    fixed-size list                      a dimension of the Tensor in it
+    struct                               FeaturesDict
+    dictionary, extension                what its values, or its storage, make
+
+What Hugging Face writes beside the schema adds the names of a ClassLabel, Image (a struct of bytes and path, of which
+the bytes are kept), Audio (its file's bytes) and Array2D to Array5D. Other types are refused, with the column's name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Final, NoReturn
+
+from registry.errors import FeatureError, PreparedFormatError
+from registry.features import ClassLabel, Feature, FeaturesDict, Image, Sequence, Tensor, Text
+from registry.model import DatasetMetadata
+from registry.shards.arrow_import import import_pyarrow
+
+_HUGGING_FACE: Final = b"huggingface"
+_LIST_TYPES: Final = ("Sequence", "List", "LargeList")
+_ARRAY_TYPES: Final = ("Array2D", "Array3D", "Array4D", "Array5D")
+_UNITS: Final = {"s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_MOST_DEPTH: Final = 30
+_HINT: Final = "Write the files again with another type for it, or without the column."
+
+
+def features_of_schema(schema: Any, *, as_bytes: Collection[str] = ()) -> FeaturesDict:
+    """The features of the rows of a ``pyarrow.Schema``.
+
+    Images at the paths ``as_bytes`` stay the bytes of their files: they are neither PNG nor JPEG.
+
+    Raises:
+        PreparedFormatError: a column has a type or name that no feature can have; ``details["key"]`` is its path.
+    """
+    told = _hugging_face(schema).get("features")
+    hints = told if isinstance(told, Mapping) else {}
+    reader = _SchemaReader(frozenset(as_bytes))
+    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    if twice:
+        _refuse(twice[0], "it", "is there twice")
+    try:
+        return FeaturesDict(
+            {field.name: reader.read(field.type, hints.get(field.name), field.name) for field in schema}
+        )
+    except FeatureError as error:
+        raise PreparedFormatError(
+            f"the columns make no features: {error.message}", hint=error.hint, details={"key": error.details["feature"]}
+        ) from error
+
+
+def metadata_of_schema(schema: Any) -> DatasetMetadata:
+    """Description, citation, homepage and licence, as far as Hugging Face wrote them beside the schema."""
+    found = _hugging_face(schema)
+
+    def text(name: str) -> str:
+        return found[name] if isinstance(found.get(name), str) else ""
+
+    return DatasetMetadata(
+        description=text("description"),
+        citation=text("citation"),
+        homepage=text("homepage"),
+        license=text("license"),
+    )
+
+
+def _hugging_face(schema: Any) -> Mapping[str, Any]:
+    """What Hugging Face's software wrote; what cannot be read is not there."""
+    try:
+        found = json.loads((schema.metadata or {}).get(_HUGGING_FACE, b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    info = found.get("info") if isinstance(found, dict) else None
+    return info if isinstance(info, dict) else {}
+
+
+class _SchemaReader:
+    def __init__(self, as_bytes: frozenset[str]) -> None:
+        self._as_bytes = as_bytes
+        self._arrow = import_pyarrow()
+
+    def read(self, kind: Any, hint: Any, path: str, depth: int = 0) -> Feature:
+        """The feature of an Arrow type; ``hint`` is what Hugging Face says of it."""
+        if depth > _MOST_DEPTH:
+            _refuse(path, "it", "is nested too deeply")
+        types = self._arrow.types
+        while isinstance(kind, self._arrow.BaseExtensionType):
+            kind = kind.storage_type
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        name = hint.get("_type") if isinstance(hint, Mapping) else None
+        if types.is_struct(kind):
+            return self._read_struct(kind, hint, name, path, depth)
+        if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+            if name in _ARRAY_TYPES and isinstance(hint, Mapping):
+                return self._read_array(kind, hint, path)
+            inner = hint.get("feature") if name in _LIST_TYPES else hint[0] if isinstance(hint, list) and hint else None
+            if types.is_fixed_size_list(kind):
+                return self._read_fixed(kind, inner, path, depth)
+            return Sequence(self.read(kind.value_type, inner, path, depth + 1))
+        return self._read_value(kind, hint, name, path)
+
+    def _read_struct(self, kind: Any, hint: Any, name: Any, path: str, depth: int) -> Feature:
+        fields = {field.name: field.type for field in kind}
+        if name in ("Image", "Audio") and "bytes" in fields:
+            return self._read_file(name, path)
+        hints = hint if isinstance(hint, Mapping) else {}
+        if name in _LIST_TYPES:  # written as a struct of lists
+            inner = hints.get("feature")
+            of_lists = inner.items() if isinstance(inner, Mapping) else ()
+            hints = {key: {"_type": "Sequence", "feature": value} for key, value in of_lists}
+        if len(fields) != kind.num_fields or not fields:
+            _refuse(path, str(kind), "has a field twice" if fields else "has no fields")
+        inside = f"{path}/"
+        return FeaturesDict(
+            {key: self.read(value, hints.get(key), inside + key, depth + 1) for key, value in fields.items()}
+        )
+
+    def _read_file(self, name: str, path: str) -> Feature:
+        if name == "Image" and path not in self._as_bytes:
+            return Image(shape=(None, None, None))
+        return Tensor(shape=(), dtype=bytes, description=f"The bytes of an {name.lower()} file.")
+
+    def _read_fixed(self, kind: Any, hint: Any, path: str, depth: int) -> Feature:
+        inner = self.read(kind.value_type, hint, path, depth + 1)
+        if not kind.list_size:
+            _refuse(path, str(kind), "holds nothing")
+        if isinstance(inner, ClassLabel):
+            return Sequence(inner, length=kind.list_size)
+        if isinstance(inner, Tensor) and None not in inner.shape:
+            return Tensor(
+                shape=(kind.list_size, *inner.shape),
+                dtype=inner.dtype,
+                encoding=inner.encoding,
+                description=inner.description,
+            )
+        return Sequence(inner, length=kind.list_size)
+
+    def _read_array(self, kind: Any, hint: Mapping[str, Any], path: str) -> Feature:
+        """Hugging Face's ArrayND: lists in lists of which only the outermost may differ in length."""
+        value = kind
+        shape = hint.get("shape")
+        sizes = list(shape) if isinstance(shape, list) else []
+        for size in sizes:
+            if not hasattr(value, "value_type") or not (size is None or (type(size) is int and 0 < size < 2**31)):
+                _refuse(path, str(kind), f"is no array of shape {shape!r:.60}")
+            value = value.value_type
+        inner = self.read(value, None, path)
+        if not sizes or None in sizes[1:] or not isinstance(inner, Tensor) or inner.shape:
+            _refuse(path, str(kind), f"is no array of shape {shape!r:.60}")
+        return Tensor(shape=tuple(sizes), dtype=inner.dtype, encoding=inner.encoding)
+
+    def _read_value(self, kind: Any, hint: Any, name: Any, path: str) -> Feature:
+        types = self._arrow.types
+        if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+            return Text()
+        if (
+            types.is_binary(kind)
+            or types.is_large_binary(kind)
+            or types.is_binary_view(kind)
+            or types.is_fixed_size_binary(kind)
+        ):
+            return self._read_file(name, path) if name in ("Image", "Audio") else Tensor(shape=(), dtype=bytes)
+        if types.is_integer(kind) and name == "ClassLabel":
+            return _class_label(hint.get("names"), kind)
+        if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
+            dtype = kind.to_pandas_dtype()
+            return Tensor(shape=(), dtype=dtype, encoding="bytes" if types.is_float64(kind) else "none")
+        if types.is_temporal(kind) and kind.bit_width in (32, 64):
+            return Tensor(shape=(), dtype=f"int{kind.bit_width}", description=_describe_time(kind, types))
+        return _refuse(path, str(kind), "is of a type that no feature has")
+
+
+def _class_label(names: Any, kind: Any) -> Feature:
+    """A ClassLabel, or the number where the names are none that a label can have."""
+    try:
+        return ClassLabel(names=names) if isinstance(names, list) and names else ClassLabel(num_classes=0)
+    except FeatureError:
+        return Tensor(shape=(), dtype=kind.to_pandas_dtype())
+
+
+def _describe_time(kind: Any, types: Any) -> str:
+    if types.is_date(kind):
+        return f"{kind}: {'days' if kind.bit_width == 32 else 'milliseconds'} since 1970-01-01."
+    unit = _UNITS[kind.unit]
+    if types.is_time(kind):
+        return f"{kind}: {unit} since midnight."
+    if types.is_duration(kind):
+        return f"{kind}: {unit}."
+    return f"{kind}: {unit} since 1970-01-01T00:00:00{' UTC' if kind.tz else ', in no time zone'}."
+
+
+def _refuse(path: str, kind: str, problem: str) -> NoReturn:
+    raise PreparedFormatError(f"column {path!r}: {kind[:200]} {problem}", hint=_HINT, details={"key": path})
