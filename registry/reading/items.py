@@ -33,9 +33,8 @@ ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[Items]]
 class ItemReader:
     """Turns pieces into what is handed out; ``add_ids`` adds the TFDS id to every example."""
 
-    def __init__(self, reader: PieceReader, *, copy: bool, add_ids: bool) -> None:
+    def __init__(self, reader: PieceReader, *, add_ids: bool) -> None:
         self._reader = reader
-        self._copy = copy
         self._add_ids = add_ids
 
     def examples(self, order: Order, left: Intervals) -> Iterator[Items]:
@@ -47,8 +46,10 @@ class ItemReader:
     def records(self, order: Order, left: Intervals) -> Iterator[Items]:
         """The stored records: ``bytes``, or views where nothing is to be copied."""
         for piece in self._reader.pieces(order, left):
-            records = piece.block.records() if self._copy else piece.block.views()
-            yield Items(records, 1, len(records))
+            records, fault = self._reader.records(piece)
+            yield Items(list(records), 1, len(records))
+            if fault is not None:
+                raise fault
 
     def ids(self, order: Order, left: Intervals) -> Iterator[Items]:
         """TFDS ids; nothing is read."""

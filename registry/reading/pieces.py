@@ -6,7 +6,7 @@ record stands alone, so that all before it are handed out and it is named.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from registry.features import ExampleBlock, FeaturesDict
 from registry.order import Order, tfds_id
 from registry.reading.shares import Intervals, cut, size_of
 from registry.reading.source import RecordSource
-from registry.shards import Block, decode_block
+from registry.shards import Block, decode_block, name_record
 from registry.tfrecord import Places, RecordBlock
 
 _FIRST_RECORDS: Final = 1
@@ -69,6 +69,15 @@ class PieceReader:
         """The records at any ``positions``."""
         instructions, records = order.locate(positions)
         return Piece(instructions, records, self._source.fetch(instructions, records))
+
+    def records(self, piece: Piece) -> tuple[Sequence[bytes | memoryview], RegistryError | None]:
+        """The records of a piece as they are stored; those before the first that is none, and what is wrong with it."""
+        block = piece.block
+        try:
+            return (block.records() if self._copy else block.views()), None
+        except CorruptExampleError as error:  # only rows of columns are not at hand as records
+            place = error.details["record"]
+            return block.take(np.arange(place)).records(), self._name_fault(error, piece)
 
     def decode(self, piece: Piece) -> ExampleBlock:
         """The examples of a piece; a fault names file and record."""
@@ -126,12 +135,8 @@ class PieceReader:
         return named
 
     def _name_record(self, fault: CorruptExampleError, piece: Piece, *, place: int) -> CorruptExampleError:
-        filename, record = self._source.instruction(int(piece.instructions[place])).filename, int(piece.records[place])
-        return CorruptExampleError(
-            f"{filename}: record {record}: {fault.message}",
-            hint=fault.hint,
-            details={**fault.details, "path": filename, "record": record},
-        )
+        filename = self._source.instruction(int(piece.instructions[place])).filename
+        return name_record(fault, filename, int(piece.records[place]))
 
 
 def _locate(order: Order, part: Intervals) -> tuple[Places, Places]:

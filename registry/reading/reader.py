@@ -110,7 +110,7 @@ class Reader(Exports):
         }
         self._order = plan.order(config)
         source = RecordSource(plan, store, verify=verify, indexes=indexes, file_format=file_format, features=features)
-        self._items = ItemReader(PieceReader(source, features, copy=copy), copy=copy, add_ids=config.add_tfds_id)
+        self._items = ItemReader(PieceReader(source, features, copy=copy), add_ids=config.add_tfds_id)
         self._source = describe_source(plan, self._order, dataset=dataset)
         self._share = self._start(0).intervals
         self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)

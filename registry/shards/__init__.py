@@ -10,6 +10,7 @@ serialized, and records only where somebody asks for them.
 """
 
 from registry.shards.blocks import Block, as_records, decode_block, join_blocks
+from registry.shards.faults import name_record
 from registry.shards.formats import FILE_FORMATS, STORED_ORDER, check_file_format
 from registry.shards.opening import Shard, open_shard
 from registry.shards.row_groups import BlockCache
@@ -25,6 +26,7 @@ __all__ = [
     "check_file_format",
     "decode_block",
     "join_blocks",
+    "name_record",
     "open_shard",
     "read_records",
     "walk_file",

@@ -74,7 +74,7 @@ def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
     blocks: list[FlatBlock] = []
     for name, feature in features.items():
         if name not in table.schema.names:
-            raise BadRowError(0, corrupt_fault(name, "the file has no column of this name"))
+            raise BadRowError(0, corrupt_fault(name, "the file has no such column"))
         column = table.column(name)
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         blocks += _flatten(feature, array, _Place((name,), (), ()), table.num_rows)

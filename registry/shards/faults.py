@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from registry.errors import CorruptRecordError, ShardMismatchError
+from registry.errors import CorruptExampleError, CorruptRecordError, ShardMismatchError
 from registry.tfrecord.faults import no_such_record, not_so_many
 
 _DAMAGED = "The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard."
@@ -30,6 +30,15 @@ def bad_rows(path: str, record: int, *, rows: range, reason: object) -> CorruptR
     fault = CorruptRecordError(problem, path=path, record=record, offset=None)
     fault.details["reason"] = str(reason)[:500]
     return fault
+
+
+def name_record(fault: CorruptExampleError, filename: str, record: int) -> CorruptExampleError:
+    """``fault`` of an example, with the file and the place in it where it is stored."""
+    return CorruptExampleError(
+        f"{filename}: record {record}: {fault.message}",
+        hint=fault.hint,
+        details={**fault.details, "path": filename, "record": record},
+    )
 
 
 def check_promise(path: str, stop: int, *, found: int, promised: int | None) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from registry.errors import ShardMismatchError
 from registry.features import FeaturesDict
 from registry.shards.arrow_import import import_pyarrow
+from registry.shards.arrow_values import BadRowError, flatten_table
 from registry.shards.row_groups import BlockCache, RowGroupShard
 from registry.shards.tables import TableBlock
 from registry.storage import Store
@@ -69,13 +70,14 @@ def open_columns(
         checksums=checksums,
         cache=cache,
     )
-    missing = [column for column in wanted if column not in shard.schema.names]
-    if missing:
+    try:
+        flatten_table(shard.schema.empty_table(), wanted)
+    except BadRowError as error:
         raise ShardMismatchError(
-            f"{store.locate(name)}: it has no column {missing[0]!r}",
+            f"{store.locate(name)}: {error.fault.message}",
             hint="This file is not the published one. Fetch it again; `registry verify` names every bad shard.",
-            details={"path": store.locate(name), "missing": missing[:100]},
-        )
+            details={**error.fault.details, "path": store.locate(name)},
+        ) from error
     return shard
 
 

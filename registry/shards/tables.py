@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from registry.errors import RegistryError
+from registry.errors import RegistryError, ShardMismatchError
 from registry.features import ExampleBlock, FeaturesDict
 from registry.features.block import split_values
 from registry.features.flat_block import restore_flat_blocks
 from registry.shards.arrow_import import import_pyarrow
 from registry.shards.arrow_values import BadRowError, flatten_table
 from registry.tfrecord import Places
-from registry.wire import FlatValue, encode_example
+from registry.wire import FlatBlock, FlatValue, encode_example
 
 
 class TableBlock(NamedTuple):
@@ -39,11 +39,10 @@ class TableBlock(NamedTuple):
         Raises:
             CorruptExampleError: a row does not hold the features; ``details["record"]`` is its place.
         """
-        flats: list[dict[str, FlatValue]] = [{} for _ in range(self.num_records)]
-        try:
-            blocks = flatten_table(self.table, self.features)
-        except BadRowError as error:
-            raise error.fault from error
+        blocks, table, fault = self._flatten()
+        if fault is not None:
+            raise fault
+        flats: list[dict[str, FlatValue]] = [{} for _ in range(table.num_rows)]
         for block in blocks:
             for (key, _), column in block.columns.items():
                 for flat, value in zip(flats, split_values(block, column), strict=True):
@@ -63,14 +62,7 @@ class TableBlock(NamedTuple):
 
     def decode(self, *, copy: bool = True) -> ExampleBlock:
         """The examples of all rows; a row that is none ends the block, as a bad record does."""
-        table = self.table
-        fault: RegistryError | None = None
-        while True:
-            try:
-                blocks = flatten_table(table, self.features) if table.num_rows else []
-                break
-            except BadRowError as error:  # another column may have a bad row before it
-                table, fault = table.slice(0, min(error.row, table.num_rows - 1)), error.fault
+        blocks, table, fault = self._flatten()
         decoded = restore_flat_blocks(self.features, blocks, table.num_rows, copy=copy)
         if decoded.fault is not None:  # what the bad row holds may not show in the columns of those before it
             fault = decoded.fault
@@ -78,9 +70,34 @@ class TableBlock(NamedTuple):
         decoded.fault = fault
         return decoded
 
+    def _flatten(self) -> tuple[list[FlatBlock], Any, RegistryError | None]:
+        """The flat values of the rows before the first that is bad, these rows, and what is wrong with that one."""
+        table = self.table
+        fault: RegistryError | None = None
+        while table.num_rows:
+            try:
+                return flatten_table(table, self.features), table, fault
+            except BadRowError as error:  # another column may have a bad row before it
+                table, fault = table.slice(0, min(error.row, table.num_rows - 1)), error.fault
+        return [], table, fault
+
     @classmethod
     def join(cls, blocks: Sequence[TableBlock]) -> TableBlock:
-        """All rows of ``blocks``, which have one schema; their columns are not copied."""
+        """All rows of ``blocks``; columns of one type are not copied.
+
+        Raises:
+            ShardMismatchError: a column has types that are not the same kind of values.
+        """
         if len(blocks) == 1:
             return blocks[0]
-        return cls(import_pyarrow().concat_tables([block.table for block in blocks]), blocks[0].features)
+        arrow = import_pyarrow()
+        tables = [block.table for block in blocks]
+        if any(table.schema != tables[0].schema for table in tables):  # they may differ in what may be null
+            try:
+                tables = [table.cast(tables[0].schema) for table in tables]
+            except (arrow.ArrowException, ValueError) as error:
+                raise ShardMismatchError(
+                    f"two files that are read together have other columns: {error}",
+                    hint="One of them is not as it was published: `registry verify` names it.",
+                ) from error
+        return cls(arrow.concat_tables(tables), blocks[0].features)

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
-from registry.errors import UsageError
+import numpy as np
+
+from registry.errors import CorruptExampleError, UsageError
 from registry.features import FeaturesDict
 from registry.shards.array_record import ArrayRecordShard
-from registry.shards.faults import check_promise
+from registry.shards.faults import check_promise, name_record
 from registry.shards.formats import check_file_format
 from registry.shards.opening import open_shard
 from registry.shards.row_groups import RowGroupShard
@@ -105,7 +107,13 @@ def _read(
     step = 1
     while skip < stop:
         block = shard.read(skip, min(step, stop - skip))
-        yield from block.records()
+        try:
+            records = block.records()
+        except CorruptExampleError as error:  # a row of columns that cannot be serialized
+            place = error.details["record"]
+            yield from block.take(np.arange(place)).records()
+            raise name_record(error, name, skip + place) from error
+        yield from records
         skip += block.num_records
         mean = block.num_bytes // block.num_records
         step = min(2 * step, _STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))

@@ -1,0 +1,73 @@
+"""``registry import parquet``: what it prints, its options, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+Cli = Callable[..., Any]
+
+
+@pytest.fixture
+def folder(workspace: Path) -> Path:
+    """A folder of four examples in two shards, and two of a test split."""
+    made = workspace / "animals"
+    made.mkdir()
+    table = pa.table({"name": ["cat", "dog", "eel", "fox"], "legs": [4, 4, 0, 4]})
+    for index in range(2):
+        parquet.write_table(table.slice(2 * index, 2), made / f"train-{index:05}-of-00002.parquet")
+    parquet.write_table(table.slice(2), made / "test.parquet")
+    return made
+
+
+def test_a_folder_is_imported_and_read(cli: Cli, folder: Path) -> None:
+    ran = cli("import", "parquet", str(folder))
+    assert (ran.code, ran.err) == (0, "")
+    first, *_ = ran.out.splitlines()
+    assert first.startswith("published animals:1.0.0: 6 examples in 3 shards, ")
+    assert cli("read", "animals", "train[1:3]").out == ('{"legs": 4, "name": "dog"}\n{"legs": 0, "name": "eel"}\n')
+    assert cli("read", "animals", "train[1:3]", "--ids").out == (
+        "train-00000-of-00002.parquet__1\ntrain-00001-of-00002.parquet__0\n"
+    )
+    assert cli("resolve", "animals", "train[1:3]").out.splitlines()[1:] == [
+        "FILE                          SKIP  TAKE  OF",
+        "train-00000-of-00002.parquet     1     1   2",
+        "train-00001-of-00002.parquet     0     1   2",
+    ]
+    assert cli("verify", "animals", "--deep").code == 0
+    again = cli("import", "parquet", str(folder))
+    assert again.out.startswith("animals:1.0.0 is published already (sha256:")
+
+
+def test_name_version_config_and_copy(cli: Cli, folder: Path, workspace: Path) -> None:
+    options = ("--name", "beasts", "--version", "2.0.0", "--config", "few", "--copy", "--format", "json")
+    ran = cli("import", "parquet", str(folder), *options)
+    data = ran.json()["data"]
+    assert (data["dataset"], data["version"], data["newly"]) == ("beasts/few", "2.0.0", True)
+    assert data["splits"] == {"train": 4, "test": 2}
+    assert (workspace / "datasets" / "beasts" / "few" / "2.0.0" / "test.parquet").exists()
+
+
+def test_refusals_name_the_file_or_the_column(cli: Cli, folder: Path) -> None:
+    (folder / "train-00001-of-00002.parquet").unlink()
+    ran = cli("import", "parquet", str(folder))
+    assert ran.code == 1
+    assert ran.err == (
+        f"error: file://{folder}: its Parquet files make no dataset\n"
+        "  train-00001-of-00002.parquet: it is missing\n"
+        "hint: Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file. "
+        "Of several configs each is imported by itself, from its own folder, with --config.\n"
+    )
+    for path in folder.iterdir():
+        path.unlink()
+    parquet.write_table(pa.table({"price": pa.array([None], pa.decimal128(5, 2))}), folder / "train.parquet")
+    ran = cli("import", "parquet", str(folder))
+    assert ran.err == (
+        "error: column 'price': decimal128(5, 2) is of a type that no feature has\n"
+        "hint: Write the files again with another type for it, or without the column.\n"
+    )

@@ -1,0 +1,229 @@
+"""Folders of Parquet shards with typed columns: published where they lie or copied, read, verified, refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from shard_samples import assert_same
+
+import registry
+from registry.api import Catalog
+from registry.errors import (
+    CorruptExampleError,
+    CorruptRecordError,
+    NotStoredError,
+    ReferenceSyntaxError,
+    ShardMismatchError,
+    UsageError,
+    VersionExistsError,
+    VersionTooSmallError,
+)
+from registry.order import ReadConfig
+from registry.storage import open_store
+
+COUNT = 120
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[Catalog]:
+    with registry.connect(tmp_path / "catalog.db") as opened:
+        yield opened
+
+
+def table_of(count: int = COUNT, **changed: Any) -> pa.Table:
+    columns = {
+        "id": pa.array(range(count), pa.int64()),
+        "name": [f"animal {number}" for number in range(count)],
+        "weight": pa.array([number / 7 for number in range(count)], pa.float64()),
+        "tags": [["small", "grey"][: number % 3] for number in range(count)],
+        "box": pa.array([[number, 0, 1, 2] for number in range(count)], pa.list_(pa.float32(), 4)),
+    }
+    return pa.table(columns | changed)
+
+
+def write(folder: Path, table: pa.Table | None = None, *, shards: int = 3) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    table = table_of() if table is None else table
+    size = table.num_rows // shards
+    for index in range(shards):
+        part = table.slice(index * size, size)
+        parquet.write_table(part, folder / f"train-{index:05}-of-{shards:05}.parquet", row_group_size=9)
+    parquet.write_table(table.slice(0, 10), folder / "test.parquet")
+    return folder
+
+
+def ids(reader: Any) -> list[int]:
+    return [int(example["id"]) for example in reader]
+
+
+def test_a_folder_is_read_where_it_lies(catalog: Catalog, tmp_path: Path) -> None:
+    folder = write(tmp_path / "animals")
+    before = sorted(path.name for path in folder.iterdir())
+    publication = catalog.import_parquet(folder)
+    assert publication.newly
+    assert sorted(path.name for path in folder.iterdir()) == before
+    dataset = catalog.dataset("animals:1.*")
+    assert dataset.details.location == str(folder)
+    assert dataset.details.file_format == "parquet_columns"
+    assert ids(dataset.read("train[:10%]")) == list(range(12))
+    assert ids(dataset.read("train")) == list(range(COUNT))
+    assert ids(dataset.read("train[38:42]+test[:2]")) == [38, 39, 40, 41, 0, 1]
+    assert sorted(ids(dataset.read("train", ReadConfig(shuffle="global", seed=1)))) == list(range(COUNT))
+    assert list(dataset.read("train[39:41]").ids()) == [
+        "train-00000-of-00003.parquet__39",
+        "train-00001-of-00003.parquet__0",
+    ]
+    assert_same(
+        dataset.read("train")[50],
+        {
+            "box": np.array([50, 0, 1, 2], np.float32),
+            "id": np.int64(50),
+            "name": b"animal 50",
+            "tags": np.array([b"small", b"grey"], object),
+            "weight": np.float64(50 / 7),
+        },
+    )
+    assert not catalog.import_parquet(folder).newly
+
+
+def test_batches_resume_pickles_and_exports(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.import_parquet(write(tmp_path / "animals"))
+    dataset = catalog.dataset("animals")
+    reader = dataset.read("train[:50]")
+    batches = list(reader.batches(16))
+    assert [batch["weight"].shape for batch in batches] == [(16,), (16,), (16,), (2,)]
+    assert batches[0]["box"].shape == (16, 4)
+    batches[0]["id"][:] = 0  # whoever reads owns what was read
+    batches[0]["box"][:] = 0
+    begun = iter(reader)
+    for _ in range(7):
+        next(begun)
+    assert ids(dataset.read("train[:50]", state=reader.state())) == list(range(7, 50))
+    assert ids(pickle.loads(pickle.dumps(dataset.read("train[:50]")))) == list(range(50))  # noqa: S301 (our own)
+    assert dataset.read("train").to_arrow()["name"].to_pylist() == table_of()["name"].to_pylist()
+    views = list(dataset.read("train[:3]", copy=False))
+    assert [bytes(example["name"]) for example in views] == [b"animal 0", b"animal 1", b"animal 2"]
+    decoded = [dataset.features.decode_example(record) for record in reader.records()]
+    for one, other in zip(decoded, dataset.read("train[:50]"), strict=True):
+        assert_same(one, other)
+
+
+def test_a_copy_needs_nothing_else(catalog: Catalog, tmp_path: Path) -> None:
+    folder = write(tmp_path / "animals" / "data")
+    publication = catalog.import_parquet(folder, name="beasts", config="small", version="2.0.0", copy=True)
+    assert publication.version.location == "beasts/small/2.0.0"
+    for path in folder.iterdir():
+        path.unlink()
+    dataset = catalog.dataset("beasts/small")
+    assert ids(dataset.read("train")) == list(range(COUNT))
+    assert dataset.verify(deep=True).faults == ()
+    assert not catalog.publish(dataset.folder).newly
+
+
+def test_a_file_that_is_changed_later_is_found(catalog: Catalog, tmp_path: Path) -> None:
+    folder = write(tmp_path / "animals")
+    catalog.import_parquet(folder)
+    dataset = catalog.dataset("animals")
+    other = table_of(40, name=["other"] * 40)
+    parquet.write_table(other, folder / "train-00001-of-00003.parquet")
+    (fault,) = dataset.verify().faults
+    assert (fault.filename, fault.code) == ("train-00001-of-00003.parquet", "shard_mismatch")
+    parquet.write_table(other.slice(0, 30), folder / "train-00001-of-00003.parquet")
+    with pytest.raises(ShardMismatchError, match="40 records were promised, but it holds 30 records"):
+        ids(dataset.read("train"))
+    parquet.write_table(other.drop_columns(["tags"]), folder / "train-00001-of-00003.parquet")
+    with pytest.raises(ShardMismatchError) as caught:
+        ids(dataset.read("train"))
+    assert str(caught.value) == f"{folder}/train-00001-of-00003.parquet: feature 'tags': the file has no such column"
+    parquet.write_table(other.set_column(0, "id", [["x"] * 40]), folder / "train-00001-of-00003.parquet")
+    with pytest.raises(ShardMismatchError) as caught:
+        ids(dataset.read("train"))
+    assert str(caught.value) == (
+        f"{folder}/train-00001-of-00003.parquet: feature 'id': the column holds string, where int64 belongs"
+    )
+    small = other.set_column(0, "id", pa.array(range(40), pa.int32()))
+    parquet.write_table(small, folder / "train-00001-of-00003.parquet")
+    assert ids(dataset.read("train"))[38:43] == [38, 39, 0, 1, 2]
+    (folder / "train-00001-of-00003.parquet").unlink()
+    with pytest.raises(NotStoredError):
+        ids(dataset.read("train"))
+
+
+def test_damage_gives_all_before_it_and_a_typed_error(catalog: Catalog, tmp_path: Path) -> None:
+    folder = write(tmp_path / "animals")
+    catalog.import_parquet(folder)
+    path = folder / "train-00001-of-00003.parquet"
+    content = path.read_bytes()
+    about = parquet.ParquetFile(path).metadata.row_group(2).column(1)
+    damaged = bytearray(content)
+    start = about.dictionary_page_offset or about.data_page_offset
+    damaged[start : start + 12] = b"\xff" * 12
+    path.write_bytes(damaged)
+    found: list[int] = []
+    with pytest.raises(CorruptRecordError) as caught:
+        found.extend(int(example["id"]) for example in catalog.dataset("animals").read("train"))
+    assert str(caught.value) == f"{path}: record 18: its row group, records 18 to 26, cannot be decoded"
+    assert found == list(range(40 + 18))
+    (fault,) = catalog.dataset("animals").verify().faults
+    assert fault.code == "corrupt_record"
+
+
+@pytest.mark.parametrize(
+    ("column", "path"),
+    [
+        (pa.array([1, None, *range(COUNT - 2)], pa.int64()), "value"),
+        (pa.array([[1], [2, None], *[[]] * (COUNT - 2)], pa.list_(pa.int64())), "value"),
+        (pa.array([{"x": 1}, {"x": None}, *[{"x": 2}] * (COUNT - 2)], pa.struct({"x": pa.int8()})), "value/x"),
+    ],
+)
+def test_a_null_is_refused_by_column_and_record(catalog: Catalog, tmp_path: Path, column: pa.Array, path: str) -> None:
+    folder = write(tmp_path / "animals", table_of(value=column))
+    with pytest.raises(CorruptExampleError) as caught:
+        catalog.import_parquet(folder)
+    assert str(caught.value) == f"train-00000-of-00003.parquet: record 1: feature {path!r}: is null"
+    assert caught.value.hint == (
+        "A version holds no nulls. Fill them, or leave the column out, and write the files again."
+    )
+    assert catalog.datasets() == ()
+
+
+def test_the_number_is_proved(catalog: Catalog, tmp_path: Path) -> None:
+    folder = write(tmp_path / "one" / "animals")
+    catalog.import_parquet(folder)
+    others = write(tmp_path / "two" / "animals", table_of(name=["other"] * COUNT))
+    with pytest.raises(VersionExistsError, match="published with other content"):
+        catalog.import_parquet(others)
+    with pytest.raises(VersionTooSmallError):
+        catalog.import_parquet(others, version="1.0.1")
+    assert catalog.import_parquet(others, version="2.0.0").newly
+    again = write(tmp_path / "three" / "animals", shards=4)
+    assert catalog.import_parquet(again, version="1.0.1").newly  # the same records in other files
+
+
+def test_what_cannot_be_is_said(catalog: Catalog, tmp_path: Path) -> None:
+    folder = write(tmp_path / "animals")
+    with pytest.raises(ReferenceSyntaxError):
+        catalog.import_parquet(folder, version="1.0")
+    with pytest.raises(ReferenceSyntaxError):
+        catalog.import_parquet(folder, name="MyAnimals")
+    catalog.import_parquet(folder)
+    with pytest.raises(UsageError, match=r"animals:1\.0\.0 is stored as parquet_columns: only tfrecord can be pinned"):
+        catalog.dataset("animals").pin("train")
+
+
+def test_a_folder_elsewhere_is_read_there(catalog: Catalog, tmp_path: Path) -> None:
+    elsewhere = open_store(f"memory://{tmp_path.name}/animals")
+    local = open_store(write(tmp_path / "animals"))
+    for name in local.list():
+        local.copy(name, elsewhere)
+    catalog.import_parquet(elsewhere.url)
+    dataset = catalog.dataset("animals")
+    assert dataset.details.location == elsewhere.url
+    assert ids(dataset.read("train[35:45]")) == list(range(35, 45))

@@ -1,0 +1,155 @@
+"""Rows of typed columns are the examples that their records would be, in any slice, any order, and any batch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from arrow_strategies import SCHEMAS, values_of
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from shard_samples import assert_same, write_columns, write_tfrecord
+
+from registry.errors import PreparedFormatError
+from registry.features import FeaturesDict, features_from_json
+from registry.interop.parquet import describe_parquet
+from registry.interop.parquet_schema import features_of_schema
+from registry.model import ShardedFileTemplate, Split
+from registry.order import ReadConfig
+from registry.reading import Reader
+from registry.shards import decode_block
+from registry.shards.tables import TableBlock
+from registry.splits import resolve
+from registry.storage import open_store
+
+
+def rows_of(data: st.DataObject, schema: pa.Schema, *, most: int) -> list[dict[str, Any]]:
+    row = st.fixed_dictionaries({field.name: values_of(field.type) for field in schema})
+    return data.draw(st.lists(row, min_size=0, max_size=most))
+
+
+def features_or_not(schema: pa.Schema) -> FeaturesDict:
+    """The features of a schema; of one that our features cannot store, nothing is to be tested."""
+    try:
+        return features_of_schema(schema)
+    except PreparedFormatError:
+        assume(False)
+        raise
+
+
+def assert_alike(features: FeaturesDict, table: TableBlock, records: Sequence[bytes], *, copy: bool) -> None:
+    """A block of rows gives what the block of their records gives."""
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    data = np.frombuffer(b"".join(records), np.uint8)
+    expected = features.decode_block(data, lengths.cumsum() - lengths, lengths)
+    found = decode_block(features, table, copy=copy)
+    assert len(found) == len(expected) == len(records)
+    if copy:
+        assert_same(found.columns(), expected.columns())
+        for one, other in zip(found.examples(), expected.examples(), strict=True):
+            assert_same(one, other)
+    else:
+        assert len(list(found.examples())) == len(records)
+
+
+@settings(max_examples=100)
+@given(schema=SCHEMAS, data=st.data(), copy=st.booleans())
+def test_rows_give_what_their_records_give(schema: pa.Schema, data: st.DataObject, *, copy: bool) -> None:
+    features = features_or_not(schema)
+    rows = rows_of(data, schema, most=20)
+    table = pa.Table.from_pylist(rows, schema=schema)
+    start = data.draw(st.integers(0, len(rows)))
+    block = TableBlock(table.slice(start), features)
+    records = [features.encode_example(row) for row in rows[start:]]
+    assert block.records() == records
+    assert list(map(bytes, block.views())) == records
+    assert_alike(features, block, records, copy=copy)
+    if records:
+        places = np.array(data.draw(st.lists(st.integers(0, len(records) - 1), min_size=1, max_size=30)))
+        assert_alike(features, block.take(places), [records[place] for place in places], copy=copy)
+
+
+@settings(max_examples=40)
+@given(schema=SCHEMAS, data=st.data())
+def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.Schema, data: st.DataObject) -> None:
+    features_or_not(schema)
+    lengths = data.draw(st.lists(st.integers(0, 8), min_size=1, max_size=3))
+    rows = [rows_of(data, schema, most=length) for length in lengths]
+    assume(any(rows))
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(Path(folder) / "rows")
+        for index, some in enumerate(rows):
+            write_columns(store, f"train-{index:05}-of-{len(rows):05}.parquet", some, schema)
+        prepared = describe_parquet(store)
+        features = features_from_json(prepared.features.to_json())
+        (split,) = prepared.splits
+        assert tuple(split.shard_lengths) == tuple(map(len, rows))
+        other = open_store(Path(folder) / "records")
+        files = ShardedFileTemplate(dataset="rows")
+        stored = Split(name="train", shard_lengths=split.shard_lengths, files=files)
+        for index, some in enumerate(rows):
+            write_tfrecord(other, stored.filename(index), list(map(features.encode_example, some)))
+        percent = data.draw(st.integers(0, 100))
+        config = data.draw(
+            st.sampled_from(
+                [
+                    ReadConfig(interleave_cycle_length=1),
+                    ReadConfig(interleave_cycle_length=3, interleave_block_length=2),
+                    ReadConfig(shuffle="global", seed=1),
+                ]
+            )
+        )
+        ours, theirs = (
+            Reader(
+                resolve(f"train[:{percent}%]", {"train": one}),
+                store=place,
+                features=features,
+                config=config,
+                file_format=one.files.file_format,
+            )
+            for one, place in ((split, store), (stored, other))
+        )
+        assert list(ours.records()) == list(theirs.records())
+        for one, another in zip(ours, theirs, strict=True):
+            assert_same(one, another)
+        for one, another in zip(ours.batches(3), theirs.batches(3), strict=True):
+            assert_same(one, another)
+        for place in range(len(ours)):
+            assert_same(ours[place], theirs[place])
+        assert_same(ours[::-1], theirs[::-1])
+
+
+@given(data=st.data(), place=st.integers(0, 9))
+def test_a_null_ends_a_block_after_all_rows_before_it(data: st.DataObject, place: int) -> None:
+    kind = data.draw(
+        st.sampled_from(
+            [
+                pa.int32(),
+                pa.string(),
+                pa.list_(pa.int32()),
+                pa.list_(pa.list_(pa.string())),
+                pa.struct({"x": pa.int8()}),
+            ]
+        )
+    )
+    schema = pa.schema({"id": pa.int64(), "value": kind})
+    values = [data.draw(values_of(kind)) for _ in range(10)]
+    values[place] = data.draw(st.sampled_from(_with_null(kind)))
+    table = pa.table({"id": pa.array(range(10), pa.int64()), "value": pa.array(values, kind)}, schema=schema)
+    decoded = TableBlock(table, features_of_schema(schema)).decode()
+    assert [int(example["id"]) for example in decoded.sound.examples()] == list(range(place))
+    assert decoded.fault is not None
+    assert decoded.fault.details["record"] == place
+    assert decoded.fault.message.endswith(": is null")
+
+
+def _with_null(kind: pa.DataType) -> list[Any]:
+    if pa.types.is_struct(kind):
+        return [None, {"x": None}]
+    if pa.types.is_list(kind):
+        return [None, *([one] for one in _with_null(kind.value_type))]
+    return [None]

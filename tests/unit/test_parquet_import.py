@@ -1,0 +1,401 @@
+"""A folder of Parquet shards: which splits its names make, which features its columns make, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from PIL import Image as PillowImage
+from pyarrow import parquet
+
+from registry.errors import PreparedFormatError, ReferenceSyntaxError, ShardMismatchError
+from registry.features import ClassLabel, Feature, FeaturesDict, Image, Sequence, Tensor, Text, features_from_json
+from registry.features.png import encode_png
+from registry.interop.parquet import describe_parquet
+from registry.interop.parquet_schema import features_of_schema, metadata_of_schema
+from registry.model import Version
+from registry.prepared import PreparedDataset
+from registry.shards import decode_block, open_shard
+from registry.storage import open_store
+
+NAMES_HINT = "Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file."
+NUMBER = pa.table({"id": [1, 2, 3]})
+
+
+def write(folder: Path, *names: str, table: pa.Table = NUMBER) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(table, path)
+    return folder
+
+
+def describe(folder: Path, **options: Any) -> PreparedDataset:
+    return describe_parquet(open_store(folder), **options)
+
+
+def hugging_face(features: dict[str, Any], **info: str) -> dict[bytes, bytes]:
+    """The metadata that Hugging Face's software writes."""
+    return {b"huggingface": json.dumps({"info": {"features": features, **info}, "fingerprint": ""}).encode()}
+
+
+def read(folder: Path, split: str = "train") -> list[dict[str, Any]]:
+    """The examples of the first shard of a split."""
+    prepared = describe(folder)
+    found = next(one for one in prepared.splits if one.name == split)
+    shard = open_shard(
+        open_store(folder),
+        found.filename(0),
+        file_format=prepared.file_format,
+        features=features_from_json(prepared.features.to_json()),
+    )
+    return list(decode_block(prepared.features, shard.read(0, found.shard_lengths[0])).examples())
+
+
+def test_splits_come_from_the_names_of_the_files(tmp_path: Path) -> None:
+    folder = write(
+        tmp_path / "My-Numbers",
+        *(f"data/train-{index:05}-of-00003.parquet" for index in range(3)),
+        "data/extra-00000-of-00001.parquet",
+        "data/validation-00000-of-00001.parquet",
+        "test.parquet",
+    )
+    (folder / "README.md").write_text("Numbers.")
+    prepared = describe(folder)
+    assert (prepared.name, prepared.config, prepared.version) == ("my_numbers", None, Version(1, 0, 0))
+    assert prepared.file_format == "parquet_columns"
+    assert {split.name: tuple(split.shard_lengths) for split in prepared.splits} == {
+        "train": (3, 3, 3),
+        "validation": (3,),
+        "test": (3,),
+        "extra": (3,),
+    }
+    assert prepared.splits[0].filenames == [f"data/train-{index:05}-of-00003.parquet" for index in range(3)]
+    assert prepared.splits[2].filenames == ["test.parquet"]
+    assert all(split.num_bytes > 0 for split in prepared.splits)
+
+
+def test_name_config_and_version_are_given(tmp_path: Path) -> None:
+    folder = write(tmp_path / "numbers" / "data", "train.parquet")
+    assert describe(folder).name == "numbers"
+    prepared = describe(folder, name="other", config="small", version=Version(2, 1, 0))
+    assert str(prepared.reference) == "other/small:2.1.0"
+    with pytest.raises(ReferenceSyntaxError, match="invalid dataset name 'no name'"):
+        describe(folder, name="no name")
+    with pytest.raises(PreparedFormatError) as caught:
+        describe(write(tmp_path / "2024", "train.parquet"))
+    assert str(caught.value) == (
+        f"{open_store(tmp_path / '2024').url}: the name of the folder makes no name of a dataset"
+    )
+    assert caught.value.hint == "Name the dataset: registry import parquet DIR --name NAME"
+
+
+@pytest.mark.parametrize(
+    ("names", "problems"),
+    [
+        (
+            ["train-00000-of-00004.parquet", "train-00003-of-00004.parquet"],
+            ["train-00001-of-00004.parquet: it is missing", "train-00002-of-00004.parquet: it is missing"],
+        ),
+        (
+            ["train-00000-of-00001.parquet", "train-00000-of-00002.parquet"],
+            [
+                "train-00000-of-00002.parquet: the split train is in train-00000-of-00001.parquet, too, "
+                "named in another way"
+            ],
+        ),
+        (
+            ["data/train.parquet", "train.parquet"],
+            ["train.parquet: the split train is in data/train.parquet, too, named in another way"],
+        ),
+        (
+            ["train-00002-of-00002.parquet"],
+            ["train-00002-of-00002.parquet: there is no shard 2 of 2"],
+        ),
+        (
+            ["train-000000-of-000001.parquet"],
+            ["train-000000-of-000001.parquet: there is no shard 0 of 1"],
+        ),
+        (
+            ["all.parquet", "a b.parquet", "train.parquet"],
+            ["a b.parquet: invalid split name 'a b'", "all.parquet: invalid split name 'all'"],
+        ),
+        ([".parquet", "train.parquet"], [".parquet: its name is none of a shard"]),
+    ],
+)
+def test_files_that_make_no_dataset_are_named(tmp_path: Path, names: list[str], problems: list[str]) -> None:
+    folder = write(tmp_path / "numbers", *names)
+    with pytest.raises(PreparedFormatError) as caught:
+        describe(folder)
+    shown = "".join(f"\n  {problem}" for problem in problems)
+    assert str(caught.value) == f"{open_store(folder).url}: its Parquet files make no dataset{shown}"
+    assert caught.value.hint == (
+        f"{NAMES_HINT} Of several configs each is imported by itself, from its own folder, with --config."
+    )
+    assert caught.value.details["problems"] == problems
+
+
+def test_many_problems_are_counted(tmp_path: Path) -> None:
+    folder = write(tmp_path / "numbers", *(f"train {number}.parquet" for number in range(12)))
+    with pytest.raises(PreparedFormatError, match=r"invalid split name 'train 7'\n  and 2 more$"):
+        describe(folder)
+
+
+def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        describe(tmp_path)
+    assert str(caught.value) == f"{open_store(tmp_path).url} holds no Parquet files"
+    assert caught.value.hint == NAMES_HINT
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    folder = write(tmp_path / "numbers", "train.parquet")
+    (folder / "test.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(ShardMismatchError) as caught:
+        describe(folder)
+    assert str(caught.value) == f"{folder}/test.parquet: it is no parquet file, or a damaged one"
+
+
+@pytest.mark.parametrize(
+    ("other", "problem"),
+    [
+        ({"id": ["a"]}, "its column 'id' is string, in train.parquet it is int64"),
+        ({"name": [1]}, "it has no column 'id', which train.parquet has"),
+        ({"id": [1], "more": [1]}, "it has a column 'more', which train.parquet has not"),
+    ],
+)
+def test_files_with_other_columns_are_named(tmp_path: Path, other: dict[str, Any], problem: str) -> None:
+    folder = write(tmp_path / "numbers", "train.parquet")
+    write(folder, "test.parquet", table=pa.table(other))
+    with pytest.raises(PreparedFormatError) as caught:
+        describe(folder)
+    assert caught.value.details["problems"] == [f"test.parquet: {problem}"]
+
+
+def number(dtype: str, **options: Any) -> Tensor:
+    return Tensor(shape=(), dtype=dtype, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "feature"),
+    [
+        (pa.bool_(), number("bool")),
+        (pa.uint8(), number("uint8")),
+        (pa.float16(), number("float16")),
+        (pa.float32(), number("float32")),
+        (pa.float64(), number("float64", encoding="bytes")),
+        (pa.string(), Text()),
+        (pa.string_view(), Text()),
+        (pa.binary(16), number("string")),
+        (pa.dictionary(pa.int8(), pa.string()), Text()),
+        (pa.list_(pa.int16()), Sequence("int16")),
+        (pa.large_list(pa.list_(pa.string())), Sequence(Sequence(Text()))),
+        (pa.list_(pa.int32(), 3), Tensor(shape=(3,), dtype="int32")),
+        (pa.list_(pa.list_(pa.float64(), 2), 3), Tensor(shape=(3, 2), dtype="float64", encoding="bytes")),
+        (pa.list_(pa.list_(pa.float32(), 4)), Sequence(Tensor(shape=(4,), dtype="float32"))),
+        (pa.list_(pa.list_(pa.int8()), 2), Sequence(Sequence("int8"), length=2)),
+        (
+            pa.struct({"a": pa.int64(), "b": pa.struct({"c": pa.string()})}),
+            FeaturesDict({"a": "int64", "b": {"c": Text()}}),
+        ),
+        (pa.list_(pa.struct({"a": pa.int64()})), Sequence({"a": "int64"})),
+        (pa.date32(), number("int32", description="date32[day]: days since 1970-01-01.")),
+        (pa.date64(), number("int64", description="date64[ms]: milliseconds since 1970-01-01.")),
+        (pa.time32("s"), number("int32", description="time32[s]: seconds since midnight.")),
+        (pa.duration("ms"), number("int64", description="duration[ms]: milliseconds.")),
+        (
+            pa.timestamp("us", "Europe/Berlin"),
+            number(
+                "int64",
+                description="timestamp[us, tz=Europe/Berlin]: microseconds since 1970-01-01T00:00:00 UTC.",
+            ),
+        ),
+        (
+            pa.timestamp("ns"),
+            number("int64", description="timestamp[ns]: nanoseconds since 1970-01-01T00:00:00, in no time zone."),
+        ),
+        (pa.uuid(), number("string")),
+    ],
+    ids=str,
+)
+def test_types_make_features(kind: pa.DataType, feature: Feature) -> None:
+    features = features_of_schema(pa.schema({"x": kind}))
+    assert features == FeaturesDict({"x": feature})
+    assert features_from_json(features.to_json()) == features
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        (pa.schema({"x": pa.decimal128(10, 2)}), "column 'x': decimal128(10, 2) is of a type that no feature has"),
+        (pa.schema({"x": pa.null()}), "column 'x': null is of a type that no feature has"),
+        (
+            pa.schema({"x": pa.map_(pa.string(), pa.int8())}),
+            "column 'x': map<string, int8> is of a type that no feature has",
+        ),
+        (
+            pa.schema({"x": pa.list_(pa.struct({"y": pa.decimal128(4)}))}),
+            "column 'x/y': decimal128(4, 0) is of a type that no feature has",
+        ),
+        (pa.schema({"x": pa.struct([])}), "column 'x': struct<> has no fields"),
+        (pa.schema({"x": pa.list_(pa.int8(), 0)}), "column 'x': fixed_size_list<element: int8>[0] holds nothing"),
+        (pa.schema([("x", pa.int8()), ("x", pa.int8())]), "column 'x': it is there twice"),
+        (
+            pa.schema({"a/b": pa.int8(), "a": pa.struct({"b": pa.int8()})}),
+            "the columns make no features: feature 'a/b': two features are stored under this key",
+        ),
+    ],
+    ids=str,
+)
+def test_types_without_a_feature_are_refused_by_column(schema: pa.Schema, problem: str) -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        features_of_schema(schema)
+    assert str(caught.value).replace("<item: ", "<element: ") == problem
+
+
+def test_types_that_are_nested_without_end_are_refused() -> None:
+    kind = pa.int8()
+    for _ in range(60):
+        kind = pa.list_(kind)
+    with pytest.raises(PreparedFormatError, match="column 'x': it is nested too deeply"):
+        features_of_schema(pa.schema({"x": kind}))
+
+
+def test_hugging_face_names_classes_and_files() -> None:
+    file = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    schema = pa.schema(
+        {
+            "label": pa.int64(),
+            "labels": pa.list_(pa.int64()),
+            "odd": pa.int32(),
+            "image": file,
+            "frames": pa.list_(file),
+            "sound": file,
+            "pixels": pa.list_(pa.list_(pa.uint8())),
+            "boxes": pa.struct({"kind": pa.list_(pa.int64()), "box": pa.list_(pa.list_(pa.float32(), 4))}),
+        },
+        hugging_face(
+            {
+                "label": {"names": ["cat", "dog"], "_type": "ClassLabel"},
+                "labels": {"feature": {"names": ["a", "b"], "_type": "ClassLabel"}, "_type": "Sequence"},
+                "odd": {"names": ["same", "same"], "_type": "ClassLabel"},
+                "image": {"_type": "Image"},
+                "frames": [{"_type": "Image"}],
+                "sound": {"sampling_rate": 16000, "_type": "Audio"},
+                "pixels": {"shape": [2, 3], "dtype": "uint8", "_type": "Array2D"},
+                "boxes": {
+                    "feature": {"kind": {"names": ["x"], "_type": "ClassLabel"}, "box": {"_type": "Sequence"}},
+                    "_type": "Sequence",
+                },
+            },
+            description="Animals.",
+            license="cc0",
+        ),
+    )
+    assert features_of_schema(schema, as_bytes=["frames"]) == FeaturesDict(
+        {
+            "label": ClassLabel(names=["cat", "dog"]),
+            "labels": Sequence(ClassLabel(names=["a", "b"])),
+            "odd": "int32",
+            "image": Image(shape=(None, None, None)),
+            "frames": Sequence(Tensor(shape=(), dtype=bytes, description="The bytes of an image file.")),
+            "sound": Tensor(shape=(), dtype=bytes, description="The bytes of an audio file."),
+            "pixels": Tensor(shape=(2, 3), dtype="uint8"),
+            "boxes": {
+                "kind": Sequence(ClassLabel(names=["x"])),
+                "box": Sequence(Tensor(shape=(4,), dtype="float32")),
+            },
+        }
+    )
+    found = metadata_of_schema(schema)
+    assert (found.description, found.license, found.citation) == ("Animals.", "cc0", "")
+
+
+@pytest.mark.parametrize(
+    "text", [b"no json", b"[]", b'{"info": 1}', b'{"info": {"features": [1]}}', b"[" * 100_000, b"\xff"]
+)
+def test_what_cannot_be_read_beside_the_schema_is_ignored(text: bytes) -> None:
+    schema = pa.schema({"x": pa.int8()}, {b"huggingface": text})
+    assert features_of_schema(schema) == FeaturesDict({"x": "int8"})
+    assert metadata_of_schema(schema).description == ""
+
+
+def test_labels_images_and_arrays_are_read(tmp_path: Path) -> None:
+    pixels = [np.full((2, 3, 1), shade, np.uint8) for shade in (7, 200)]
+    table = pa.table(
+        {
+            "label": pa.array([1, 0], pa.int64()),
+            "image": [{"bytes": encode_png(one), "path": None} for one in pixels],
+            "square": [[[1, 2], [3, 4]], [[5, 6], [7, 8]]],
+            "rows": [[[1.5, 2.5]], [[1.0, 2.0], [3.0, 4.0]]],
+        }
+    ).replace_schema_metadata(
+        hugging_face(
+            {
+                "label": {"names": ["cat", "dog"], "_type": "ClassLabel"},
+                "image": {"_type": "Image"},
+                "square": {"shape": [2, 2], "dtype": "int64", "_type": "Array2D"},
+                "rows": {"shape": [None, 2], "dtype": "float64", "_type": "Array2D"},
+            }
+        )
+    )
+    folder = write(tmp_path / "animals", "train.parquet", table=table)
+    assert describe(folder).features.labels() == {"label": ["cat", "dog"]}
+    first, second = read(folder)
+    assert (first["label"], second["label"]) == (1, 0)
+    assert np.array_equal(first["image"], pixels[0])
+    assert np.array_equal(second["image"], pixels[1])
+    assert np.array_equal(second["square"], [[5, 6], [7, 8]])
+    assert np.array_equal(first["rows"], [[1.5, 2.5]])
+    assert np.array_equal(second["rows"], [[1, 2], [3, 4]])
+    assert second["rows"].dtype == np.float64
+
+
+def test_an_array_of_another_shape_than_it_says_is_named(tmp_path: Path) -> None:
+    table = pa.table({"square": [[[1, 2], [3, 4]], [[5, 6]]]}).replace_schema_metadata(
+        hugging_face({"square": {"shape": [2, 2], "dtype": "int64", "_type": "Array2D"}})
+    )
+    folder = write(tmp_path / "squares", "train.parquet", table=table)
+    prepared = describe(folder)
+    shard = open_shard(
+        open_store(folder), "train.parquet", file_format=prepared.file_format, features=prepared.features
+    )
+    decoded = decode_block(prepared.features, shard.read(0, 2))
+    assert len(decoded) == 1
+    assert str(decoded.fault) == "feature 'square': holds 1 values, where 2 belong"
+
+
+def test_images_that_are_not_decoded_stay_bytes(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    PillowImage.new("RGB", (2, 2)).save(file, "WEBP")
+    table = pa.table({"image": [{"bytes": file.getvalue(), "path": "a.webp"}]})
+    table = table.replace_schema_metadata(hugging_face({"image": {"_type": "Image"}}))
+    folder = write(tmp_path / "pictures", "train.parquet", table=table)
+    assert describe(folder).features["image"] == Tensor(
+        shape=(), dtype=bytes, description="The bytes of an image file."
+    )
+    assert read(folder) == [{"image": file.getvalue()}]
+
+
+def test_times_are_counts_of_their_units(tmp_path: Path) -> None:
+    moment = dt.datetime(2026, 1, 2, 3, 4, 5, 600_000, dt.UTC)
+    table = pa.table(
+        {
+            "at": pa.array([moment], pa.timestamp("ms", "UTC")),
+            "day": pa.array([moment.date()], pa.date32()),
+            "clock": pa.array([moment.time()], pa.time64("us")),
+            "took": pa.array([dt.timedelta(seconds=90)], pa.duration("s")),
+        }
+    )
+    (found,) = read(write(tmp_path / "times", "train.parquet", table=table))
+    assert found["at"] == int(moment.timestamp() * 1000)
+    assert found["day"] == (moment.date() - dt.date(1970, 1, 1)).days
+    assert found["day"].dtype == np.int32
+    assert found["clock"] == ((3 * 60 + 4) * 60 + 5) * 10**6 + 600_000
+    assert found["took"] == 90
