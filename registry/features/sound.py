@@ -110,7 +110,8 @@ def _read_with_soundfile(data: bytes) -> npt.NDArray[Any]:
             raise
         raise SoundError(f"no audio file that can be read: {error}") from error
     if samples.dtype == np.float64:
-        return np.clip(np.rint(samples * 2**31), -(2**31), 2**31 - 1).astype(np.int32)
+        wide: npt.NDArray[Any] = np.clip(np.rint(samples * 2**31), -(2**31), 2**31 - 1).astype(np.int32)
+        return wide
     return (samples >> 8).astype(np.int8) if narrow else samples
 
 
