@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
@@ -25,7 +25,6 @@ from registry.model import (
     VersionState,
     VersionStatus,
     choose,
-    describe_moment,
     describe_trouble,
     no_experiment,
 )
@@ -33,7 +32,6 @@ from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
-    from registry.catalog import PastLookUp
     from registry.features import FeaturesDict
     from registry.interop.tfds_export import Exported
     from registry.order import ReadConfig
@@ -364,6 +362,22 @@ class Dataset:
             advance=advance,
         )
 
+    def croissant(self, *, base_url: str | None = None, creators: Sequence[str] = ()) -> dict[str, Any]:
+        """This version as a document of Croissant 1.1 (JSON-LD), as plain values; the same version gives the same.
+
+        Args:
+            base_url: the address of the folder that has the shards; None names them relative to the document, which
+                then belongs into that folder.
+            creators: the names of the people who made the dataset, whom the catalog does not know.
+
+        Raises:
+            UsageError: ``base_url`` is no address.
+        """
+        from registry.interop.croissant import describe_croissant
+
+        shards = {split.name: self._catalog.shards(self._version, split.name) for split in self._version.splits}
+        return describe_croissant(self._version, self.features, shards, base_url=base_url, creators=creators)
+
     def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:
         """Compare every shard file with the catalog: size, number of records, sha256; ``deep`` decodes every record."""
         from registry.publishing import verify_shards
@@ -378,59 +392,3 @@ class Dataset:
 
     def _store(self) -> Store:
         return self._catalog.version_store(self._version)
-
-
-class PastDataset(Dataset):
-    """What a reference gave at a moment: the version with its state and the canonical version as they were then."""
-
-    def __init__(self, past: PastLookUp, *, catalog: Catalog, moment: datetime) -> None:
-        super().__init__(past.version, catalog=catalog, wanted=past.choice.wanted)
-        self._past = past
-        self._moment = moment
-
-    @property
-    def moment(self) -> datetime | None:
-        """The moment at which it was looked up."""
-        return self._moment
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know: how the version stood then, and what became of it since."""
-        return tuple(filter(None, (self._note_then, self._note_since, self._note_future)))
-
-    @property
-    def yank_note(self) -> str | None:
-        """The note of a version that was yanked then, or is since."""
-        if self._past.version.state is VersionState.YANKED:
-            return self._note_then
-        return self._note_since if self._past.now.state is VersionState.YANKED else None
-
-    @cached_property
-    def why(self) -> tuple[str, ...]:
-        """Why the look-up gave this version, in sentences."""
-        return (f"As the event log has it for {self._when}:", *self._choice.sentences)
-
-    @property
-    def _when(self) -> str:
-        return describe_moment(self._moment)
-
-    @property
-    def _note_then(self) -> str | None:
-        trouble = describe_trouble(self.reference, self._candidate, self._version.canonical)
-        return None if trouble is None else f"at {self._when}: {trouble}"
-
-    @property
-    def _note_since(self) -> str | None:
-        now = self._past.now
-        if now == self._candidate or now.state is VersionState.SUPPORTED:
-            return None
-        return f"since then {self.reference} is {now.described}"
-
-    @property
-    def _note_future(self) -> str | None:
-        is_past = self._moment < datetime.now(UTC)
-        return None if is_past else f"{self._when} is still to come: until then the answer may change"
-
-    @cached_property
-    def _choice(self) -> Choice:
-        return self._past.choice

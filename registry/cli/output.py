@@ -45,7 +45,11 @@ class Output:
 
     def json_line(self, value: Any) -> None:
         """One JSON value on a line of its own; escaped where stdout does not take every letter."""
-        print(json.dumps(value, ensure_ascii=(sys.stdout.encoding or "").lower().replace("-", "") != "utf8"))
+        print(json.dumps(value, ensure_ascii=not _takes_unicode()))
+
+    def json_document(self, value: Any) -> None:
+        """One JSON value over many lines; escaped as ``json_line`` does."""
+        print(json.dumps(value, indent=2, ensure_ascii=not _takes_unicode()))
 
     def fields(self, rows: Sequence[tuple[str, str]]) -> None:
         """Names and values, one pair a line, values aligned; empty values are left out."""
@@ -72,6 +76,10 @@ class Output:
         for line in (columns, *cells):
             padded = (_pad(cell, width, right) for cell, width, right in zip(line, widths, numeric, strict=True))
             print("  ".join(padded).rstrip())
+
+
+def _takes_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 def give_up_stdout() -> None:

@@ -1,0 +1,310 @@
+"""What is a version to those who read Croissant? One JSON-LD document: what it is, its files, its splits, its fields.
+
+It follows the Croissant format 1.1 of MLCommons (http://mlcommons.org/croissant/1.1). The document holds what the
+catalog holds and nothing else: the same version gives the same document, and what is not known is left out.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from registry.errors import UsageError
+from registry.features import FeaturesDict
+from registry.interop.croissant_fields import describe_fields, id_part, label_set_id
+from registry.model import DatasetVersion, Shard, Split
+
+CONFORMS_TO: Final = "http://mlcommons.org/croissant/1.1"
+
+REQUIRED: Final = ("description", "license", "name", "url", "creator", "datePublished")
+"""What Croissant asks of every dataset beyond its form; a version may not have them all."""
+
+_TERMS: Final = (
+    *("annotation", "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "excludes", "extract"),
+    *("field", "fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset", "jsonPath"),
+    *("key", "md5", "parentField", "path", "readLines", "recordSet", "references", "regex", "repeated", "replace"),
+    *("samplingRate", "sdVersion", "separator", "source", "subField", "transform", "unArchive", "value"),
+)
+_CONTEXT: Final[dict[str, Any]] = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "dct": "http://purl.org/dc/terms/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "sc": "https://schema.org/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "description": {"@container": "@language"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "name": {"@container": "@language"},
+    **{term: f"cr:{term}" for term in _TERMS},
+}
+
+_FORMATS: Final = {
+    "tfrecord": "https://www.tensorflow.org/tutorials/load_data/tfrecord",
+    "array_record": "https://github.com/google/array_record",
+    "riegeli": "https://github.com/google/riegeli",
+}
+"""Formats without a media type: Croissant takes the address of a page that describes them."""
+
+_PARQUET: Final = "application/x-parquet"
+
+_MEANINGS: Final = {
+    "train": "cr:TrainingSplit",
+    "training": "cr:TrainingSplit",
+    "val": "cr:ValidationSplit",
+    "valid": "cr:ValidationSplit",
+    "validation": "cr:ValidationSplit",
+    "dev": "cr:ValidationSplit",
+    "test": "cr:TestSplit",
+}
+
+
+def describe_croissant(
+    version: DatasetVersion,
+    features: FeaturesDict,
+    shards: Mapping[str, Sequence[Shard]],
+    *,
+    base_url: str | None = None,
+    creators: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The Croissant document of a version, as plain values in a fixed order.
+
+    Args:
+        version: what is published.
+        features: the schema of an example, with the names of its labels.
+        shards: the stored files of each split.
+        base_url: the address of the folder that has the shards; None names them relative to the document.
+        creators: the names of the people who made the dataset, whom the catalog does not know.
+
+    Raises:
+        UsageError: ``base_url`` is no address.
+    """
+    base = _check_base(base_url)
+    told: dict[str, Any] = {
+        "@context": dict(_CONTEXT),
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": version.reference.dataset,
+        "description": version.metadata.description or _summary(version),
+        "version": str(version.version),
+        "identifier": str(version.reference),
+        "datePublished": version.published_at.isoformat() if version.published_at else "",
+        "license": _license(version.metadata.license),
+        "url": version.metadata.homepage or base,
+        "citeAs": version.metadata.citation,
+        "keywords": list(version.metadata.config_tags),
+        "creator": [{"@type": "sc:Person", "name": name} for name in creators],
+        "publisher": {"@type": "sc:Person", "name": version.published_by} if version.published_by else None,
+        "isLiveDataset": False,
+        "distribution": _distribution(version, shards, base),
+        "recordSet": _record_sets(version, features),
+    }
+    return {name: value for name, value in told.items() if value or value is False}
+
+
+def croissant_to_json(document: Mapping[str, Any]) -> str:
+    """The text of a document: the same bytes for the same version, in UTF-8, with a newline at its end."""
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def missing_properties(document: Mapping[str, Any]) -> list[str]:
+    """What Croissant requires of every dataset and this document does not have."""
+    return [name for name in REQUIRED if not document.get(name)]
+
+
+def _distribution(
+    version: DatasetVersion, shards: Mapping[str, Sequence[Shard]], base: str | None
+) -> list[dict[str, Any]]:
+    """Every shard with its sha256; the shards of each split; all of them, from which the fields take their values."""
+    encoding = _FORMATS.get(version.file_format, _PARQUET)
+    files: list[dict[str, Any]] = []
+    sets: list[dict[str, Any]] = []
+    for split in version.splits:
+        for shard in shards[split.name]:
+            filename = split.filename(shard.index)
+            files.append(
+                {
+                    "@type": "cr:FileObject",
+                    "@id": f"shards/{'/'.join(map(id_part, filename.split('/')))}",
+                    "name": filename,
+                    "contentUrl": quote(filename) if base is None else f"{base}/{quote(filename)}",
+                    "contentSize": f"{shard.num_bytes} B",
+                    "encodingFormat": encoding,
+                    "sha256": shard.sha256,
+                }
+            )
+        sets.append(
+            {
+                "@type": "cr:FileSet",
+                "@id": f"{split.name}-shards",
+                "name": f"{split.name}-shards",
+                "description": f"The shards of {split.name}.",
+                "encodingFormat": encoding,
+                "includes": _glob(split),
+            }
+        )
+    if sets:
+        whole = {
+            "@type": "cr:FileSet",
+            "@id": "shards",
+            "name": "shards",
+            "description": "The shards of every split.",
+            "containedIn": [{"@id": one["@id"]} for one in sets],
+            "encodingFormat": encoding,
+            "includes": sorted({one["includes"] for one in sets}),
+        }
+        sets.append(whole)
+    return files + sets
+
+
+def _record_sets(version: DatasetVersion, features: FeaturesDict) -> list[dict[str, Any]]:
+    if not version.splits:
+        return []
+    labels = [_enumeration(stem, names) for stem, names in features.labels().items() if names]
+    fields = describe_fields(features, parent="examples", file_set="shards")
+    split_field = _split_field(version.splits, {field["@id"] for field in fields})
+    examples = {
+        "@type": "cr:RecordSet",
+        "@id": "examples",
+        "name": "examples",
+        "description": _summary(version),
+        "field": ([] if split_field is None else [split_field]) + fields,
+    }
+    return [_splits(version.splits), *labels, *([examples] if examples["field"] else [])]
+
+
+def _splits(splits: Sequence[Split]) -> dict[str, Any]:
+    """The splits, with their sizes, and with what they are for where that is known of all of them."""
+    columns: dict[str, str | list[str]] = {"name": "sc:Text"}
+    if all(split.name in _MEANINGS for split in splits):
+        columns["url"] = "sc:URL"
+    columns |= {name: ["cr:Int64", "sc:Integer"] for name in ("num_examples", "num_bytes", "num_shards")}
+    rows = [
+        {
+            "name": split.name,
+            "url": _MEANINGS.get(split.name),
+            "num_examples": split.num_examples,
+            "num_bytes": split.num_bytes,
+            "num_shards": split.num_shards,
+        }
+        for split in splits
+    ]
+    about = "The splits: examples, bytes of serialized records, and shard files of each."
+    return _table("splits", "cr:Split", columns, rows, key="name", about=about)
+
+
+def _enumeration(stem: str, names: Sequence[str]) -> dict[str, Any]:
+    rows = [{"index": index, "name": name} for index, name in enumerate(names)]
+    columns: dict[str, str | list[str]] = {"index": ["cr:Int64", "sc:Integer"], "name": "sc:Text"}
+    about = f"The names of the classes of {stem!r}, by number."
+    return _table(label_set_id(stem), "sc:Enumeration", columns, rows, key="index", about=about)
+
+
+def _table(
+    place: str,
+    data_type: str,
+    columns: Mapping[str, str | list[str]],
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    key: str,
+    about: str,
+) -> dict[str, Any]:
+    """A record set whose few records stand in the document."""
+    return {
+        "@type": "cr:RecordSet",
+        "@id": place,
+        "name": place,
+        "description": about,
+        "dataType": data_type,
+        "key": {"@id": f"{place}/{key}"},
+        "field": [
+            {"@type": "cr:Field", "@id": f"{place}/{name}", "name": name, "dataType": kind}
+            for name, kind in columns.items()
+        ],
+        "data": [{f"{place}/{name}": row[name] for name in columns} for row in rows],
+    }
+
+
+def _split_field(splits: Sequence[Split], taken: set[str]) -> dict[str, Any] | None:
+    """The field that says of which split an example is; None where the names of the files do not say it."""
+    files = splits[0].files
+    if "{SPLIT}" not in files.template or any(split.files != files for split in splits):
+        return None
+    place = "examples/split"
+    while place in taken:  # a feature's own
+        place += "_"
+    names = "|".join(split.name for split in splits)
+    before = "^(?:.*/)?" if "/" in files.template else "^"
+    pattern = _filled(splits[0], mark_split=True, escape=_escape, number="[0-9]+", index="[0-9]+")
+    return {
+        "@type": "cr:Field",
+        "@id": place,
+        "name": place.rpartition("/")[2],
+        "description": "The split that the example is of.",
+        "dataType": "sc:Text",
+        "source": {
+            "fileSet": {"@id": "shards"},
+            "extract": {"fileProperty": "fullpath" if "/" in files.template else "filename"},
+            "transform": {"regex": f"{before}{pattern.replace(_SPLIT, f'({names})')}$"},
+        },
+        "references": {"field": {"@id": "splits/name"}},
+    }
+
+
+_SPLIT: Final = "\0split\0"
+_INDEX: Final = "\0index\0"
+_NUMBER: Final = "\0number\0"
+
+
+def _glob(split: Split) -> str:
+    """The pattern of the names of a split's files."""
+    digits = max(5, len(str(split.num_shards)))
+    return _filled(split, escape=glob.escape, number=f"{split.num_shards:0{digits}d}", index="*")
+
+
+def _filled(split: Split, *, escape: Callable[[str], str], number: str, index: str, mark_split: bool = False) -> str:
+    """The template of a split's files with ``index`` and ``number`` in it, and all else escaped."""
+    files = split.files
+    text = files.template.format(
+        DATASET=files.dataset,
+        SPLIT=_SPLIT if mark_split else split.name,
+        FILEFORMAT=files.file_format,
+        SHARD_INDEX=_INDEX,
+        NUM_SHARDS=_NUMBER,
+        SHARD_X_OF_Y=f"{_INDEX}-of-{_NUMBER}",
+    )
+    return escape(text).replace(_INDEX, index).replace(_NUMBER, number)
+
+
+def _escape(text: str) -> str:
+    """Text as a regular expression that every dialect reads alike."""
+    return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", text)
+
+
+def _license(text: str) -> str | dict[str, str]:
+    """An SPDX id or an address as it is; words as a work of that name."""
+    return text if not re.search(r"\s", text.strip()) else {"@type": "sc:CreativeWork", "name": text.strip()}
+
+
+def _summary(version: DatasetVersion) -> str:
+    sizes = ", ".join(f"{split.num_examples:,} in {split.name}" for split in version.splits)
+    return f"{version.reference}: {version.num_examples:,} examples{f', {sizes}' if len(version.splits) > 1 else ''}."
+
+
+def _check_base(base_url: str | None) -> str | None:
+    """The address without its last slash."""
+    if base_url is None:
+        return None
+    if not re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:", base_url) or re.search(r"\s", base_url):
+        raise UsageError(
+            f"{base_url!r:.120} is no address of a folder",
+            hint="Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1",
+            details={"url": base_url[:120]},
+        )
+    return base_url.rstrip("/")

@@ -1,0 +1,71 @@
+"""``registry export croissant``: the document, the file, and what is said beside them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+import registry
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+
+def test_the_digits_are_described_and_read_by_mlcroissant(digits: Cli) -> None:
+    ran = digits("export", "croissant", "digits", "--creator", "E. Alpaydin", "--creator", "C. Kaynak")
+    assert (ran.code, ran.err) == (0, "")
+    document = ran.json()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its dependencies use what they have deprecated
+        import mlcroissant
+
+        read = mlcroissant.Dataset(jsonld=deepcopy(document))  # it changes what it is given
+    assert not read.metadata.ctx.issues.warnings
+    with registry.connect() as catalog:
+        found = catalog.dataset("digits")
+        assert document == found.croissant(creators=["E. Alpaydin", "C. Kaynak"])
+        shards = catalog.shards(found.details, "train")
+    assert [one.sha256 for one in read.metadata.file_objects] == [shard.sha256 for shard in shards]
+
+
+def test_what_is_missing_is_named_beside_the_document(digits: Cli) -> None:
+    ran = digits("export", "croissant", "digits")
+    assert ran.json()["name"] == "digits"
+    assert ran.err == "note: Croissant asks every dataset for creator, which this version does not have\n"
+    answer = digits("export", "croissant", "digits", "--format", "json").json()
+    assert answer["schema"] == "registry.croissant/1"
+    assert answer["data"] == ran.json()
+    assert answer["warnings"] == ["note: Croissant asks every dataset for creator, which this version does not have"]
+
+
+def test_a_file_is_written_once_and_not_replaced_unasked(
+    digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    wanted = ("export", "croissant", "digits", "-o", "croissant.json", "--creator", "E. Alpaydin")
+    assert digits(*wanted).out == "wrote croissant.json\n"
+    text = Path("croissant.json").read_text(encoding="utf-8")
+    assert digits(*wanted).code == 0
+    other = digits(*wanted, "--url", "https://example.org/digits")
+    assert (other.code, other.err) == (
+        1,
+        "error: croissant.json is there already, and holds something else\n"
+        "hint: Name another file with -o, or replace it with --force.\n",
+    )
+    assert Path("croissant.json").read_text(encoding="utf-8") == text
+    assert digits(*wanted, "--url", "https://example.org/digits", "--force").code == 0
+    first = json.loads(Path("croissant.json").read_bytes())["distribution"][0]
+    assert first["contentUrl"] == "https://example.org/digits/digits-train.tfrecord-00000-of-00004"
+
+
+def test_an_address_that_is_none_is_refused(digits: Cli) -> None:
+    ran = digits("export", "croissant", "digits", "--url", "here")
+    assert (ran.code, ran.err) == (
+        2,
+        "error: 'here' is no address of a folder\n"
+        "hint: Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1\n",
+    )
