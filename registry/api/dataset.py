@@ -254,8 +254,8 @@ class Dataset:
             slicing: as ``resolve``.
             rounding: as ``resolve``.
             read_config: in which order; None is TFDS's default, ``ReadConfig()``. Where the version's records are
-                stored in the order in which they were made, and where its files are ArrayRecord or typed Parquet, None
-                is the order in which they are stored.
+                stored in the order in which they were made, and where its files are ArrayRecord or typed Parquet, the
+                default is the order in which they are stored.
             state: what ``Reader.state`` gave, to read on from there.
             process: (index, count), where several processes share the examples.
             verify: how the checksums of records are checked: ``block`` or ``record``, or ``off``.
@@ -269,12 +269,12 @@ class Dataset:
 
     def _read_plan(self, plan: Plan, read_config: ReadConfig | None, **options: Any) -> Reader:
         """The examples of a plan; ``options`` are those of ``Reader``."""
-        from registry.order import ReadConfig
+        from registry.order import check_config
         from registry.reading import Reader
         from registry.shards import STORED_ORDER
 
-        if read_config is None and (self._version.disable_shuffling or self._version.file_format in STORED_ORDER):
-            read_config = ReadConfig(interleave_cycle_length=1)
+        is_ordered = self._version.disable_shuffling or self._version.file_format in STORED_ORDER
+        read_config = check_config(read_config, is_ordered=is_ordered)
         return Reader(
             plan,
             store=self._store(),

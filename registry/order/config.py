@@ -9,6 +9,11 @@ from typing import Any, Final, Literal
 
 from registry.errors import UsageError
 
+
+class _DefaultNumber(int):
+    """A default that is told from the same number asked for: records in an order of their own have another one."""
+
+
 _OPTIONAL: Final = {"shuffle_seed", "repeat", "seed", "global_seed"}
 
 
@@ -17,10 +22,12 @@ class ReadConfig:
     """How a plan is read; the names and defaults are those of ``tfds.ReadConfig`` where that has them.
 
     Attributes:
-        interleave_cycle_length: how many files are read in turns; 1 reads one file after the other.
+        interleave_cycle_length: how many files are read in turns; 1 reads one file after the other, and is the default
+            where a version's records are stored in the order in which they were made, as in TFDS.
         interleave_block_length: how many records of a file are read before it is the next one's turn.
         shuffle_files: whether the files are shuffled before they are interleaved, as ``tf.data`` shuffles them.
-        shuffle_seed: of that shuffle, any whole number.
+        shuffle_seed: of that shuffle, any whole number. Nothing is read with a seed and without a shuffle; a config may
+            hold it alone, as TFDS's does, for who adds ``shuffle_files``.
         shuffle_reshuffle_each_iteration: whether each epoch shuffles the files anew; None is True, as in ``tf.data``.
         interleave_sort_fn: takes the list of the plan's FileInstructions and returns them in another order, which then
             is shuffled or interleaved.
@@ -38,7 +45,7 @@ class ReadConfig:
         UsageError: a value or a combination that means nothing.
     """
 
-    interleave_cycle_length: int = 16
+    interleave_cycle_length: int = _DefaultNumber(16)
     interleave_block_length: int = 16
     shuffle_files: bool = False
     shuffle_seed: int | None = None
@@ -95,13 +102,6 @@ class ReadConfig:
                 'seed belongs to shuffle="global", which is not asked for',
                 hint='Add shuffle="global", or write shuffle_seed for the shuffle of files.',
             )
-        if self.shuffle is None and not self.shuffle_files:
-            for name in ("shuffle_seed", "global_seed"):
-                if getattr(self, name) is not None:
-                    raise UsageError(
-                        f"{name} without shuffle_files shuffles nothing",
-                        hint="Add shuffle_files=True, or leave it out.",
-                    )
         if self.op_seed_index and self.global_seed is None:
             raise UsageError(
                 "op_seed_index counts seeds drawn from global_seed, which is not given",
@@ -125,7 +125,8 @@ class ReadConfig:
             raise UsageError(f"{name} is at least {least}, not {value}", hint=hint)
         if below is not None and value >= below:
             raise UsageError(f"{name} is less than 2**{below.bit_length() - 1}, not {value}", hint=hint)
-        object.__setattr__(self, name, value)  # a number of numpy is no int
+        if not isinstance(given, _DefaultNumber):
+            object.__setattr__(self, name, value)  # a number of numpy is no int
 
     @property
     def needs_seed(self) -> bool:
@@ -134,6 +135,16 @@ class ReadConfig:
             return self.seed is None
         return self.shuffle_files and self.shuffle_seed is None and self.global_seed is None
 
+    def check_seeds(self) -> None:
+        """UsageError for the seed of a shuffle of files that is not asked for: somebody may count on its effect."""
+        if self.shuffle is not None or self.shuffle_files:
+            return
+        for name in ("shuffle_seed", "global_seed"):
+            if getattr(self, name) is not None:
+                raise UsageError(
+                    f"{name} without shuffle_files shuffles nothing", hint="Add shuffle_files=True, or leave it out."
+                )
+
     def with_seed(self, seed: int) -> ReadConfig:
         """The same with ``seed`` for its shuffle where that has none; itself where no seed is missing."""
         if not self.needs_seed:
@@ -141,15 +152,25 @@ class ReadConfig:
         return replace(self, seed=seed) if self.shuffle == "global" else replace(self, shuffle_seed=seed)
 
 
-def check_config(config: ReadConfig | None) -> ReadConfig:
-    """``config``, or the default where it is None; UsageError where it is something else."""
+def check_config(config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
+    """The config to read with: ``config``, or the default where it is None.
+
+    ``is_ordered`` says that the records are stored in the order in which they were made: they are read in it, one file
+    after the other, unless the config asks for something else.
+
+    Raises:
+        UsageError: it is something else, or has a seed and no shuffle.
+    """
     if config is None:
-        return ReadConfig()
+        config = ReadConfig()
     if not isinstance(config, ReadConfig):
         raise UsageError(
             f"the order of a read is a ReadConfig, not {config!r:.60}",
             hint="Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default.",
         )
+    config.check_seeds()
+    if is_ordered and isinstance(config.interleave_cycle_length, _DefaultNumber):
+        return replace(config, interleave_cycle_length=1)
     return config
 
 

@@ -216,9 +216,9 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 100 else f"{shown[:97]}..."
 
 
-def check_order(read_config: ReadConfig | None) -> ReadConfig:
-    """The order, or UsageError for one that a pin cannot hold."""
-    config = check_config(read_config)
+def check_order(read_config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
+    """The order, or UsageError for one that a pin cannot hold; ``is_ordered`` as ``check_config``."""
+    config = check_config(read_config, is_ordered=is_ordered)
     if config.needs_seed:
         raise UsageError(
             "a pinned order needs its seed",
@@ -295,9 +295,7 @@ def _rounding(plan: Plan) -> Rounding | None:
 
 
 def _order_entry(read_config: ReadConfig | None, version: DatasetVersion) -> OrderEntry:
-    if read_config is None and version.disable_shuffling:
-        read_config = STORED_ORDER
-    config = check_order(read_config)
+    config = check_order(read_config, is_ordered=version.disable_shuffling)
     shuffle = "global" if config.shuffle == "global" else "files" if config.shuffle_files else "none"
     return OrderEntry(
         shuffle=shuffle,  # type: ignore[arg-type]  # one of three
@@ -306,7 +304,7 @@ def _order_entry(read_config: ReadConfig | None, version: DatasetVersion) -> Ord
         op_seed_index=config.op_seed_index,
         reshuffle_each_iteration=config.shuffle_reshuffle_each_iteration,
         generator=GENERATORS.get(shuffle),
-        cycle_length=config.interleave_cycle_length,
+        cycle_length=int(config.interleave_cycle_length),
         block_length=config.interleave_block_length,
     )
 

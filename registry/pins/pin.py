@@ -154,7 +154,9 @@ class Pin:
             plan,
             store=self.store(),
             features=self.features,
-            config=self.read_config if read_config is None else check_config(read_config),
+            config=self.read_config
+            if read_config is None
+            else check_config(read_config, is_ordered=self.entry.disable_shuffling),
             dataset=f"{self.reference} ({self.entry.version_digest[:19]})",
             indexes=self._places.indexes(),
             **options,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 import registry
 from registry.errors import UsageError
-from registry.order import ReadConfig
+from registry.order import ReadConfig, check_config
 from registry.splits import resolve
 
 CHOOSE = 'Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.'
@@ -74,16 +76,6 @@ def test_the_defaults_are_those_of_tfds() -> None:
             'Add shuffle="global", or write shuffle_seed for the shuffle of files.',
         ),
         (
-            {"shuffle_seed": 7},
-            "shuffle_seed without shuffle_files shuffles nothing",
-            "Add shuffle_files=True, or leave it out.",
-        ),
-        (
-            {"global_seed": 0},
-            "global_seed without shuffle_files shuffles nothing",
-            "Add shuffle_files=True, or leave it out.",
-        ),
-        (
             {"op_seed_index": 2, "shuffle_files": True, "shuffle_seed": 1},
             "op_seed_index counts seeds drawn from global_seed, which is not given",
             "Add global_seed, or leave it out.",
@@ -94,6 +86,32 @@ def test_what_means_nothing_is_refused(options: dict[str, Any], message: str, hi
     with pytest.raises(UsageError) as caught:
         ReadConfig(**options)
     assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize("name", ["shuffle_seed", "global_seed"])
+def test_a_seed_may_wait_for_its_shuffle_and_nothing_is_read_without(name: str) -> None:
+    config = ReadConfig(**{name: 0})  # type: ignore[arg-type]
+    plan = resolve("train", {"train": [3, 4]})
+    with pytest.raises(UsageError) as caught:
+        plan.order(config)
+    assert str(caught.value) == f"{name} without shuffle_files shuffles nothing"
+    assert caught.value.hint == "Add shuffle_files=True, or leave it out."
+    assert sum(run.count for run in plan.order(replace(config, shuffle_files=True))) == 7
+
+
+def test_ordered_records_have_another_default_than_16_files_in_turns() -> None:
+    for given in (
+        None,
+        ReadConfig(),
+        replace(ReadConfig(), add_tfds_id=True),
+        pickle.loads(pickle.dumps(ReadConfig())),  # noqa: S301 (our own bytes)
+    ):
+        assert check_config(given).interleave_cycle_length == 16
+        assert check_config(given, is_ordered=True).interleave_cycle_length == 1
+    asked = ReadConfig(interleave_cycle_length=16)
+    assert check_config(asked, is_ordered=True) is asked
+    assert asked == ReadConfig()
+    assert repr(asked) == repr(ReadConfig())
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
