@@ -11,7 +11,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from registry.api import Catalog, Dataset, connect, is_locked, load, load_pin, locked
+    from registry.api import (
+        Catalog,
+        Dataset,
+        as_dataframe,
+        as_numpy,
+        builder,
+        connect,
+        is_locked,
+        load,
+        load_pin,
+        locked,
+    )
     from registry.building import BuilderConfig, DatasetBuilder
     from registry.errors import RegistryError, RegistryWarning, YankedVersionWarning
     from registry.model import DatasetVersion, Reference, SlicingRule, Split, Version, VersionRequest, VersionStatus
@@ -36,7 +47,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
-    "registry.api": ("Catalog", "Dataset", "connect", "is_locked", "load", "load_pin", "locked"),
+    "registry.api": (
+        "Catalog",
+        "Dataset",
+        "as_dataframe",
+        "as_numpy",
+        "builder",
+        "connect",
+        "is_locked",
+        "load",
+        "load_pin",
+        "locked",
+    ),
     "registry.building": ("BuilderConfig", "DatasetBuilder"),
     "registry.errors": ("RegistryError", "RegistryWarning", "YankedVersionWarning"),
     "registry.model": (
@@ -93,6 +115,9 @@ __all__ = [
     "VersionRequest",
     "VersionStatus",
     "YankedVersionWarning",
+    "as_dataframe",
+    "as_numpy",
+    "builder",
     "connect",
     "even_splits",
     "explain",

@@ -5,8 +5,10 @@ digits = catalog.dataset("digits")
 for example in digits.read("train[:10%]"): ...
 """
 
+from registry.api.builders import builder
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
+from registry.api.frames import as_dataframe, as_numpy
 from registry.api.lifecycle import Lifecycle
 from registry.api.loading import load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
@@ -20,6 +22,9 @@ __all__ = [
     "Catalog",
     "Dataset",
     "Lifecycle",
+    "as_dataframe",
+    "as_numpy",
+    "builder",
     "catalog_url",
     "connect",
     "data_folder",

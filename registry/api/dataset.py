@@ -32,6 +32,7 @@ from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
+    from registry.api.info import DatasetInfo
     from registry.features import FeaturesDict
     from registry.interop.tfds_export import Exported
     from registry.order import ReadConfig
@@ -180,9 +181,22 @@ class Dataset:
         return features
 
     @property
+    def info(self) -> DatasetInfo:
+        """What is known of this version, by the names of ``tfds.core.DatasetInfo``."""
+        from registry.api.info import DatasetInfo
+
+        return DatasetInfo(self)
+
+    @property
     def folder(self) -> str:
         """Path or URL of the folder that holds the shards."""
         return self._store().url
+
+    @property
+    def local_folder(self) -> str | None:
+        """The path of that folder where it is on this machine, else None."""
+        root = self._store().local_root
+        return None if root is None else str(root)
 
     def resolve(
         self,

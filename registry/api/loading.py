@@ -1,8 +1,10 @@
-"""Look-up and read in one call."""
+"""Look-up and read in one call: ``registry.load``, which takes the words of ``tfds.load``."""
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.catalog import Catalog, connect
@@ -10,60 +12,205 @@ from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
 from registry.api.moments import Moment
 from registry.api.references import parse_reference
-from registry.errors import YankedVersionWarning
+from registry.api.words import check_tfds_words, read_read_config
+from registry.errors import DatasetNotFoundError, UsageError, YankedVersionWarning
 from registry.model import Reference, SlicingRule
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.order import ReadConfig
-    from registry.reading import Reader
+    from registry.reading import Batches, Reader, SupervisedReader
 
 Expression: TypeAlias = str | ReadInstruction
-SplitArgument: TypeAlias = Expression | list[Expression] | tuple[Expression, ...] | dict[str, Expression] | None
+SplitArgument: TypeAlias = (
+    "Expression | list[SplitArgument] | tuple[SplitArgument, ...] | dict[str, SplitArgument] | None"
+)
 
 
 def load(
-    reference: str | Reference,
+    reference: str | Reference | None = None,
     split: SplitArgument = None,
     read_config: ReadConfig | None = None,
     *,
+    name: str | Reference | None = None,
+    with_info: bool = False,
+    as_supervised: bool = False,
+    shuffle_files: bool = False,
+    batch_size: int | None = None,
     slicing: SlicingRule | str | None = None,
     rounding: str | None = None,
     at: Moment | None = None,
     catalog: Catalog | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    **tfds_words: Any,
 ) -> Any:
     """Look a dataset up and read it, in one call.
 
-    ``split`` may be an expression, or a list, tuple or dict of expressions; the answer has its shape. None gives a dict
-    with every split. ``read_config`` is that of ``Dataset.read``, ``slicing`` and ``rounding`` are those of
-    ``Dataset.resolve``, ``at`` that of ``Catalog.dataset``.
-
         registry.load("digits:1.*", split=["train[:80%]", "train[80%:]"])
+        data, info = registry.load("digits", split="train", as_supervised=True, with_info=True)
+
+    Args:
+        reference: ``name[/config][:request | @alias]``.
+        split: an expression, or a list, tuple or dict of expressions, also nested; the answer has its shape. None gives
+            a dict with every split.
+        read_config: in which order: that of ``Dataset.read``.
+        name: the reference, as ``tfds.load`` calls it.
+        with_info: give the pair (data, info), where info is that of ``Dataset.info``.
+        as_supervised: give tuples of what a model gets and what it is to say, as the version's supervised keys have it.
+        shuffle_files: shuffle the files, as ``read_config`` says; without a seed in it each read has another order.
+        batch_size: give batches of so many examples, as dicts (or tuples) of arrays; -1 gives all examples at once.
+        slicing: as ``Dataset.resolve``.
+        rounding: as ``Dataset.resolve``.
+        at: the moment at which it is looked up, as ``Catalog.dataset``.
+        catalog: where it is looked up; None is the default one.
+        data_dir: the folder below which the shards lie, as ``connect``.
+        tfds_words: the other arguments of ``tfds.load``, where they ask for nothing that is not done: ``download`` and
+            ``try_gcs`` in any value, because nothing is downloaded; ``decoders``, ``builder_kwargs``,
+            ``download_and_prepare_kwargs`` and ``as_dataset_kwargs`` empty; ``file_format`` that of the version.
+
+    Returns:
+        A ``Reader`` (or a ``SupervisedReader``, or ``Batches``) for each expression.
+
+    Raises:
+        UsageError: an argument that means nothing here, with what to do instead; or no supervised keys.
+        As ``Catalog.dataset``, ``Dataset.resolve`` and ``Dataset.read``.
     """
-    dataset = find_dataset(reference, at=at, catalog=catalog)
+    wanted = _one_reference(reference, name)
+    file_format = check_tfds_words("load", tfds_words)
+    dataset = find_dataset(wanted, at=at, catalog=catalog, data_dir=data_dir)
     if dataset.yank_note is not None:
         warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
+    data = read_tree(
+        dataset,
+        split,
+        read_config,
+        as_supervised=as_supervised,
+        shuffle_files=shuffle_files,
+        batch_size=batch_size,
+        file_format=file_format,
+        slicing=slicing,
+        rounding=rounding,
+    )
+    return (data, dataset.info) if with_info else data
 
-    def read(expression: str | ReadInstruction) -> Reader:
-        return dataset.read(expression, read_config, slicing=slicing, rounding=rounding)
 
+def read_tree(
+    dataset: Dataset,
+    split: SplitArgument,
+    read_config: ReadConfig | None,
+    *,
+    as_supervised: bool = False,
+    shuffle_files: bool = False,
+    batch_size: int | None = None,
+    file_format: str | None = None,
+    **resolving: Any,
+) -> Any:
+    """What ``load`` gives of a dataset: a reader for each expression in ``split``, in its shape."""
+    _check_format(dataset, file_format)
+    config = read_read_config(dataset, read_config, shuffle_files=shuffle_files)
+    form = _form(dataset, as_supervised=as_supervised, batch_size=batch_size)
     if split is None and (pins := getattr(dataset, "pins", None)):
-        return {pin.name: pin.read(read_config) for pin in pins}
-    if split is None:
-        return {name: read(name) for name in dataset.splits}
-    if isinstance(split, dict):
-        return {key: read(expression) for key, expression in split.items()}
-    if isinstance(split, (list, tuple)):
-        readers = [read(expression) for expression in split]
-        return tuple(readers) if isinstance(split, tuple) else readers
-    return read(split)
+        return {pin.name: form(pin.read(config)) for pin in pins}
+
+    def read(tree: Any) -> Any:
+        if isinstance(tree, Mapping):
+            return {key: read(inner) for key, inner in tree.items()}
+        if isinstance(tree, (list, tuple)):
+            found = [read(inner) for inner in tree]
+            return tuple(found) if isinstance(tree, tuple) else found
+        return form(dataset.read(tree, config, **resolving))
+
+    return read({name: name for name in dataset.splits} if split is None else split)
 
 
-def find_dataset(reference: str | Reference, *, at: Moment | None = None, catalog: Catalog | None = None) -> Dataset:
-    """As ``Catalog.look_up``, in ``catalog`` or the default one; locked to a pin file, in none."""
+def find_dataset(
+    reference: str | Reference,
+    *,
+    at: Moment | None = None,
+    catalog: Catalog | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> Dataset:
+    """As ``Catalog.look_up``, in ``catalog`` or the default one; locked to a pin file, in none.
+
+    Raises:
+        UsageError: both a catalog and a ``data_dir``.
+    """
     lock = current_lock()
     if lock is not None and lock.pins is not None:
         from registry.api.pinned import find_pinned
 
         return find_pinned(lock.pins, parse_reference(reference), at=at)
-    return (catalog or connect()).look_up(reference, at=at)
+    try:
+        return open_catalog_for(catalog, data_dir).look_up(reference, at=at)
+    except DatasetNotFoundError as error:
+        if data_dir is None:
+            raise
+        raise DatasetNotFoundError(
+            error.message,
+            hint=f"Folders are read once they are in the catalog: registry import tfds {os.fspath(data_dir)}",
+            details=error.details,
+        ) from error
+
+
+def open_catalog_for(catalog: Catalog | None, data_dir: str | os.PathLike[str] | None) -> Catalog:
+    """``catalog``, or the default one with its shards below ``data_dir``.
+
+    Raises:
+        UsageError: both are given.
+    """
+    if catalog is None:
+        return connect(data_dir=data_dir)
+    if data_dir is not None:
+        raise UsageError(
+            "a catalog has its data_dir already", hint="Open it with both: registry.connect(URL, data_dir=DIR)."
+        )
+    return catalog
+
+
+def _one_reference(reference: str | Reference | None, name: str | Reference | None) -> str | Reference:
+    if reference is not None and name is None:
+        return reference
+    if name is not None and reference is None:
+        return name
+    raise UsageError(
+        "no dataset is named" if name is None else "the dataset is named twice, by reference and by name",
+        hint='Write e.g. registry.load("mnist:3.*", split="train").',
+    )
+
+
+def _check_format(dataset: Dataset, file_format: str | None) -> None:
+    stored = dataset.details.file_format
+    if file_format is not None and file_format != stored:
+        raise UsageError(
+            f"{dataset.reference} is stored as {stored}, and file_format asks for {file_format}",
+            hint="Leave file_format out: a version has one format, and it is read as it is stored.",
+            details={"file_format": file_format, "stored": stored},
+        )
+
+
+def _form(
+    dataset: Dataset, *, as_supervised: bool, batch_size: Any
+) -> Callable[[Reader], Reader | SupervisedReader | Batches | Any]:
+    """What is made of each reader: itself, a view, or all that it reads."""
+    from registry.prepared.supervised import supervised_keys
+    from registry.reading import Batches, SupervisedReader
+
+    keys = supervised_keys(dataset.metadata) if as_supervised else None
+    if as_supervised and not keys:
+        raise UsageError(
+            f"{dataset.reference} has no supervised keys, and as_supervised=True asks for them",
+            hint=f"Leave as_supervised out. Its features are: {', '.join(dataset.features)}.",
+        )
+    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < -1):
+        raise UsageError(
+            f"batch_size is a whole number, not {batch_size!r:.60}",
+            hint="None gives examples one by one, -1 all of them at once.",
+        )
+
+    def form(reader: Reader) -> Reader | SupervisedReader | Batches | Any:
+        source = SupervisedReader(reader, keys) if keys else reader
+        if batch_size == -1:
+            return source.to_numpy()
+        return Batches(source, batch_size) if batch_size else source
+
+    return form

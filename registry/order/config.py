@@ -152,6 +152,18 @@ class ReadConfig:
         return replace(self, seed=seed) if self.shuffle == "global" else replace(self, shuffle_seed=seed)
 
 
+def check_kind(config: ReadConfig | None) -> ReadConfig:
+    """``config``, or the default where it is None; UsageError where it is something else."""
+    if config is None:
+        config = ReadConfig()
+    if not isinstance(config, ReadConfig):
+        raise UsageError(
+            f"the order of a read is a ReadConfig, not {config!r:.60}",
+            hint="Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default.",
+        )
+    return config
+
+
 def check_config(config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
     """The config to read with: ``config``, or the default where it is None.
 
@@ -161,13 +173,7 @@ def check_config(config: ReadConfig | None, *, is_ordered: bool = False) -> Read
     Raises:
         UsageError: it is something else, or has a seed and no shuffle.
     """
-    if config is None:
-        config = ReadConfig()
-    if not isinstance(config, ReadConfig):
-        raise UsageError(
-            f"the order of a read is a ReadConfig, not {config!r:.60}",
-            hint="Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default.",
-        )
+    config = check_kind(config)
     config.check_seeds()
     if is_ordered and isinstance(config.interleave_cycle_length, _DefaultNumber):
         return replace(config, interleave_cycle_length=1)

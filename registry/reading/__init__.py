@@ -6,5 +6,6 @@ state: what is left, to be saved and read on from
 """
 
 from registry.reading.reader import Reader, State
+from registry.reading.views import Batches, SupervisedReader
 
-__all__ = ["Reader", "State"]
+__all__ = ["Batches", "Reader", "State", "SupervisedReader"]

@@ -34,6 +34,11 @@ class FileInstruction(_Fields):
 
     __slots__ = ()
 
+    @property
+    def takes_all(self) -> bool:
+        """Whether everything behind the skipped records is read, as TFDS says it."""
+        return self.skip + self.take == self.examples_in_shard
+
     def __new__(
         cls, filename: str, skip: int, take: int, examples_in_shard: int, split: str, shard: int
     ) -> FileInstruction:
