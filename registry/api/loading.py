@@ -197,8 +197,9 @@ def _form(
 
     keys = supervised_keys(dataset.metadata) if as_supervised else None
     if as_supervised and not keys:
+        who = "the pin file" if hasattr(dataset, "pins") else str(dataset.reference)
         raise UsageError(
-            f"{dataset.reference} has no supervised keys, and as_supervised=True asks for them",
+            f"{who} has no supervised keys, and as_supervised=True asks for them",
             hint=f"Leave as_supervised out. Its features are: {', '.join(dataset.features)}.",
         )
     if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < -1):
