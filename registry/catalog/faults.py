@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 import sqlalchemy as sa
 
+from registry.catalog.own_sqlite import sqlite3
 from registry.errors import CatalogError, CatalogUnavailableError, NotACatalogError, UsageError
 
 _SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import sqlalchemy as sa
 
 from registry.catalog.faults import is_worth_retrying, typed_faults
 from registry.catalog.location import describe_url, is_sqlite, network_filesystem, parse_url
+from registry.catalog.own_sqlite import sqlite3
 from registry.errors import CatalogError, MissingExtraError, NotACatalogError
 
 T = TypeVar("T")

@@ -15,9 +15,9 @@ import numpy as np
 from registry.features import ClassLabel, Feature, FeaturesDict, Sequence
 from registry.features.feature import TEXT, Shape
 
-_MEDIA: Final = {
+_MEDIA: Final[dict[str, str | list[str]]] = {
     "Image": "sc:ImageObject",
-    "LabeledImage": "sc:ImageObject",
+    "LabeledImage": ["cr:SegmentationMask", "sc:ImageObject"],
     "Video": "sc:VideoObject",
     "Audio": "sc:AudioObject",
     "BBox": "cr:BoundingBox",
@@ -27,6 +27,7 @@ _MEDIA: Final = {
 _ATOMS: Final = {"b": "sc:Boolean", "i": "sc:Integer", "u": "sc:Integer", "f": "sc:Float"}
 _PRECISE: Final = {"i": "cr:Int", "u": "cr:UInt", "f": "cr:Float"}
 _BOX_FORMAT: Final = "REL_YXYX"
+"""The format of a box that names none; the names are those of Keras, and TFDS's."""
 
 
 def describe_fields(features: FeaturesDict, *, parent: str, file_set: str) -> list[dict[str, Any]]:
@@ -76,7 +77,7 @@ def _field(
     """One field; None for a dict of nothing, which stores nothing."""
     described = _described(feature)
     lengths: Shape = ()
-    while isinstance(feature, Sequence):
+    while isinstance(feature, Sequence) and not _media(feature):
         lengths = (*lengths, feature.length)
         feature = feature.feature
         described = described or _described(feature)
@@ -84,22 +85,24 @@ def _field(
     if isinstance(feature, FeaturesDict):
         subfields = _fields(feature, place["@id"], file_set, names=names, stems=stems)
         return field | _array(lengths) | {"subField": subfields} if subfields else None
-    kinds = [_MEDIA[kind.__name__] for kind in type(feature).__mro__ if kind.__name__ in _MEDIA]
-    shape = lengths if kinds else lengths + _shape(feature)
+    media = _media(feature)
+    shape = lengths if media else lengths + _shape(feature)
     source: dict[str, Any] = {"fileSet": {"@id": file_set}, "extract": {"column": "/".join(names)}}
-    if kinds[:1] == ["cr:BoundingBox"]:
-        source["format"] = _box_format(feature)
-    if kinds[:1] == ["sc:AudioObject"] and (rate := getattr(feature, "sample_rate", None)):
+    if media == "cr:BoundingBox" and (box_format := getattr(feature, "bbox_format", _BOX_FORMAT)):
+        source["format"] = box_format
+    if media == "sc:AudioObject" and (rate := getattr(feature, "sample_rate", None)):
         source["samplingRate"] = rate
-    field |= {"dataType": _data_type(feature, kinds), **_array(shape), "source": source}
+    field |= {"dataType": media or _data_type(feature), **_array(shape), "source": source}
     if isinstance(feature, ClassLabel) and feature.names:
         field["references"] = {"field": {"@id": f"{label_set_id('-'.join(stems))}/index"}}
     return field
 
 
-def _data_type(feature: Feature, kinds: list[str]) -> str | list[str]:
-    if kinds:
-        return kinds[0]
+def _media(feature: Feature) -> str | list[str] | None:
+    return next((_MEDIA[kind.__name__] for kind in type(feature).__mro__ if kind.__name__ in _MEDIA), None)
+
+
+def _data_type(feature: Feature) -> str | list[str]:
     dtype = getattr(feature, "dtype", None)
     if not isinstance(dtype, np.dtype) or dtype == TEXT:
         return "sc:Text"
@@ -123,12 +126,6 @@ def _array(shape: Shape) -> dict[str, Any]:
 def _shape(feature: Feature) -> Shape:
     shape = getattr(feature, "shape", ())
     return shape if isinstance(shape, tuple) else ()
-
-
-def _box_format(feature: Feature) -> str:
-    """The format of a box by its name in Keras, which are TFDS's names; boxes have had this one since there are any."""
-    found = getattr(feature, "bbox_format", None)
-    return _BOX_FORMAT if found is None else str(getattr(found, "value", found))
 
 
 def _described(feature: Feature) -> str:
