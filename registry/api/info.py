@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from registry.model import Split, Version
 from registry.prepared.supervised import SupervisedKeys, supervised_keys
-from registry.splits import FileInstruction, ReadInstruction
+from registry.splits import FileInstruction, Plan, ReadInstruction
 
 if TYPE_CHECKING:
     from registry.api.dataset import Dataset
@@ -206,7 +206,7 @@ class SplitInfo:
         self.name = str(key)
         self._dataset = dataset
         self._whole: Split | None = dataset.splits.get(self.name)
-        self._plan = dataset.resolve(key)
+        self._plan_of_slice = None if self._whole is not None else dataset.resolve(key)
 
     @property
     def num_examples(self) -> int:
@@ -242,6 +242,11 @@ class SplitInfo:
     def file_instructions(self) -> list[FileInstruction]:
         """What is read of which file; ``filename`` is its path or URL."""
         return [one._replace(filename=self._locate(one.filename)) for one in self._plan]
+
+    @cached_property
+    def _plan(self) -> Plan:
+        """The plan; of a whole split only when it is asked for, because a pin file may hold but a part of it."""
+        return self._dataset.resolve(self.name) if self._plan_of_slice is None else self._plan_of_slice
 
     @property
     def _names(self) -> list[str]:

@@ -158,7 +158,7 @@ def check_kind(config: ReadConfig | None) -> ReadConfig:
         config = ReadConfig()
     if not isinstance(config, ReadConfig):
         raise UsageError(
-            f"the order of a read is a ReadConfig, not {config!r:.60}",
+            f"the order of a read is a registry.ReadConfig, not {config!r:.60}",
             hint="Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default.",
         )
     return config

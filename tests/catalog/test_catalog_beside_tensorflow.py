@@ -1,4 +1,4 @@
-"""A catalog is opened by Python's own SQLite, also after TensorFlow, which shows its own to all that is loaded later."""
+"""A catalog is opened by the SQLite of Python, also after TensorFlow, which shows its own to what is loaded later."""
 
 from __future__ import annotations
 

@@ -93,6 +93,7 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
 @pytest.mark.parametrize(
     "document",
     [
+        "docs/from-tfds.md",
         "docs/order.md",
         "docs/pinning.md",
         "docs/publishing.md",

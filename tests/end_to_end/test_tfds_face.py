@@ -253,7 +253,7 @@ def test_shuffles_that_contradict_each_other_are_refused(digits: registry.Catalo
     assert caught.value.message == "shuffle_files is True or False, not 42"
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", {"shuffle_seed": 1}, shuffle_files=True, catalog=digits)  # type: ignore[arg-type]
-    assert caught.value.message == "the order of a read is a ReadConfig, not {'shuffle_seed': 1}"
+    assert caught.value.message == "the order of a read is a registry.ReadConfig, not {'shuffle_seed': 1}"
     with pytest.raises(UsageError) as caught:
         registry.load("digits", "train", registry.ReadConfig(shuffle_seed=1), catalog=digits)
     assert caught.value.message == "shuffle_seed without shuffle_files shuffles nothing"
@@ -399,6 +399,7 @@ def test_pinned_datasets_have_the_face_too(digits: registry.Catalog) -> None:
         data, info = registry.load("digits", split="train[:10%]", with_info=True)
         assert len(data) == 180
         assert info.splits["train[:10%]"].num_examples == 180
+        assert "splits={'train': <SplitInfo num_examples=1797, num_shards=4>}" in repr(info)
         assert list(registry.load("digits", batch_size=100)) == ["train"]
         with pytest.raises(UsageError) as caught:
             registry.load("digits", split="train[:10%]", as_supervised=True)

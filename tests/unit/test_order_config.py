@@ -153,7 +153,7 @@ def test_what_is_no_config_is_refused() -> None:
     for wrong in (3, {"shuffle": "global"}):
         with pytest.raises(UsageError) as caught:
             resolve("train", {"train": [3, 4]}).order(wrong)  # type: ignore[arg-type]
-        assert str(caught.value) == f"the order of a read is a ReadConfig, not {wrong!r}"
+        assert str(caught.value) == f"the order of a read is a registry.ReadConfig, not {wrong!r}"
         assert caught.value.hint == (
             "Write registry.ReadConfig(shuffle_files=True, shuffle_seed=42), or leave it out for TFDS's default."
         )

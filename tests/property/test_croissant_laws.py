@@ -1,0 +1,64 @@
+"""Whatever an example holds, MLCommons' package takes its Croissant document, which has a field for each leaf."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from feature_strategies import schemas
+from hypothesis import assume, given, settings
+
+from registry.errors import FeatureError
+from registry.features import FeaturesDict
+from registry.features.containers import columns_of
+from registry.interop.croissant import croissant_to_json, describe_croissant
+from registry.model import DatasetVersion, Shard, ShardedFileTemplate, ShardLengths, Split, Version
+
+SPLITS = tuple(
+    Split(name=name, shard_lengths=ShardLengths((2, 0)), files=ShardedFileTemplate(dataset="any"))
+    for name in ("train", "val-2")
+)
+SHARDS = {
+    split.name: [
+        Shard(index=index, first_example=0, num_examples=0, num_bytes=0, sha256="0" * 64) for index in range(2)
+    ]
+    for split in SPLITS
+}
+
+
+def leaves(fields: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every field that has no fields in it."""
+    for field in fields:
+        if "subField" in field:
+            yield from leaves(field["subField"])
+        else:
+            yield field
+
+
+@settings(max_examples=40)
+@given(features=schemas())
+def test_every_schema_has_a_document_with_a_field_for_each_leaf(features: FeaturesDict) -> None:
+    try:
+        features.labels()
+    except FeatureError:  # two labels with one file
+        assume(condition=False)
+    version = DatasetVersion(
+        name="any",
+        version=Version(1, 0, 0),
+        splits=SPLITS,
+        features_json=features.to_json(),
+        location="any/1.0.0",
+        content_digest="0" * 64,
+    )
+    document = json.loads(croissant_to_json(describe_croissant(version, features, SHARDS)))
+    (examples,) = [one for one in document["recordSet"] if one["@id"] == "examples"]
+    split, *found = leaves(examples["field"])
+    assert split["references"] == {"field": {"@id": "splits/name"}}
+    assert [one["source"]["extract"]["column"] for one in found] == [column.path for column in columns_of(features)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its dependencies use what they have deprecated
+        import mlcroissant
+
+        assert not mlcroissant.Dataset(jsonld=document).metadata.ctx.issues.errors
