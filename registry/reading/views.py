@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ from registry.order import ReadConfig
 from registry.prepared.supervised import SupervisedKeys
 from registry.reading.reader import Reader, State
 from registry.splits import Plan
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class SupervisedReader:
@@ -66,6 +69,11 @@ class SupervisedReader:
     def to_numpy(self) -> Any:
         """All examples of the first epoch at once, as a tuple of arrays."""
         return select(self.keys, self.reader.to_numpy())
+
+    def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
+        """The tuples as a ``tf.data.Dataset``, as ``model.fit`` takes them: see ``Reader.to_tf_dataset``."""
+        dataset = self.reader.to_tf_dataset(batch_size=batch_size, drop_remainder=drop_remainder)
+        return dataset.map(partial(select, self.keys))
 
     def state(self) -> dict[str, Any]:
         """The place of the reader's iteration: see ``Reader.state``."""

@@ -14,6 +14,7 @@ from registry.errors import UsageError
 from registry.features import FeaturesDict, Image
 from registry.features import Sequence as SequenceOf
 from registry.order import ReadConfig
+from registry.reading import SupervisedReader
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -40,6 +41,16 @@ def test_a_dataset_holds_what_iterating_gives(lengths: list[int], features: Feat
     assert int(dataset.cardinality()) == len(reader)
     for _ in range(2):
         assert [plain(untensor(example)) for example in dataset] == [plain(example) for example in reader]
+
+
+def test_supervised_pairs_are_tuples_of_tensors() -> None:
+    pairs = SupervisedReader(wide_reader([9, 4], features=FIXED), ({"picture": "image"}, "id"))
+    dataset = pairs.to_tf_dataset(batch_size=5)
+    assert int(dataset.cardinality()) == 3
+    found = [({name: value.numpy() for name, value in image.items()}, label.numpy()) for image, label in dataset]
+    for (image, label), (wanted_image, wanted_label) in zip(found, pairs.batches(5), strict=True):
+        assert np.array_equal(image["picture"], wanted_image["picture"])
+        assert label.tolist() == wanted_label.tolist()
 
 
 def test_the_element_spec_follows_from_the_features() -> None:
