@@ -37,8 +37,8 @@ def test_what_is_missing_is_named_beside_the_document(digits: Cli) -> None:
     assert ran.json()["name"] == "digits"
     assert ran.err == "note: Croissant asks every dataset for creator, which this version does not have\n"
     answer = digits("export", "croissant", "digits", "--format", "json").json()
-    assert answer["schema"] == "registry.croissant/1"
-    assert answer["data"] == ran.json()
+    assert answer["schema"] == "registry.export.croissant/1"
+    assert answer["data"] == {"path": None, "document": ran.json()}
     assert answer["warnings"] == ["note: Croissant asks every dataset for creator, which this version does not have"]
 
 

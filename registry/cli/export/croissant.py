@@ -46,14 +46,15 @@ def command(
 
     if missing := missing_properties(document):
         session.out.note(f"note: Croissant asks every dataset for {_listed(missing)}, which this version does not have")
-    if output is None:
-        session.out.result("croissant", document, lambda: session.out.json_document(document))
-        return
-    text = croissant_to_json(document)
-    path = _write(output, text.encode(), force=force)
-    session.out.result(
-        "croissant_file", {"path": path, "document": document}, lambda: session.out.line(f"wrote {output}")
-    )
+    path = None if output is None else _write(output, croissant_to_json(document).encode(), force=force)
+
+    def human() -> None:
+        if output is None:
+            session.out.json_document(document)
+        else:
+            session.out.line(f"wrote {output}")
+
+    session.out.result("export.croissant", {"path": path, "document": document}, human)
 
 
 def _write(output: str, data: bytes, *, force: bool) -> str:
