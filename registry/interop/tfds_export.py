@@ -4,7 +4,7 @@
     <data_dir>/<name>/.config/metadata.json   where the config is the default one
 
 Every byte that is copied is hashed and compared with what was published. Shards that TFDS cannot read, because they are
-compressed, are written as it writes them: the same records in shards of the same lengths.
+compressed or hold typed columns, are written as TFRecords: the same examples in shards of the same lengths.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from registry.errors import ConflictError, FolderExistsError, PreparedFormatError, ShardMismatchError, StorageError
-from registry.features import features_from_json
-from registry.model import DatasetMetadata, DatasetVersion, Shard, Split, version_folder
+from registry.features import FeaturesDict, features_from_json
+from registry.model import DatasetMetadata, DatasetVersion, Shard, ShardedFileTemplate, Split, version_folder
 from registry.prepared import PreparedDataset, default_config, read_prepared, write_default_config, write_prepared
+from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.shards import read_records
 from registry.storage import Store
-from registry.tfrecord import RecordWriter, hash_file, is_gzip, read_records
+from registry.tfrecord import RecordWriter, hash_file, is_gzip
 
 AdvanceBytes: TypeAlias = Callable[[int], None]
 """Called with the number of bytes of the published shards that were done since the last call."""
 
 _PIECE_BYTES: Final = 2**20
+_START_BYTES: Final = 12
+_TFDS_FORMATS: Final = ("tfrecord", "array_record", "parquet")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +69,19 @@ def export_tfds(
         StorageError: a file cannot be read or written.
     """
     place = version_folder(version.name, version.config, version.version)
-    prepared = describe(version)
+    prepared = _describe(version)
+    stored = _Source(store=source, splits=version.layout, shards=shards, features=prepared.features)
     data_dir.clear_abandoned(place.rpartition("/")[0])
     newly = not data_dir.exists(place)
     if newly:
         with data_dir.stage(place) as staged:
-            written = _write(prepared, source, shards, staged.store, advance)
+            written = _write(prepared, stored, staged.store, advance)
             try:
                 staged.commit()
             except FolderExistsError:  # another export of it was faster
                 newly = False
     if not newly:
-        found = _compare(prepared, source, shards, data_dir.child(place), advance)
+        found = _compare(prepared, stored, data_dir.child(place), advance)
         if found is None:
             raise ConflictError(
                 f"other data lies at {data_dir.locate(place)}",
@@ -89,116 +94,117 @@ def export_tfds(
     return Exported(folder=data_dir.locate(place), newly=newly, num_bytes=written)
 
 
-def describe(version: DatasetVersion) -> PreparedDataset:
-    """What the files of a prepared folder say of ``version``."""
+def _describe(version: DatasetVersion) -> PreparedDataset:
+    """What the files of the exported folder say: typed columns, which TFDS does not read, become TFRecords."""
+    is_readable = version.file_format in _TFDS_FORMATS
+    files = ShardedFileTemplate(dataset=version.name)
     return PreparedDataset(
         name=version.name,
         config=version.config,
         version=version.version,
-        splits=version.splits,
+        splits=version.splits if is_readable else tuple(replace(split, files=files) for split in version.splits),
         features=features_from_json(version.features_json).with_labels(version.labels),
         metadata=version.metadata,
-        file_format=version.file_format,
+        file_format=version.file_format if is_readable else files.file_format,
         disable_shuffling=version.disable_shuffling,
     )
 
 
-def _write(
-    prepared: PreparedDataset,
-    source: Store,
-    shards: Mapping[str, Sequence[Shard]],
-    target: Store,
-    advance: AdvanceBytes | None,
-) -> int:
-    written = 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The shards of a version as they are stored."""
+
+    store: Store
+    splits: Mapping[str, Split]
+    shards: Mapping[str, Sequence[Shard]]
+    features: FeaturesDict
+
+    def copies(self, filename: str, split: Split) -> bool:
+        """Whether TFDS reads the file as it is."""
+        if split.files.file_format not in _TFDS_FORMATS:
+            return False
+        with self.store.open(filename) as file:
+            return not is_gzip(file.read(_START_BYTES))
+
+    def copy(self, shard: Shard, split: Split, target: BinaryIO) -> tuple[int, int, str]:
+        """Write a shard: the bytes of its records where they are written anew, else 0; all bytes written; sha256."""
+        filename = split.filename(shard.index)
+        if self.copies(filename, split):
+            return 0, *self._copy_bytes(filename, shard, target)
+        self._copy_bytes(filename, shard, None)
+        writer = RecordWriter(target)
+        for record in read_records(
+            self.store,
+            filename,
+            file_format=split.files.file_format,
+            features=self.features,
+            num_records=shard.num_examples,
+        ):
+            writer.write(record)
+        return writer.num_payload_bytes, writer.num_bytes, writer.sha256()
+
+    def _copy_bytes(self, filename: str, shard: Shard, target: BinaryIO | None) -> tuple[int, str]:
+        digest, num_bytes = hashlib.sha256(), 0
+        with self.store.open(filename) as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+                num_bytes += len(piece)
+                if target is not None:
+                    target.write(piece)
+        if (num_bytes, digest.hexdigest()) != (shard.num_bytes, shard.sha256):
+            raise ShardMismatchError(
+                f"{filename}: it is not what was published: {num_bytes} bytes, sha256 {digest.hexdigest()}",
+                hint="Nothing was exported. Which shards are bad says: registry verify REF",
+                details={"path": filename, "sha256": digest.hexdigest(), "promised": shard.sha256},
+            )
+        return num_bytes, digest.hexdigest()
+
+
+def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: AdvanceBytes | None) -> int:
+    """Fill the folder ``target``; the bytes of its shards."""
+    written, splits = 0, []
     for split in prepared.splits:
-        for shard in shards[split.name]:
-            written += _copy_shard(source, target, split, shard)
+        stored, num_payload_bytes = source.splits[split.name], 0
+        for shard in source.shards[split.name]:
+            with target.create(split.filename(shard.index)) as file:
+                payload, num_bytes, _ = source.copy(shard, stored, file)
+            num_payload_bytes += payload
+            written += num_bytes
             if advance is not None:
                 advance(shard.num_bytes)
-    described = set(write_prepared(target, prepared))
-    shard_files = {name for split in prepared.splits for name in split.filenames}
-    for name in source.list():
-        if "/" not in name and name not in shard_files and name not in described and not name.endswith(".labels.txt"):
-            source.copy(name, target)  # a licence, or TFDS's metadata.json
+        is_same = prepared.file_format == stored.files.file_format
+        splits.append(split if is_same else replace(split, num_bytes=num_payload_bytes))
+    described = set(write_prepared(target, replace(prepared, splits=tuple(splits))))
+    shard_files = {name for split in source.splits.values() for name in split.filenames}
+    if source.store.exists(INFO_FILENAME):
+        for name in source.store.list():
+            if "/" not in name and name not in shard_files | described and not name.endswith(".labels.txt"):
+                source.store.copy(name, target)  # a licence, or TFDS's metadata.json
     return written
 
 
-def _copy_shard(source: Store, target: Store, split: Split, shard: Shard) -> int:
-    """Copy a shard, or write its records anew where TFDS would not read it; the bytes written."""
-    filename = split.filename(shard.index)
-    digest, num_bytes = hashlib.sha256(), 0
-    with source.open(filename) as file:
-        start = file.read(_PIECE_BYTES)
-        if is_gzip(start):
-            return _write_records(source, target, filename, shard)
-        with target.create(filename) as copy:
-            piece = start
-            while piece:
-                digest.update(piece)
-                copy.write(piece)
-                num_bytes += len(piece)
-                piece = file.read(_PIECE_BYTES)
-    _check(filename, num_bytes, digest.hexdigest(), shard)
-    return num_bytes
-
-
-def _write_records(source: Store, target: Store, filename: str, shard: Shard) -> int:
-    found = hash_file(source, filename, num_records=shard.num_examples)
-    _check(filename, found.num_bytes, found.sha256, shard)
-    with target.create(filename) as file:
-        return _write_again(source, filename, shard, file).num_bytes
-
-
-def _write_again(source: Store, filename: str, shard: Shard, file: BinaryIO) -> RecordWriter:
-    writer = RecordWriter(file)
-    for record in read_records(source, filename, num_records=shard.num_examples):
-        writer.write(record)
-    return writer
-
-
-def _check(filename: str, num_bytes: int, sha256: str, shard: Shard) -> None:
-    if (num_bytes, sha256) != (shard.num_bytes, shard.sha256):
-        raise ShardMismatchError(
-            f"{filename}: it is not what was published: {num_bytes} bytes, sha256 {sha256}",
-            hint="Nothing was exported. Which shards are bad says: registry verify REF",
-            details={"path": filename, "sha256": sha256, "promised": shard.sha256},
-        )
-
-
-def _compare(
-    prepared: PreparedDataset,
-    source: Store,
-    shards: Mapping[str, Sequence[Shard]],
-    folder: Store,
-    advance: AdvanceBytes | None,
-) -> int | None:
+def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance: AdvanceBytes | None) -> int | None:
     """The bytes of the shards in ``folder``; None where it is not this very version."""
-    num_bytes = 0
+    total = 0
     try:
         if _essence(read_prepared(folder)) != _essence(prepared):
             return None
         for split in prepared.splits:
-            for shard in shards[split.name]:
-                filename = split.filename(shard.index)
-                facts = hash_file(folder, filename, num_records=shard.num_examples)
-                if facts.sha256 != _sha256_to_be(source, filename, shard):
+            stored = source.splits[split.name]
+            for shard in source.shards[split.name]:
+                facts = hash_file(folder, split.filename(shard.index), num_records=shard.num_examples)
+                expected = shard.sha256
+                if not source.copies(stored.filename(shard.index), stored):
+                    with Path(os.devnull).open("wb") as nowhere:
+                        _, _, expected = source.copy(shard, stored, nowhere)
+                if facts.sha256 != expected:
                     return None
-                num_bytes += facts.num_bytes
+                total += facts.num_bytes
                 if advance is not None:
                     advance(shard.num_bytes)
     except (PreparedFormatError, StorageError):
         return None
-    return num_bytes
-
-
-def _sha256_to_be(source: Store, filename: str, shard: Shard) -> str:
-    """That of the shard as it is exported."""
-    with source.open(filename) as file:
-        if not is_gzip(file.read(_PIECE_BYTES)):
-            return shard.sha256
-    with Path(os.devnull).open("wb") as nowhere:
-        return _write_again(source, filename, shard, nowhere).sha256()
+    return total
 
 
 def _essence(prepared: PreparedDataset) -> PreparedDataset:

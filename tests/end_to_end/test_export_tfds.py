@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from prepared_samples import animals, prepare
 
@@ -124,3 +126,27 @@ def test_an_exported_version_can_be_imported(catalog: registry.Catalog, tmp_path
         assert imported.num_examples == 1797
         told = read_prepared(open_store(tmp_path / "out/digits/1.0.0"))
         assert told.metadata == catalog.dataset("digits").metadata == other.dataset("digits").metadata
+
+
+def test_typed_columns_become_records(catalog: registry.Catalog, tmp_path: Path) -> None:
+    for index, start in enumerate((0, 7)):
+        columns = {"n": list(range(start, start + 7)), "name": [f"n{n}" for n in range(start, start + 7)]}
+        (tmp_path / "numbers").mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), tmp_path / f"numbers/train-{index:05d}-of-00002.parquet")
+    catalog.import_parquet(tmp_path / "numbers")
+    dataset = catalog.dataset("numbers")
+    exported = dataset.export_tfds(tmp_path / "out")
+    assert sorted(contents(Path(exported.folder))) == [
+        "dataset_info.json",
+        "features.json",
+        "numbers-train.tfrecord-00000-of-00002",
+        "numbers-train.tfrecord-00001-of-00002",
+    ]
+    assert not dataset.export_tfds(tmp_path / "out").newly
+    with registry.connect(tmp_path / "other.db") as other:
+        (imported,) = other.import_tfds(tmp_path / "out")
+        assert str(imported.outcome) == "imported"
+        again = other.dataset("numbers")
+        assert list(again.read("train[3:10]")) == list(dataset.read("train[3:10]"))
+        assert again.splits["train"].shard_lengths == dataset.splits["train"].shard_lengths
+        assert again.splits["train"].num_bytes == sum(map(len, again.read("train").records()))

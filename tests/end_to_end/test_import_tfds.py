@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +17,7 @@ from prepared_samples import animals, prepare
 import registry
 from registry.api.imports import ImportedVersion, ImportOutcome
 from registry.errors import (
+    CatalogError,
     ConfigNotFoundError,
     PreparedFormatError,
     ShardMismatchError,
@@ -20,6 +25,7 @@ from registry.errors import (
     VersionExistsError,
 )
 from registry.model import SlicingRule
+from registry.storage import open_store
 
 GOLDEN = Path(__file__).parent.parent / "conformance" / "prepared"
 
@@ -358,3 +364,56 @@ def test_a_feature_that_is_not_known_is_noted_once_and_read_as_it_is_stored(
     dataset.export_tfds(tmp_path / "out")
     exported = json.loads((tmp_path / "out/animals/1.0.0/features.json").read_text())
     assert exported["featuresDict"]["features"]["name"]["jsonFeature"] == {"json": '{"beams": 64}'}
+
+
+def test_a_folder_in_an_object_store_is_read_where_it_lies(
+    catalog: registry.Catalog, data_dir: Path, request: pytest.FixtureRequest
+) -> None:
+    bucket = open_store(f"memory://{request.node.name}")
+    for name in (local := open_store(data_dir)).list():
+        local.copy(name, bucket)
+    assert set(outcomes(catalog.import_tfds(bucket.url)).values()) == {"imported"}
+    dataset = catalog.dataset("pets")
+    assert (dataset.folder, dataset.config) == (f"{bucket.url}/pets/tall/2.0.0", "tall")
+    assert [example["age"] for example in dataset.read("train[:2]")] == [0, 1]
+
+
+def test_two_imports_at_once_publish_each_version_once(tmp_path: Path, data_dir: Path) -> None:
+    command = [sys.executable, "-m", "registry", "import", "tfds", str(data_dir), "--copy", "--format", "json"]
+    environment = {**os.environ, "REGISTRY_CATALOG": str(tmp_path / "catalog.db")}
+    started = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(3)]
+    answers = [json.loads(process.communicate()[0])["data"]["versions"] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    for versions in zip(*answers, strict=True):
+        assert sorted(version["outcome"] for version in versions) == ["imported", "known", "known"]
+    with registry.connect(tmp_path / "catalog.db") as opened:
+        assert not opened.dataset("pets/tall").verify(deep=True).faults
+        assert len([event for event in opened.log() if event.action == "publish"]) == 4
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_an_import_that_was_killed_is_finished_by_the_next_one(tmp_path: Path, data_dir: Path, copy: bool) -> None:
+    prepare(data_dir / "zebras/1.0.0", "1.0.0", {"train": animals(30_000)}, name="zebras", shards=8)
+    command = [sys.executable, "-m", "registry", "import", "tfds", str(data_dir)] + ["--copy"] * copy
+    environment = {**os.environ, "REGISTRY_CATALOG": str(tmp_path / "catalog.db")}
+    catalog = tmp_path / "catalog.db"
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE)
+    while not catalog.exists() or len(_published(catalog)) < 2:  # in the middle of the third version, or of the last
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    with registry.connect(catalog) as opened:
+        known = {str(one.reference) for one in opened.import_tfds(data_dir, copy=copy) if str(one.outcome) == "known"}
+        assert known >= {"animals:1.0.0", "animals:1.1.0"}
+        assert {summary.dataset for summary in opened.datasets()} == {"animals", "pets/plain", "pets/tall", "zebras"}
+        assert not opened.dataset("zebras").verify(deep=True).faults
+        assert not [path for path in Path(opened.data_dir).rglob("incomplete.*")]
+
+
+def _published(catalog: Path) -> list[str]:
+    try:
+        with registry.connect(catalog) as opened:
+            return [event.dataset for event in opened.log() if event.action == "publish"]
+    except CatalogError:  # it is being made
+        return []
