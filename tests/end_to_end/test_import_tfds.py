@@ -408,7 +408,7 @@ def test_an_import_that_was_killed_is_finished_by_the_next_one(tmp_path: Path, d
         assert known >= {"animals:1.0.0", "animals:1.1.0"}
         assert {summary.dataset for summary in opened.datasets()} == {"animals", "pets/plain", "pets/tall", "zebras"}
         assert not opened.dataset("zebras").verify(deep=True).faults
-        assert not [path for path in Path(opened.data_dir).rglob("incomplete.*")]
+        assert not list(Path(opened.data_dir).rglob("incomplete.*"))
 
 
 def _published(catalog: Path) -> list[str]:
