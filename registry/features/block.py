@@ -225,14 +225,15 @@ def stack_rows(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
     """The column of one leaf's ``values``, as ``ExampleBlock.columns`` describes it."""
     if reader.holds_objects:
         return np.fromiter(values, TEXT, len(values))
-    first = values[0] if values else _empty_row(reader)
+    if not values:
+        return _no_rows(reader)
+    first = values[0]
     if isinstance(first, np.generic):
         return np.array(values, first.dtype)
-    if isinstance(first, np.ndarray):
-        if not values:
-            return np.empty((0, *first.shape), first.dtype)
-        if all(value.shape == first.shape and value.dtype == first.dtype for value in values):
-            return np.stack(values)
+    if isinstance(first, np.ndarray) and all(
+        value.shape == first.shape and value.dtype == first.dtype for value in values
+    ):
+        return np.stack(values)
     return np.fromiter(values, TEXT, len(values))
 
 
@@ -264,14 +265,12 @@ def _make_inner(tree: Any, columns: Sequence[list[Any]], count: int) -> list[Any
     return [NestedExamples(row, tree.tree, tree.path) for row in rows]
 
 
-def _empty_row(reader: ColumnReader) -> Any:
-    """What stands for the value of a leaf where there is none: of its dtype, and of its shape as far as it is known."""
+def _no_rows(reader: ColumnReader) -> npt.NDArray[Any]:
+    """The column of no values: of the leaf's dtype, and of its shape as far as it is known."""
     if len(reader.lengths) > 1:
-        return None
+        return np.empty(0, TEXT)
     shape = tuple(size or 0 for size in (*reader.lengths, *reader.leaf.shape))
-    if reader.leaf.dtype == TEXT:
-        return np.empty(shape, TEXT) if shape else b""
-    return np.zeros(shape, reader.leaf.dtype)[()]
+    return np.empty((0, *shape), reader.leaf.dtype)
 
 
 def split_leaf(flat: FlatBlock, reader: ColumnReader) -> list[dict[str, FlatValue]]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from registry.errors import FeatureError
 from registry.features.class_label import ClassLabel
+from registry.features.dtypes import is_sane_shape
 from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
 from registry.features.labeled_image import LabeledImage
 from registry.features.raw import RawFeature
@@ -258,6 +259,8 @@ class Sequence(Feature):
             raise feature_fault("", "a Sequence of an empty FeaturesDict stores nothing")
         for column in columns:
             size = column.leaf.parts[0].size if column.leaf.parts else 1  # what is not known is not taken apart
+            if not is_sane_shape((*column.lengths, *column.leaf.shape)):
+                raise feature_fault(column.path, f"{self.length} of them are more values than there can be")
             if not size and (len(column.lengths) > 1 or self.length is None):
                 raise feature_fault(
                     column.path,

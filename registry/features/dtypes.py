@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +22,9 @@ DTYPES: Final[dict[str, np.dtype[Any]]] = {
 
 BFLOAT16: Final = "bfloat16"
 """The upper half of a float32; the package ml_dtypes adds it to NumPy."""
+
+MAX_VALUES: Final = 2**40
+"""Most values that a shape may ask for; NumPy makes no array of far larger ones, not even an empty one."""
 
 _HINT: Final = f"There are: {', '.join(DTYPES)}, {BFLOAT16}."
 _SHAPE_HINT: Final = "Write a tuple of int or None, e.g. (28, None)."
@@ -93,7 +98,14 @@ def check_shape(shape: Any) -> Shape:
         raise feature_fault("", f"{shape!r} is no shape", _SHAPE_HINT) from error
     if any(size is not None and (type(size) is not int or not 0 <= size < 2**31) for size in sizes) or len(sizes) > 32:
         raise feature_fault("", f"{sizes!r} is no shape", _SHAPE_HINT)
+    if not is_sane_shape(sizes):
+        raise feature_fault("", f"shape {sizes} asks for more than {MAX_VALUES} values")
     return sizes
+
+
+def is_sane_shape(sizes: Iterable[int | None]) -> bool:
+    """Whether an array of these sizes can be, a size of 0 or None taken for 1."""
+    return math.prod(size or 1 for size in sizes) <= MAX_VALUES
 
 
 def _bfloat16() -> np.dtype[Any]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.deflate import compress
-from registry.features.dtypes import is_bfloat16
+from registry.features.dtypes import is_bfloat16, is_sane_shape
 from registry.features.feature import corrupt_fault, fits_shape
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ def unpack_array(tensor: Tensor, data: bytes, stored: list[int] | None, path: st
             for, or ``MAX_INFLATED``, whatever they inflate to.
     """
     dtype = tensor.dtype
-    if stored is not None and (not fits_shape(tuple(stored), tensor.shape) or min(stored, default=0) < 0):
+    if stored is not None and (
+        not fits_shape(tuple(stored), tensor.shape) or min(stored, default=0) < 0 or not is_sane_shape(stored)
+    ):
         raise corrupt_fault(path, f"holds the shape {stored}, where {tensor.shape} is declared")
     known = math.prod(size for size in tensor.shape if size is not None)
     if tensor.encoding == "zlib":

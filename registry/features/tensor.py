@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from registry.features.block_columns import BlockColumn, BlockParts
 
 ENCODINGS: Final = ("none", "bytes", "zlib")
+MAX_MISSING: Final = 2**26
+"""Most values of an optional tensor, because a record that stores none of them decodes to all."""
+
 _MANY_UNKNOWN: Final = "Store it with Tensor(..., encoding='bytes'), which stores the shape beside the values."
 
 
@@ -87,6 +90,8 @@ class Tensor(Leaf):
             raise feature_fault("", "bfloat16 is stored only with an encoding", "Use encoding='bytes' or 'zlib'.")
         if self.optional and None in self.shape:
             raise feature_fault("", f"an optional tensor has a known shape, not {self.shape}")
+        if self.optional and math.prod(size or 0 for size in self.shape) > MAX_MISSING:
+            raise feature_fault("", f"an optional tensor of shape {self.shape}: more than {MAX_MISSING} values")
         if self.encoding == "none" and None in self.shape and 0 in self.shape:
             raise feature_fault("", f"shape {self.shape}: the unknown dimension of an array without values is lost")
 

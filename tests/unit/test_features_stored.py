@@ -141,7 +141,8 @@ BOMB = zlib.compress(bytes(2**26), 9)
             Tensor(shape=(None, None), dtype="int16", encoding="bytes"),
             {"x/shape": np.array([2**40, 1]), "x/value": [b""]},
         ),
-        (Tensor(shape=(2**31 - 1, 2**31 - 1), dtype="int16", encoding="zlib"), {"x": [GOOD]}),
+        (Tensor(shape=(2**31 - 1, 2), dtype="int16", encoding="zlib"), {"x": [GOOD]}),
+        (Tensor(shape=(2**31 - 1, 2), dtype="int16"), {"x": np.arange(2)}),
     ],
 )
 def test_a_small_record_takes_little_memory_whatever_it_claims(feature: Any, flat: Any) -> None:
@@ -152,3 +153,21 @@ def test_a_stream_without_a_known_shape_is_bounded_all_the_same(monkeypatch: pyt
     monkeypatch.setattr(stored_array, "MAX_INFLATED", 2**16)
     assert restore(UNKNOWN, {"x": [zlib.compress(bytes(2**16))]}).size == 2**15
     assert peak_of(UNKNOWN, {"x": [BOMB]}) < 2**20
+
+
+def test_shapes_that_no_array_can_have_are_refused() -> None:
+    huge = 2**31 - 1
+    for make in (
+        lambda: Tensor(shape=(huge, huge), dtype="int8"),
+        lambda: Tensor(shape=(0, huge, huge), dtype="int8"),
+        lambda: Sequence(Tensor(shape=(huge,), dtype="int8"), length=huge),
+        lambda: Tensor(shape=(2**27,), dtype="int8", optional=True),
+    ):
+        with pytest.raises(FeatureError, match=r"more than|more values than"):
+            make()
+    for flat in (
+        {"x/shape": np.array([2**62, 0]), "x/value": [b""]},
+        {"x/shape": np.array([0, 2**62]), "x/value": [b""]},
+    ):
+        with pytest.raises(CorruptExampleError):
+            restore(Tensor(shape=(None, None), dtype="int16", encoding="bytes"), flat)
