@@ -177,7 +177,7 @@ class Dataset:
 
         features = features_from_json(self._version.features_json).with_labels(self._version.labels)
         if note := describe_unknown(features.unknown_features()):
-            warnings.warn(f"{self.reference}: {note}", UnknownFeatureWarning, stacklevel=2)
+            warnings.warn(f"{self.reference}: {note}", UnknownFeatureWarning, stacklevel=3)
         return features
 
     @property

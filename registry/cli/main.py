@@ -6,16 +6,13 @@ import errno
 import io
 import os
 import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import click
 
 import registry
 from registry.cli.lazy_group import LazyGroup
-from registry.errors import RegistryError, RegistryWarning, UsageError
+from registry.errors import RegistryError, UsageError
 
 COMMANDS: Final = {
     "quickstart": "Build, publish, slice and read a first dataset.",
@@ -111,8 +108,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command; the exit code. Every error ends here, as one message with a hint and no traceback."""
     try:
-        with _warnings_as_notes():
-            result = cli.main(arguments, prog_name="registry", standalone_mode=False)
+        result = cli.main(arguments, prog_name="registry", standalone_mode=False)
         sys.stdout.flush()
     except RegistryError as error:
         if os.environ.get("REGISTRY_DEBUG"):
@@ -147,25 +143,6 @@ def run(arguments: list[str]) -> int:
         hint = "This is a fault of the registry. Set REGISTRY_DEBUG=1 to see where, and report it."
         return _fail(arguments, "internal", f"{kind}: {error}", hint, {}, 1)
     return result if isinstance(result, int) else 0
-
-
-@contextmanager
-def _warnings_as_notes() -> Iterator[None]:
-    """Within the block, what the library warns its callers of is told as every other note is."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RegistryWarning)
-        shown = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if issubclass(category, RegistryWarning):
-                from registry.cli.output import printable
-
-                sys.stderr.write(printable(f"note: {message}\n"))
-            else:
-                shown(message, category, *place, **more)
-
-        warnings.showwarning = show
-        yield
 
 
 def _fail(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from registry.cli.output import Output
+from registry.errors import RegistryWarning
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
@@ -109,11 +111,29 @@ def session_command(
         ) -> Any:
             out = Output(as_json=output_format == "json")
             session = Session(url=url, data_dir=data_dir, out=out, at=at, locked=locked)
-            return function(session, **arguments)
+            with _warnings_as_notes(out):
+                return function(session, **arguments)
 
         return cast("click.Command", wrapped)
 
     return decorate
+
+
+@contextmanager
+def _warnings_as_notes(out: Output) -> Iterator[None]:
+    """What the library warns of becomes a note, without a place in the code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", RegistryWarning)
+        show = warnings.showwarning
+
+        def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, RegistryWarning):
+                out.note(f"note: {message}")
+            else:
+                show(message, category, *place, **more)
+
+        warnings.showwarning = tell
+        yield
 
 
 def examples(*lines: str) -> str:

@@ -117,7 +117,8 @@ def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
     for name, feature in features.items():
         kind, inner = "", feature
         if isinstance(feature, Sequence):
-            kind, inner = "Sequence" if feature.length is None else f"Sequence of {feature.length}", feature.feature
+            kind, inner = feature.word, feature.feature
+            kind += "" if feature.length is None else f" of {feature.length}"
         if isinstance(inner, FeaturesDict):
             yield f"{indent}{name}: {kind}".rstrip()
             yield from feature_lines(inner, indent + "  ")

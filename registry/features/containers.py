@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +33,14 @@ class Column:
     """One leaf of a schema.
 
     ``path`` is ``names`` joined by ``/``; ``lengths`` has the length of each Sequence around it, outermost first (None:
-    any length).
+    any length), and ``words`` what each of these is for a reader, a Sequence or a Dataset.
     """
 
     path: str
     names: tuple[str, ...]
     leaf: Leaf
     lengths: tuple[int | None, ...]
+    words: tuple[str, ...] = ()
 
     def keys(self, part: Part) -> list[str]:
         """The keys of ``part`` in a tf.train.Example: the values, then one for each level of row lengths."""
@@ -246,6 +247,8 @@ class Sequence(Feature):
         FeatureError: the number of its elements could not be told from what is stored.
     """
 
+    word: ClassVar[str] = "Sequence"
+
     feature: Any
     length: int | None = None
     class_name: str = field(default="", kw_only=True)
@@ -297,14 +300,19 @@ def as_feature(value: Any) -> Feature:
         ) from error
 
 
-def columns_of(feature: Feature, names: tuple[str, ...] = (), lengths: tuple[int | None, ...] = ()) -> list[Column]:
+def columns_of(
+    feature: Feature,
+    names: tuple[str, ...] = (),
+    lengths: tuple[int | None, ...] = (),
+    words: tuple[str, ...] = (),
+) -> list[Column]:
     """Every leaf below ``feature``, in the order of its names."""
     if isinstance(feature, Leaf):
-        return [Column("/".join(names), names, feature, lengths)]
+        return [Column("/".join(names), names, feature, lengths, words)]
     if isinstance(feature, Sequence):
-        return columns_of(feature.feature, names, (*lengths, feature.length))
+        return columns_of(feature.feature, names, (*lengths, feature.length), (*words, feature.word))
     if isinstance(feature, FeaturesDict):
-        return [column for name in feature for column in columns_of(feature[name], (*names, name), lengths)]
+        return [column for name in feature for column in columns_of(feature[name], (*names, name), lengths, words)]
     raise feature_fault("/".join(names), f"{type(feature).__name__} is neither a leaf nor a container")
 
 

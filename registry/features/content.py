@@ -36,7 +36,7 @@ class ContentReader:
 
     def __init__(self, features: FeaturesDict) -> None:
         self.features = features
-        readers = zip(columns_of(features), Codec.of(features).columns, strict=True)
+        readers = zip(columns_of(features), Codec.of(features.missing_as_none()).columns, strict=True)
         found = ((content_path(column.names), reader) for column, reader in readers)
         self._columns: dict[str, ColumnReader] = dict(sorted(found, key=lambda pair: pair[0]))
         self.paths = tuple(self._columns)
@@ -51,7 +51,7 @@ class ContentReader:
         return [content_bytes(column.read_content(flat)) for column in self._columns.values()]
 
     def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:
-        """The decoded values of the features ``paths`` of ``record``.
+        """The decoded values of the features ``paths`` of ``record``; None for a missing one.
 
         Raises:
             CorruptExampleError: as ``read``.
@@ -83,6 +83,10 @@ def content_bytes(value: Any) -> bytes:
         return _COUNT.pack(len(value)) + value
     if isinstance(value, Ragged):
         return b"".join(map(content_bytes, (*value.row_lengths, value.flat_values)))
+    if value is None:
+        return b"\xff"  # no number of dimensions
+    if isinstance(value, dict):
+        return content_bytes([part for name, inner in value.items() for part in (name.encode(), inner)])
     if isinstance(value, (list, tuple)):
         return _COUNT.pack(len(value)) + b"".join(map(content_bytes, value))
     if isinstance(value, np.generic):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,6 +23,8 @@ class Dataset(Sequence):
 
     ``shape`` is that of one example, as in TFDS.
     """
+
+    word: ClassVar[str] = "Dataset"
 
     @property
     def shape(self) -> Any:

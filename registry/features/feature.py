@@ -44,7 +44,7 @@ class Feature:
 
     description: str = ""
     value_range: str = ""
-    unknown_fields: Mapping[str, Any] | None = field(default=None, hash=False)
+    unknown_fields: Mapping[str, Any] | None = field(default=None, hash=False, repr=False)
 
     if TYPE_CHECKING:  # fields in some features, properties in others; a property here would become a field's default
 
@@ -57,7 +57,7 @@ class Feature:
             """Dtype of the decoded values."""
 
     def __repr__(self) -> str:
-        given = ((one, getattr(self, one.name)) for one in fields(self) if one.init)
+        given = ((one, getattr(self, one.name)) for one in fields(self) if one.init and one.repr)
         shown = ", ".join(f"{one.name}={_shown(value)}" for one, value in given if value != one.default)
         return f"{type(self).__name__}({shown})"
 

@@ -24,7 +24,7 @@ class RawFeature(Leaf):
     """
 
     class_name: str
-    node: Mapping[str, Any] = field(hash=False)
+    node: Mapping[str, Any] = field(hash=False, repr=False)
 
     @property
     def shape(self) -> Shape:

@@ -15,7 +15,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from registry.features import ClassLabel, Feature, FeaturesDict, Sequence, features_from_json
+from registry.features import (
+    BBox,
+    ClassLabel,
+    Feature,
+    FeaturesDict,
+    LabeledImage,
+    RawFeature,
+    Sequence,
+    Tensor,
+    features_from_json,
+)
 from registry.features.containers import Column, columns_of
 from registry.features.content import content_path
 from registry.features.feature import TEXT, Leaf
@@ -307,8 +317,16 @@ def _same_type(old: Column, new: Column) -> bool:
 def _type(column: Column) -> tuple[object, ...]:
     """What a reader relies on. How a tensor is encoded, and what is said about it for people, is not part of it."""
     leaf = column.leaf
-    names = (leaf.num_classes, leaf.names) if isinstance(leaf, ClassLabel) else ()
-    return _class_name(column.leaf), leaf.dtype, leaf.shape, column.lengths, names
+    own: tuple[object, ...] = ()
+    if isinstance(leaf, (ClassLabel, LabeledImage)):
+        own = (leaf.num_classes, leaf.names)
+    elif isinstance(leaf, BBox):
+        own = (leaf.bbox_format,)
+    elif isinstance(leaf, Tensor):
+        own = (leaf.optional and not column.lengths,)
+    elif isinstance(leaf, RawFeature):
+        own = (leaf.class_name,)
+    return _class_name(column.leaf), leaf.dtype, leaf.shape, column.lengths, column.words, own
 
 
 def _class_name(leaf: Leaf) -> str:
@@ -319,16 +337,20 @@ def _class_name(leaf: Leaf) -> str:
 def _describe(column: Column, other: Column | None = None) -> str:
     """The type in words; of labels what ``other`` has not the same."""
     text = _describe_leaf(column.leaf, None if other is None else other.leaf)
-    for length in reversed(column.lengths):
-        text = f"Sequence of {text}" if length is None else f"Sequence of {length} {text}"
+    for length, word in reversed(list(zip(column.lengths, column.words, strict=True))):
+        text = f"{word} of {text}" if length is None else f"{word} of {length} {text}"
     return text
 
 
 def _describe_leaf(leaf: Leaf, rival: Leaf | None) -> str:
     name = _class_name(leaf)
-    if isinstance(leaf, ClassLabel):
-        text = f"ClassLabel of {leaf.num_classes} classes"
-        if not isinstance(rival, ClassLabel) or rival.num_classes != leaf.num_classes or rival.names == leaf.names:
+    if isinstance(leaf, RawFeature):
+        return f"{name} of {leaf.class_name}"
+    if isinstance(leaf, (ClassLabel, LabeledImage)):
+        text = f"{name} of {leaf.num_classes} classes"
+        if isinstance(leaf, LabeledImage):
+            text += f" {leaf.dtype} {leaf.shape}"
+        if not isinstance(rival, type(leaf)) or rival.num_classes != leaf.num_classes or rival.names == leaf.names:
             return text
         if leaf.names is None or rival.names is None:
             return f"{text} {'without' if leaf.names is None else 'with'} names"
@@ -336,6 +358,10 @@ def _describe_leaf(leaf: Leaf, rival: Leaf | None) -> str:
         return f"{text} whose class {place} is {leaf.names[place]!r}"
     if name == "Text":
         return name
+    if isinstance(leaf, BBox):
+        name += f" {leaf.bbox_format or 'of no format'}" if leaf.bbox_format != "REL_YXYX" else ""
+    if isinstance(leaf, Tensor) and leaf.optional:
+        name = f"optional {name}"
     dtype = "text" if leaf.dtype == TEXT else leaf.dtype
     return f"{name} {dtype} {leaf.shape}" if leaf.shape else f"{name} {dtype}"
 

@@ -11,7 +11,21 @@ import numpy as np
 import pytest
 
 from registry.errors import UsageError
-from registry.features import BBox, ClassLabel, FeaturesDict, Image, Scalar, Tensor, Text
+from registry.features import (
+    Audio,
+    BBox,
+    ClassLabel,
+    FeaturesDict,
+    Image,
+    LabeledImage,
+    RawFeature,
+    Scalar,
+    Tensor,
+    Text,
+    Translation,
+    Video,
+)
+from registry.features import Dataset as Nested
 from registry.features import Sequence as Repeated
 from registry.features.content import ContentReader, content_path
 from registry.model import (
@@ -138,6 +152,23 @@ def test_an_added_feature_is_a_minor_and_a_removed_one_a_major() -> None:
         (Repeated("int64"), Tensor(shape=(None,), dtype="int64"), "Tensor int64 (None,), was Sequence of Tensor int64"),
         (Text(), Scalar("str"), "Tensor text, was Text"),
         (BBox(), Tensor(shape=(4,), dtype="float32"), "Tensor float32 (4,), was BBox float32 (4,)"),
+        (BBox(), BBox(bbox_format="XYWH"), "BBox XYWH float32 (4,), was BBox float32 (4,)"),
+        (BBox(bbox_format=None), BBox(), "BBox float32 (4,), was BBox of no format float32 (4,)"),
+        (Scalar("int8"), Scalar("int8", optional=True), "optional Tensor int8, was Tensor int8"),
+        (Repeated("int8"), Nested("int8"), "Dataset of Tensor int8, was Sequence of Tensor int8"),
+        (Nested("int8"), Nested("int8", 2), "Dataset of 2 Tensor int8, was Dataset of Tensor int8"),
+        (Audio(), Audio(dtype="int16"), "Audio int16 (None,), was Audio int64 (None,)"),
+        (
+            RawFeature(class_name="my.Own", node={"pythonClassName": "my.Own"}),
+            Text(),
+            "Text, was RawFeature of my.Own",
+        ),
+        (
+            LabeledImage(names=["a", "b"], shape=(2, 2, 1)),
+            LabeledImage(names=["a", "c"], shape=(2, 2, 1)),
+            "LabeledImage of 2 classes uint8 (2, 2, 1) whose class 1 is 'c', "
+            "was LabeledImage of 2 classes uint8 (2, 2, 1) whose class 1 is 'b'",
+        ),
         (
             Image(shape=(None, None, 3)),
             Image(shape=(8, 8, 3)),
@@ -176,6 +207,10 @@ def test_a_retyped_feature_is_a_major(before: Any, after: Any, text: str) -> Non
         (Scalar("int64", minimum=0), Scalar("int64", description="A number.", value_range="0 or more")),
         (Image(encoding_format="png"), Image(encoding_format="jpeg", use_colormap=True)),
         (Repeated({"a": "int64"}), {"a": Repeated("int64")}),
+        (Repeated(Scalar("int8")), Repeated(Scalar("int8", optional=True))),
+        (Repeated(Image(shape=(2, 2, 1))), Video(shape=(None, 2, 2, 1))),
+        (Translation(languages=["de"]), {"de": Text()}),
+        (Audio(), Audio(lazy_decode=True, sample_rate=8000)),
     ],
 )
 def test_what_a_reader_does_not_meet_is_no_other_type(before: Any, after: Any) -> None:
