@@ -34,7 +34,7 @@ class BlockContentReader:
     """Takes the content out of many records of one schema at once; ``paths`` as ``ContentReader.paths``."""
 
     def __init__(self, features: FeaturesDict) -> None:
-        codec = Codec.of(features)
+        codec = Codec.of(features.missing_as_none())
         found = zip((content_path(one.names) for one in columns_of(features)), codec.columns, strict=True)
         self._columns = dict(sorted(found, key=lambda pair: pair[0]))
         self.paths = tuple(self._columns)
