@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from registry.features.codec import Codec, ColumnReader
 from registry.features.containers import FeaturesDict, columns_of
 from registry.features.ragged import Ragged
-from registry.wire import decode_example
+from registry.wire import FlatValue, decode_example
 
 _COUNT: Final = struct.Struct("<Q")
 _IS_LITTLE: Final = sys.byteorder == "little"
@@ -47,7 +47,10 @@ class ContentReader:
         Raises:
             CorruptExampleError: no tf.train.Example, or one that does not hold these features.
         """
-        flat = decode_example(record)
+        return self.read_flat(decode_example(record))
+
+    def read_flat(self, flat: Mapping[str, FlatValue]) -> list[bytes]:
+        """The content of each feature of the record that has these flat values. Errors as ``read``."""
         return [content_bytes(column.read_content(flat)) for column in self._columns.values()]
 
     def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 from registry.errors import RegistryError
 from registry.features.block import ExampleBlock, at_record, restore_column, restore_each, stack_rows
 from registry.features.block_columns import ArrayColumn, BlockColumn
-from registry.features.codec import Codec
 from registry.features.containers import FeaturesDict
 from registry.wire import FlatBlock
 
@@ -21,7 +20,7 @@ def restore_flat_blocks(
 
     A row that is no example ends the block, as in ``FeaturesDict.decode_block``.
     """
-    codec = Codec.of(features)
+    codec = features._codec  # made once for each schema
     if not num_records:
         nothing = np.empty(0, np.int64)
         return features.decode_block(np.empty(0, np.uint8), nothing, nothing, copy=copy)

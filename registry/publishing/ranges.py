@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -11,9 +11,10 @@ from registry.features import FeaturesDict, features_from_json
 from registry.features.content import ContentReader
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split
 from registry.processes import call_in_order, num_cpus
-from registry.shards import as_records, open_shard, read_records
+from registry.shards import as_records, open_shard, read_flat_values, read_records
 from registry.storage import Store, open_location, open_store
 from registry.tfrecord import RecordBlock
+from registry.wire import FlatValue
 
 Advance = Callable[[int], None]
 """Called with the number of records walked since the last call."""
@@ -21,6 +22,7 @@ Advance = Callable[[int], None]
 _SMALL_EXAMPLES: Final = 20_000
 _SMALL_BYTES: Final = 16 * 2**20
 _MOST_PROCESSES: Final = 16
+_COLUMNS: Final = "parquet_columns"
 _FIRST_IN_BLOCK: Final = 16
 _MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
 _BLOCK_BYTES: Final = 16 * 2**20
@@ -58,9 +60,9 @@ class StoredSplits:
                 named.
             StorageError: a file cannot be read.
         """
-        for filename, index, record in self._records(run):
+        for filename, index, record in self._stored(run, as_flat_values=True):
             try:
-                yield reader.read(record)
+                yield reader.read(record) if isinstance(record, bytes) else reader.read_flat(record)
             except CorruptExampleError as error:
                 raise CorruptExampleError(
                     f"{filename}: record {index}: {error.message}",
@@ -70,13 +72,16 @@ class StoredSplits:
 
     def records(self, run: RecordRun) -> Iterator[bytes]:
         """The stored records of ``run``. Errors as ``contents``."""
-        return (record for _, _, record in self._records(run))
+        return (record for _, _, record in self._stored(run) if isinstance(record, bytes))
+
+    def has_columns(self, run: RecordRun) -> bool:
+        """Whether the records of ``run`` are rows of typed columns, which are not serialized to be told."""
+        return self.splits[run.place].files.file_format == _COLUMNS
 
     def blocks(self, run: RecordRun) -> Iterator[tuple[int, RecordBlock]]:
         """The stored records of ``run`` in blocks, in order, each with the place of its first record in the split.
 
-        None reaches from one leaf of 1,024 records, counted from the start of the run, into the next. Rows of typed
-        columns are serialized.
+        None reaches from one leaf of 1,024 records, counted from the start of the run, into the next.
 
         Raises:
             CorruptRecordError, ShardMismatchError, StorageError: as ``contents``.
@@ -102,7 +107,10 @@ class StoredSplits:
                     yield position + start, RecordBlock(block.data, block.offsets[start:end], block.lengths[start:end])
                 position += block.num_records
 
-    def _records(self, run: RecordRun) -> Iterator[tuple[str, int, bytes]]:
+    def _stored(
+        self, run: RecordRun, *, as_flat_values: bool = False
+    ) -> Iterator[tuple[str, int, bytes | Mapping[str, FlatValue]]]:
+        """The records of a run with file and place; with ``as_flat_values``, of typed columns only what they store."""
         split = self.splits[run.place]
         lengths, position = split.shard_lengths, run.start
         while position < run.stop:
@@ -110,18 +118,17 @@ class StoredSplits:
             skip = position - lengths.start(index)
             take = min(lengths[index] - skip, run.stop - position)
             filename = split.filename(index)
-            stored = read_records(
-                self.store,
-                filename,
-                file_format=split.files.file_format,
-                features=self.features,
-                skip=skip,
-                take=take,
-                num_records=lengths[index],
-            )
+            stored = self._read(split, filename, as_flat_values, skip=skip, take=take, num_records=lengths[index])
             for place, record in enumerate(stored, start=skip):
                 yield filename, place, record
             position += take
+
+    def _read(
+        self, split: Split, filename: str, as_flat_values: bool, **part: int
+    ) -> Iterator[bytes | Mapping[str, FlatValue]]:
+        if as_flat_values and split.files.file_format == _COLUMNS:
+            return read_flat_values(self.store, filename, features=self.features, **part)
+        return read_records(self.store, filename, file_format=split.files.file_format, features=self.features, **part)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _open_again, (self.store.url, self.splits, self.features)

@@ -14,7 +14,7 @@ from registry.shards.faults import name_record
 from registry.shards.formats import FILE_FORMATS, STORED_ORDER, check_file_format
 from registry.shards.opening import Shard, open_shard
 from registry.shards.row_groups import BlockCache
-from registry.shards.walking import read_records, walk_file
+from registry.shards.walking import read_flat_values, read_records, walk_file
 
 __all__ = [
     "FILE_FORMATS",
@@ -28,6 +28,7 @@ __all__ = [
     "join_blocks",
     "name_record",
     "open_shard",
+    "read_flat_values",
     "read_records",
     "walk_file",
 ]

@@ -146,7 +146,6 @@ def plain_array(array: Any) -> Any:
     while isinstance(array, arrow.ExtensionArray):
         array = array.storage
     if isinstance(array, arrow.DictionaryArray):
-        _check_codes(array)
         array = array.dictionary_decode()
     return array
 
@@ -244,8 +243,3 @@ def _refuse_nulls(array: Any, place: _Place) -> None:
     if array.null_count:
         nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
         place.refuse_null(int(nulls.argmax()))
-
-
-def _check_codes(array: Any) -> None:
-    """A code of a damaged file may lead out of the dictionary."""
-    array.validate(full=True)

@@ -39,6 +39,10 @@ class TableBlock(NamedTuple):
         Raises:
             CorruptExampleError: a row does not hold the features; ``details["record"]`` is its place.
         """
+        return list(map(encode_example, self.flat_values()))
+
+    def flat_values(self) -> list[dict[str, FlatValue]]:
+        """Of each row what its record stores, by key. Errors as ``records``."""
         blocks, table, fault = self._flatten()
         if fault is not None:
             raise fault
@@ -47,7 +51,7 @@ class TableBlock(NamedTuple):
             for (key, _), column in block.columns.items():
                 for flat, value in zip(flats, split_values(block, column), strict=True):
                     flat[key] = value
-        return list(map(encode_example, flats))
+        return flats
 
     def views(self) -> list[memoryview]:
         """Each row as ``records`` gives it."""

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeVar
 
 import numpy as np
 
 from registry.errors import CorruptExampleError, UsageError
 from registry.features import FeaturesDict
 from registry.shards.array_record import ArrayRecordShard
+from registry.shards.blocks import Block
 from registry.shards.faults import check_promise, name_record
 from registry.shards.formats import check_file_format
 from registry.shards.opening import open_shard
 from registry.shards.row_groups import RowGroupShard
+from registry.shards.tables import TableBlock
 from registry.storage import Store
 from registry.tfrecord import FileFacts
 from registry.tfrecord import read_records as read_frames
 from registry.tfrecord import walk_file as walk_frames
+from registry.wire import FlatValue
+
+T = TypeVar("T")
 
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 8 * 2**20
@@ -46,6 +51,22 @@ def read_records(
         if number is not None and number < 0:
             raise UsageError(f"{option} must be 0 or more, not {number}", details={option: number})
     return _read(store, name, file_format, features, skip=skip, take=take, num_records=num_records)
+
+
+def read_flat_values(
+    store: Store,
+    name: str,
+    *,
+    features: FeaturesDict,
+    skip: int = 0,
+    take: int | None = None,
+    num_records: int | None = None,
+) -> Iterator[Mapping[str, FlatValue]]:
+    """As ``read_records`` of a file of typed columns, but what the records store, by key: nothing is serialized."""
+    shard = _open(store, name, "parquet_columns", features, num_records=num_records)
+    for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
+        if isinstance(block, TableBlock):
+            yield from _sound_items(block, TableBlock.flat_values, name, first)
 
 
 def walk_file(
@@ -102,18 +123,34 @@ def _read(
     num_records: int | None,
 ) -> Iterator[bytes]:
     shard = _open(store, name, file_format, features, num_records=num_records)
+    for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
+        if isinstance(block, TableBlock):
+            yield from _sound_items(block, TableBlock.records, name, first)
+        else:
+            yield from block.records()
+
+
+def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name: str, first: int) -> Iterator[T]:
+    """What ``items`` gives for the rows before the first bad one, which is then named; ``first`` is the first row's."""
+    try:
+        found = items(block)
+    except CorruptExampleError as error:
+        place = error.details["record"]
+        yield from items(block.take(np.arange(place)))
+        raise name_record(error, name, first + place) from error
+    yield from found
+
+
+def _blocks(
+    shard: ArrayRecordShard | RowGroupShard, path: str, *, skip: int, take: int | None, num_records: int | None
+) -> Iterator[tuple[Block, int]]:
+    """Some records at a time, with the place of the first of them."""
     stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
-    check_promise(store.locate(name), stop, found=shard.num_records, promised=num_records)
+    check_promise(path, stop, found=shard.num_records, promised=num_records)
     step = 1
     while skip < stop:
         block = shard.read(skip, min(step, stop - skip))
-        try:
-            records = block.records()
-        except CorruptExampleError as error:  # a row of columns that cannot be serialized
-            place = error.details["record"]
-            yield from block.take(np.arange(place)).records()
-            raise name_record(error, name, skip + place) from error
-        yield from records
+        yield block, skip
         skip += block.num_records
         mean = block.num_bytes // block.num_records
         step = min(2 * step, _STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))
