@@ -382,6 +382,14 @@ def _other_splits(entry: PinEntry, store: Store) -> dict[str, Split] | None:
         splits = {split.name: split for split in read_prepared(store).splits}
     except RegistryError:  # no version, or one that cannot be read: the pin says how its files lie
         return None
+    for split in splits.values():
+        if split.files.file_format != entry.file_format:
+            raise UsageError(
+                f"{store.url} holds a version in {split.files.file_format} files: records of a pin are proved in "
+                f"{entry.file_format} files",
+                hint="Give the folder of a version in that format.",
+                details={"file_format": split.files.file_format},
+            )
     for split in splits_of(entry):
         other = splits.get(split.name)
         if other is None or other.num_shards != split.num_shards or other.files != split.files:

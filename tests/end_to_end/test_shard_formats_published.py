@@ -129,3 +129,14 @@ def test_the_same_records_in_another_format_are_a_patch(catalog: Catalog, tmp_pa
     assert ages(catalog.dataset("animals:1.0.1").read("train", ReadConfig())) == ages(
         catalog.dataset("animals:1.0.0").read("train", ReadConfig())
     )
+
+
+def test_a_pin_is_not_proved_in_files_of_another_format(catalog: Catalog, tmp_path: Path) -> None:
+    catalog.publish(prepare_as(tmp_path / "1.0.0", "tfrecord"))
+    (pin,) = catalog.dataset("animals").pin("train[:10]").values()
+    other = prepare_as(tmp_path / "other", "parquet")
+    with pytest.raises(UsageError) as caught:
+        pin.verify(folder=other)
+    assert str(caught.value) == (
+        f"{open_store(other).url} holds a version in parquet files: records of a pin are proved in tfrecord files"
+    )

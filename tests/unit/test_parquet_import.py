@@ -14,7 +14,7 @@ import pytest
 from PIL import Image as PillowImage
 from pyarrow import parquet
 
-from registry.errors import PreparedFormatError, ReferenceSyntaxError, ShardMismatchError
+from registry.errors import PreparedFormatError, ReferenceSyntaxError, ShardMismatchError, VerificationError
 from registry.features import ClassLabel, Feature, FeaturesDict, Image, Sequence, Tensor, Text, features_from_json
 from registry.features.png import encode_png
 from registry.interop.parquet import describe_parquet
@@ -399,3 +399,35 @@ def test_times_are_counts_of_their_units(tmp_path: Path) -> None:
     assert found["day"].dtype == np.int32
     assert found["clock"] == ((3 * 60 + 4) * 60 + 5) * 10**6 + 600_000
     assert found["took"] == 90
+
+
+def test_damaged_columns_are_read_or_refused(tmp_path: Path) -> None:
+    """Every second byte of a small file changed: what is handed out is as many rows as there are, or a typed error."""
+    table = pa.table(
+        {
+            "id": pa.array(range(9), pa.int32()),
+            "text": [f"text {number}" for number in range(9)],
+            "kind": pa.array(["a", "b", "c"] * 3).dictionary_encode(),
+            "lists": [[["x"] * place for place in range(number % 3)] for number in range(9)],
+        }
+    )
+    folder = write(tmp_path / "things", "train.parquet", table=table)
+    features = describe(folder).features
+    path, store = folder / "train.parquet", open_store(folder)
+    content = path.read_bytes()
+    refused = 0
+    for place in range(0, len(content), 2):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 7
+        path.write_bytes(damaged)
+        try:
+            shard = open_shard(store, "train.parquet", file_format="parquet_columns", features=features, num_records=9)
+            decoded = decode_block(features, shard.read(0, 9))
+        except VerificationError:
+            refused += 1
+            continue
+        if decoded.fault is None:
+            assert len(list(decoded.examples())) == 9
+        else:
+            assert isinstance(decoded.fault, VerificationError)
+    assert refused > len(content) // 20
