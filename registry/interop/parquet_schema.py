@@ -47,6 +47,8 @@ def features_of_schema(schema: Any, *, as_bytes: Collection[str] = ()) -> Featur
     twice = [name for name in schema.names if schema.names.count(name) > 1]
     if twice:
         _refuse(twice[0], "it", "is there twice")
+    if not schema.names:
+        raise PreparedFormatError("the files have no columns", details={"key": ""})
     try:
         return FeaturesDict(
             {field.name: reader.read(field.type, hints.get(field.name), field.name) for field in schema}

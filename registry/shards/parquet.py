@@ -83,7 +83,7 @@ def open_columns(
 
 def _example_block(table: Any) -> RecordBlock:
     """The records of the column, where Arrow has them: nothing is copied."""
-    chunks = table.column(0).chunks
+    chunks = table.column(EXAMPLES_COLUMN).chunks  # a column named data.x is read along with it
     return join_blocks([_records_of(chunk) for chunk in chunks])
 
 

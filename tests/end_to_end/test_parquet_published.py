@@ -91,6 +91,7 @@ def test_a_folder_is_read_where_it_lies(catalog: Catalog, tmp_path: Path) -> Non
         },
     )
     assert not catalog.import_parquet(folder).newly
+    catalog.verify_log().require_sound()
 
 
 def test_batches_resume_pickles_and_exports(catalog: Catalog, tmp_path: Path) -> None:

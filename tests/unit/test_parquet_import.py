@@ -259,6 +259,11 @@ def test_types_without_a_feature_are_refused_by_column(schema: pa.Schema, proble
     assert str(caught.value).replace("<item: ", "<element: ") == problem
 
 
+def test_files_without_columns_are_refused() -> None:
+    with pytest.raises(PreparedFormatError, match="the files have no columns"):
+        features_of_schema(pa.schema({}))
+
+
 def test_types_that_are_nested_without_end_are_refused() -> None:
     kind = pa.int8()
     for _ in range(60):

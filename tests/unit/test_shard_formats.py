@@ -213,6 +213,14 @@ def test_page_checksums_are_checked_where_there_are_some(store: Store) -> None:
     assert unchecked.read(17, 1).records() == [b"record 16"]
 
 
+def test_only_the_column_of_examples_is_read(store: Store) -> None:
+    path = Path(store.locate("shard"))
+    path.parent.mkdir()
+    columns = {"data.x": [b"other", b"other"], "id": [1, 2], "data": [b"first", b"second"]}
+    parquet.write_table(pa.table(columns), path)
+    assert list(read_records(store, "shard", file_format="parquet")) == [b"first", b"second"]
+
+
 def test_a_null_is_no_record(store: Store) -> None:
     path = Path(store.locate("shard"))
     path.parent.mkdir()
