@@ -25,6 +25,8 @@ def exact_array(value: Any, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]
         raise feature_fault(path, f"{show_value(value)} does not make an array: its rows differ in length") from error
     if array.dtype == dtype:
         return array
+    if array.dtype.kind == "f" and dtype.kind in "iu" and not isinstance(value, np.ndarray):
+        array = _keep_whole(value, array)
     if is_bfloat16(array.dtype):
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
@@ -43,6 +45,18 @@ def exact_array(value: Any, dtype: np.dtype[Any], path: str) -> npt.NDArray[Any]
     if changed.any():
         raise feature_fault(path, f"{array[changed].flat[0]} does not fit {dtype}")
     return cast
+
+
+def _keep_whole(value: Any, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """``value`` in 64 bits where all of it is whole: NumPy makes floats of small and large numbers together."""
+    items = np.asarray(value, object)
+    if items.shape != array.shape or not all(isinstance(item, int | np.integer) for item in items.flat):
+        return array
+    is_negative = any(item < 0 for item in items.flat)
+    try:
+        return items.astype(np.int64 if is_negative else np.uint64)
+    except OverflowError:
+        return array
 
 
 def to_bytes(item: Any, path: str) -> bytes:

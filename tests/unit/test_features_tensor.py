@@ -199,3 +199,15 @@ def test_features_are_values() -> None:
     assert ClassLabel(names=["a"]) != ClassLabel(num_classes=1)
     assert FeaturesDict({"a": "int8", "b": Text()}) == FeaturesDict({"b": Text(), "a": np.int8})
     assert len({FeaturesDict({"a": "int8"}), FeaturesDict({"a": np.int8})}) == 1
+
+
+def test_small_and_large_numbers_together_keep_every_bit() -> None:
+    numbers = [0, 2**63 + 1, 2**64 - 1]
+    (flat,) = Tensor(shape=(3,), dtype="uint64").flatten(numbers, "n")
+    assert np.asarray(flat).view(np.uint64).tolist() == numbers
+    (flat,) = Tensor(shape=(2,), dtype="int64").flatten([np.uint64(2**53 + 1), -(2**53) - 1], "n")
+    assert np.asarray(flat).tolist() == [2**53 + 1, -(2**53) - 1]
+    with pytest.raises(FeatureError, match=r"^feature 'n': .* does not fit uint64$"):
+        Tensor(shape=(2,), dtype="uint64").flatten([-1, 2**63 + 1], "n")
+    with pytest.raises(FeatureError, match=r"^feature 'n': .* does not fit int64$"):
+        Tensor(shape=(2,), dtype="int64").flatten([1, 2**63], "n")
