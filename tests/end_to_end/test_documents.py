@@ -56,7 +56,9 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
     assert run(f"{sys.executable} example.py", environment, tmp_path) == blocks("text")[1]
 
 
-@pytest.mark.parametrize(("document", "number"), [("README.md", 6), ("docs/pinning.md", 12), ("docs/splits.md", 4)])
+@pytest.mark.parametrize(
+    ("document", "number"), [("README.md", 6), ("docs/importing.md", 6), ("docs/pinning.md", 12), ("docs/splits.md", 4)]
+)
 def test_the_lines_of_shell_print_what_they_say(
     environment: dict[str, str], tmp_path: Path, document: str, number: int
 ) -> None:
