@@ -88,11 +88,16 @@ def _read(node: JsonNode) -> Feature:
     found = read_old_form(node, _read, _PACKAGE)
     if isinstance(found, Feature):
         return found
-    return _read_described(found, node, {}, dict.fromkeys(("type", "content", "protoCls")))
+    return _read_described(found, node, {}, None)
 
 
-def _read_described(described: Described, node: JsonNode, about: dict[str, Any], known: dict[str, Any]) -> Feature:
-    """The feature of a class name and its content; ``known`` are the other fields of ``node`` that may be there."""
+def _read_described(
+    described: Described, node: JsonNode, about: dict[str, Any], known: dict[str, Any] | None
+) -> Feature:
+    """The feature of a class name and its content; ``known`` are the other fields of ``node`` that may be there.
+
+    None in the old form, of which nothing else is kept: it would stand in a message of today, where it means nothing.
+    """
     name, contents = described.class_name, described.contents
     kind = _kind_of(name)
     content = kind.content if kind is not None else next(iter(contents), "")
@@ -104,8 +109,9 @@ def _read_described(described: Described, node: JsonNode, about: dict[str, Any],
     here = contents[content]
     if not isinstance(here.value, dict):
         here.fields()  # says that it is no object
-    unknown = _unknown_fields(node, known | {content: None})
-    if inside := _unknown_fields(here, CONTENTS[content]):
+    unknown = {} if known is None else _unknown_fields(node, known | {content: None})
+    inside = {} if known is None else _unknown_fields(here, CONTENTS[content])
+    if inside:
         unknown[content] = inside
     options = about | ({"unknown_fields": unknown} if unknown else {})
     try:

@@ -42,7 +42,8 @@ class Exports:
 
         A column is named by the names on the way to the leaf, joined by ``/``. Numbers keep their dtype; values with
         dimensions stand in a column of objects, as arrays (``Ragged`` where they are ragged). A feature ``Text`` is
-        ``str``; other strings are ``bytes``, because nothing says that they are text. All of it is in memory.
+        ``str``; other strings are ``bytes``, because nothing says that they are text. A Dataset is as a Sequence, and
+        bfloat16 is float32. All of it is in memory.
 
         Raises:
             FeatureError: a text is no UTF-8; ``text="bytes"`` takes it as it is.
@@ -103,7 +104,8 @@ class Exports:
     ) -> ReaderDataset | ReaderIterable:
         """A dataset for ``torch.utils.data.DataLoader``, with any number of workers, forked or spawned.
 
-        Numbers and arrays become tensors, text and bytes stay ``bytes``, and where shapes differ there are lists.
+        Numbers and arrays become tensors, text and bytes stay ``bytes``, and where shapes differ there are lists. A
+        Dataset is as a Sequence.
 
         Without ``iterable`` it is a map-style dataset of the first epoch, for samplers: ``dataset[i]`` is an example,
         ``dataset[[i, j]]`` a batch, and a loader fetches each of its batches at once.
@@ -150,7 +152,8 @@ class Exports:
         """The examples as a ``tf.data.Dataset``, in the order of the reader, prefetched, of known cardinality.
 
         Iterating it reads ``config.repeat`` epochs, and iterating it again the next ones. A feature of unknown
-        dimensions is a tensor with None in its shape, a Sequence of Sequences a RaggedTensor, text is ``tf.string``.
+        dimensions is a tensor with None in its shape, a Sequence of Sequences a RaggedTensor, text is ``tf.string``. A
+        Dataset is as a Sequence, and a feature that is not known here, which has no type, is left out.
         What the reader raises comes as TensorFlow's error, with the message in it.
 
         Args:

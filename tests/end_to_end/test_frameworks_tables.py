@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.errors import FeatureError, MissingExtraError, UsageError
-from registry.features import FeaturesDict, Image, Text
+from registry.features import FeaturesDict, Image, RawFeature, Text
 from registry.features import Sequence as SequenceOf
 from registry.order import ReadConfig
 from registry.reading import Reader
@@ -120,6 +120,36 @@ def test_the_arrow_schema_follows_from_the_features_alone() -> None:
     )
     bytes_schema = wide_reader([3]).to_arrow_batches(text="bytes").schema
     assert (bytes_schema.field("name").type, bytes_schema.field("key").type) == (pa.binary(), pa.binary())
+
+
+def test_missing_values_are_null_where_they_decode_to_none() -> None:
+    names = ("id", "maybe", "corners")
+    written = wide_reader([5, 4], features=FeaturesDict({name: FEATURES[name] for name in names}))
+    features = written.features.missing_as_none()
+    reader = Reader(written.plan, store=written._options["store"], features=features)
+    table = reader.to_arrow()
+    table.validate(full=True)
+    assert table.schema.field("maybe").type == pa.int32()
+    assert table.schema.field("corners").type == pa.list_(pa.int8(), 2)
+    assert table.to_pylist() == [plain(example) for example in first_epoch(reader)]
+    assert [row["maybe"] is None for row in table.to_pylist()] == [row["id"] % 3 != 0 for row in table.to_pylist()]
+    frame = reader.to_pandas()
+    assert [plain(row) for row in frame.to_dict("records")] == table.to_pylist()
+    assert wide_reader([0], features=features).to_arrow().schema == table.schema
+
+
+def test_a_feature_that_is_not_known_is_in_a_data_frame_and_has_no_type_in_arrow() -> None:
+    written = wide_reader([5, 4], features=FeaturesDict({"id": FEATURES["id"], "place": FEATURES["place"]}))
+    own = RawFeature(class_name="my.Own", node={"pythonClassName": "my.Own"})
+    features = FeaturesDict({"id": own, "place": {"x": "float64", "far": own}})
+    reader = Reader(written.plan, store=written._options["store"], features=features)
+    assert reader.to_arrow().to_pylist() == [{"place": {"x": n / 4}} for n in range(9)]
+    frame = reader.to_pandas()
+    assert [value.tolist() for value in frame["id"]] == [[n] for n in range(9)]
+    assert [{key: array.tolist() for key, array in value.items()} for value in frame["place/far"]] == [
+        {"y": [n, 65535]} for n in range(9)
+    ]
+    assert [plain(row) for row in reader.to_numpy()["id"]] == [[n] for n in range(9)]
 
 
 def test_the_columns_of_a_data_frame_keep_their_dtypes() -> None:

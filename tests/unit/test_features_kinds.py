@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +192,11 @@ def test_a_dataset_takes_any_iterable_of_examples(form: str) -> None:
     }
     expected = [{**step, "words": [word.encode() for word in step["words"]]} for step in listed]
     assert plain(decoded(STEPS, forms[form])) == expected
+
+
+def test_a_dataset_goes_to_another_process() -> None:
+    found = decoded(Dataset({"n": "int64", "inner": Dataset("int8")}), [{"n": 1, "inner": [2]}])
+    assert plain(pickle.loads(pickle.dumps(found))) == plain(copy.deepcopy(found)) == [{"n": 1, "inner": [2]}]  # noqa: S301
 
 
 def test_a_dataset_of_one_feature_decodes_to_its_values() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from registry.errors import PreparedFormatError
-from registry.features import BBox, FeaturesDict, Sequence, Tensor, features_from_json
+from registry.features import BBox, FeaturesDict, Image, Sequence, Tensor, features_from_json
 
 PACKAGE = "tensorflow_datasets.core.features."
 CASES = json.loads((Path(__file__).parent / "old_forms.json").read_text())["cases"]
@@ -76,6 +76,13 @@ def test_a_message_of_another_class_is_kept_as_it_is() -> None:
     features = read({"type": "my.Own", "content": message, "proto_cls": "tensorflow_datasets.TensorFeature"})
     again = json.loads(features.to_json())["featuresDict"]["features"]["f"]
     assert again == {"pythonClassName": "my.Own", "tensor": message}
+
+
+def test_what_means_nothing_today_is_left_out() -> None:
+    feature = old(
+        "image_feature.Image", {"shape": [2, 2, 1], "dtype": "uint8", "encoding_format": "png", "old": 1}, x=2
+    )
+    assert read(feature) == FeaturesDict({"f": Image(shape=(2, 2, 1), encoding_format="png")})
 
 
 def test_bounds_that_are_not_whole_are_left_out() -> None:
