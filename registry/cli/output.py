@@ -22,6 +22,7 @@ class Output:
         if self.as_json:
             self._warnings.append(text)
         else:
+            sys.stdout.flush()  # where both lead to one place, they stand in the order in which they were told
             print(printable(text), file=sys.stderr)
 
     def result(self, schema: str, data: Any, human: Callable[[], None]) -> None:
