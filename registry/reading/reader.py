@@ -218,6 +218,16 @@ class Reader(Exports):
         reader._asked = self._asked
         return reader
 
+    def missing_as_none(self) -> Reader:
+        """These examples, with None where an optional feature has no value; TFDS gives the lowest number there.
+
+        Another reader, at its beginning. In batches such a feature is an array of objects.
+        """
+        features = self.features.missing_as_none()
+        reader = Reader(self.plan, features=features, config=self.config, process=self.process, **self._options)
+        reader._asked = self._asked
+        return reader
+
     def __reduce__(self) -> tuple[Any, ...]:
         sort_files = self.config.interleave_sort_fn
         if isinstance(sort_files, FunctionType) and "<" in sort_files.__qualname__:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from registry.errors import (
     UnknownFeatureWarning,
     VersionExistsError,
 )
+from registry.features import FeaturesDict, Scalar
 from registry.model import SlicingRule
 from registry.storage import open_store
 
@@ -417,3 +419,18 @@ def _published(catalog: Path) -> list[str]:
             return [event.dataset for event in opened.log() if event.action == "publish"]
     except CatalogError:  # it is being made
         return []
+
+
+def test_missing_values_are_those_of_tfds_or_none(catalog: registry.Catalog, tmp_path: Path) -> None:
+    features = FeaturesDict({"id": "int64", "age": Scalar("int8", optional=True)})
+    examples = [{"id": n, "age": None if n % 2 else n} for n in range(4)]
+    prepare(tmp_path / "people/1.0.0", "1.0.0", {"train": examples}, features=features, name="people")
+    list(catalog.import_tfds(tmp_path / "people"))
+    reader = catalog.dataset("people").read("train", registry.ReadConfig(shuffle_files=True, shuffle_seed=1))
+    assert [int(example["age"]) for example in reader] == [0, -128, 2, -128]
+    told = reader.missing_as_none()
+    assert [example["age"] for example in told] == [0, None, 2, None]
+    assert told.config == reader.config
+    (batch,) = told.missing_as_none().batches(4)
+    assert batch["age"].tolist() == [0, None, 2, None]
+    assert pickle.loads(pickle.dumps(told))[1] == {"id": 1, "age": None}  # noqa: S301 (made here)
