@@ -14,6 +14,10 @@ _LENGTH: Final = struct.Struct("<Q")
 _ALIKE: Final = 64
 """A guess pays from so many records on."""
 
+_FIRST: Final = 4 * _ALIKE
+_MANY: Final = 4096
+"""So many are walked one by one before the next guess; few at first, for files whose records are all alike."""
+
 
 def walk_frames(data: Octets, start: int, *, limit: int, most: int) -> Places:
     """The starts of the frames of ``data`` from ``start`` on, at most ``most``, and where the last of them ends.
@@ -33,7 +37,7 @@ def walk_frames(data: Octets, start: int, *, limit: int, most: int) -> Places:
                 left -= alike.size - 1
                 position = int(alike[-1])
                 continue
-        asked = min(left, 4096)
+        asked = min(left, _MANY if pieces else _FIRST)
         starts, position = _walk_each(view, position, limit, asked)
         pieces.append(np.array(starts, np.int64))
         left -= len(starts)
