@@ -62,7 +62,7 @@ class TableBlock(NamedTuple):
         count = places.size
         if count and int(places[-1]) - int(places[0]) == count - 1 and bool((places[1:] - places[:-1] == 1).all()):
             return TableBlock(self.table.slice(int(places[0]), count), self.features)
-        return TableBlock(self.table.take(import_pyarrow().array(places)), self.features)
+        return TableBlock(_unsliced(self.table).take(import_pyarrow().array(places)), self.features)
 
     def decode(self, *, copy: bool = True) -> ExampleBlock:
         """The examples of all rows; a row that is none ends the block, as a bad record does."""
@@ -105,3 +105,26 @@ class TableBlock(NamedTuple):
                     hint="One of them is not as it was published: `registry verify` names it.",
                 ) from error
         return cls(arrow.concat_tables(tables), blocks[0].features)
+
+
+def _unsliced(table: Any) -> Any:
+    """``table`` with memory of its own for what pyarrow 26 takes wrongly from a part of an array.
+
+    Of fixed-size lists in fixed-size lists it then gives memory that nobody has written to.
+    """
+    arrow = import_pyarrow()
+    for place, field in enumerate(table.schema):
+        chunks = table.column(place).chunks
+        if _holds_fixed_list(field.type) and any(chunk.offset for chunk in chunks):
+            copied = [arrow.concat_arrays([chunk, chunk.slice(0, 0)]) for chunk in chunks]
+            table = table.set_column(place, field, arrow.chunked_array(copied, field.type))
+    return table
+
+
+def _holds_fixed_list(kind: Any) -> bool:
+    arrow = import_pyarrow()
+    while isinstance(kind, arrow.BaseExtensionType):
+        kind = kind.storage_type
+    if arrow.types.is_fixed_size_list(kind):
+        return True
+    return any(_holds_fixed_list(kind.field(place).type) for place in range(kind.num_fields))
