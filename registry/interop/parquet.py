@@ -25,6 +25,7 @@ from registry.model import (
     fold_name,
 )
 from registry.prepared import PreparedDataset
+from registry.shards.nulls import find_nulls
 from registry.shards.parquet import open_columns
 from registry.shards.row_groups import RowGroupShard
 from registry.shards.tables import TableBlock
@@ -86,7 +87,7 @@ def describe_parquet(
         config=config,
         version=version,
         splits=tuple(splits),
-        features=described.features,
+        features=described.features(),
         metadata=described.metadata,
         file_format=FILE_FORMAT,
     )
@@ -109,41 +110,52 @@ class _Describer:
     def __init__(self, store: Store) -> None:
         self.problems: list[str] = []
         self.metadata = DatasetMetadata()
-        self.features = FeaturesDict({})
         self._store = store
         self._first: RowGroupShard | None = None
         self._first_name = ""
+        self._features = FeaturesDict({})
+        self._as_bytes: set[str] = set()
+        self._nulls: set[str] = set()
 
     def open(self, filename: str) -> RowGroupShard:
         """A shard; what differs is added to ``problems``."""
         shard = open_columns(self._store, filename, None, num_records=None, checksums=True, cache=None)
         if self._first is None:
-            self.features = _features_of(shard)
+            self._features, self._as_bytes = _features_of(shard)
             self.metadata = metadata_of_schema(shard.schema)
             self._first, self._first_name = shard, filename
         elif not shard.schema.equals(self._first.schema) and (
             difference := _difference(shard.schema, self._first.schema, self._first_name)
         ):
             self.problems.append(f"{filename}: {difference}")
+            return shard
+        self._nulls |= find_nulls(shard, self._features, known=self._nulls)
         return shard
 
+    def features(self) -> FeaturesDict:
+        """What the columns of all files make."""
+        if self._first is None:
+            return self._features
+        return features_of_schema(self._first.schema, as_bytes=self._as_bytes, optional=self._nulls)
 
-def _features_of(shard: RowGroupShard) -> FeaturesDict:
-    """The features of a file. Of an image, the first row tells whether it can be decoded."""
+
+def _features_of(shard: RowGroupShard) -> tuple[FeaturesDict, set[str]]:
+    """The features of a file, and the images among them that stay bytes: the first row tells what can be decoded."""
     as_bytes: set[str] = set()
     while True:
         features = features_of_schema(shard.schema, as_bytes=as_bytes)
-        images = {column.path for column in columns_of(features) if isinstance(column.leaf, Image)}
-        block = next(shard.groups(), None) if images else None
-        if not isinstance(block, TableBlock):
-            return features
+        images = [column for column in columns_of(features) if isinstance(column.leaf, Image)]
+        if not images or not shard.filled_groups:
+            return features, as_bytes
+        names = {column.names[0]: features[column.names[0]] for column in images}
+        table = shard.read_table(shard.filled_groups[0], list(names)).slice(0, 1)
         try:
-            fault = TableBlock(block.table.slice(0, 1), features).decode().fault
+            fault = TableBlock(table, FeaturesDict(names)).decode().fault
         except MissingExtraError:  # it is an image, and whoever reads it will be told
-            return features
+            return features, as_bytes
         path = fault.details.get("feature") if isinstance(fault, CorruptExampleError) else None
-        if path not in images:
-            return features
+        if path not in {column.path for column in images}:
+            return features, as_bytes
         as_bytes.add(path)
 
 

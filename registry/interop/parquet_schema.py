@@ -9,6 +9,7 @@
     fixed-size list                      a dimension of the Tensor in it
     struct                               FeaturesDict
     dictionary, extension                what its values, or its storage, make
+    any of the first five with nulls     an optional Scalar of that dtype; in lists nothing is optional
 
 What Hugging Face writes beside the schema adds the names of a ClassLabel, Image (a struct of bytes and path, of which
 the bytes are kept), Audio (its file's bytes) and Array2D to Array5D. Other types are refused, with the column's name.
@@ -21,7 +22,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
 from registry.errors import FeatureError, PreparedFormatError
-from registry.features import ClassLabel, Feature, FeaturesDict, Image, Sequence, Tensor, Text
+from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
 from registry.model import DatasetMetadata
 from registry.shards.arrow_import import import_pyarrow
 
@@ -33,17 +34,20 @@ _MOST_DEPTH: Final = 30
 _HINT: Final = "Write the files again with another type for it, or without the column."
 
 
-def features_of_schema(schema: Any, *, as_bytes: Collection[str] = ()) -> FeaturesDict:
+def features_of_schema(schema: Any, *, as_bytes: Collection[str] = (), optional: Collection[str] = ()) -> FeaturesDict:
     """The features of the rows of a ``pyarrow.Schema``.
 
-    Images at the paths ``as_bytes`` stay the bytes of their files: they are neither PNG nor JPEG.
+    Args:
+        schema: of the files.
+        as_bytes: paths of images that stay the bytes of their files: they are neither PNG nor JPEG.
+        optional: paths of numbers, texts and bytes outside of lists of which some are null. See ``find_nulls``.
 
     Raises:
         PreparedFormatError: a column has a type or name that no feature can have; ``details["key"]`` is its path.
     """
     told = _hugging_face(schema).get("features")
     hints = told if isinstance(told, Mapping) else {}
-    reader = _SchemaReader(frozenset(as_bytes))
+    reader = _SchemaReader(frozenset(as_bytes), frozenset(optional))
     twice = [name for name in schema.names if schema.names.count(name) > 1]
     if twice:
         _refuse(twice[0], "it", "is there twice")
@@ -85,8 +89,9 @@ def _hugging_face(schema: Any) -> Mapping[str, Any]:
 
 
 class _SchemaReader:
-    def __init__(self, as_bytes: frozenset[str]) -> None:
+    def __init__(self, as_bytes: frozenset[str], optional: frozenset[str]) -> None:
         self._as_bytes = as_bytes
+        self._optional = optional
         self._arrow = import_pyarrow()
 
     def read(self, kind: Any, hint: Any, path: str, depth: int = 0) -> Feature:
@@ -108,7 +113,10 @@ class _SchemaReader:
             if types.is_fixed_size_list(kind):
                 return self._read_fixed(kind, inner, path, depth)
             return Sequence(self.read(kind.value_type, inner, path, depth + 1))
-        return self._read_value(kind, hint, name, path)
+        value = self._read_value(kind, hint, name, path)
+        if path not in self._optional or not isinstance(value, Tensor):
+            return value
+        return Scalar(value.dtype, encoding=value.encoding, description=value.description, optional=True)
 
     def _read_struct(self, kind: Any, hint: Any, name: Any, path: str, depth: int) -> Feature:
         fields = {field.name: field.type for field in kind}

@@ -2,7 +2,8 @@
 
     table -> for each leaf of the features its Arrow array, and the lengths of the lists around it -> FlatBlock
 
-Bytes stay where Arrow has them; numbers become int64 or float32, as in a tf.train.Example, and float64 its bytes.
+Bytes stay where Arrow has them; numbers become int64 or float32, as in a tf.train.Example, and float64 its bytes. Of an
+optional feature, rows that are null store nothing; a null label is -1, which is "no label".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError
-from registry.features import Feature, FeaturesDict, Leaf
+from registry.features import ClassLabel, Feature, FeaturesDict, Leaf
 from registry.features import Sequence as SequenceFeature
 from registry.features.containers import Column
 from registry.features.feature import TEXT, corrupt_fault
@@ -61,7 +62,15 @@ class _Place(NamedTuple):
 
     def refuse_null(self, element: int) -> NoReturn:
         fault = corrupt_fault(self.path, "is null")
-        hint = "A version holds no nulls. Fill them, or leave the column out, and write the files again."
+        hint = (
+            "Numbers, text and bytes may be null, but no list, struct or image, and nothing in a list. Fill the nulls, "
+            "or leave the column out, and write the files again."
+        )
+        raise BadRowError(self.row_of(element), CorruptExampleError(fault.message, hint=hint, details=fault.details))
+
+    def refuse_path(self, element: int) -> NoReturn:
+        fault = corrupt_fault(self.path, "has the path of a file, and not its bytes")
+        hint = "Write the bytes of the files into the column, as push_to_hub of Hugging Face's datasets does."
         raise BadRowError(self.row_of(element), CorruptExampleError(fault.message, hint=hint, details=fault.details))
 
 
@@ -69,7 +78,8 @@ def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
     """The flat values of all rows, a block for each leaf of ``features``, in the order of its names.
 
     Raises:
-        BadRowError: a row holds a null, or a value that the feature cannot have; the first of the first such column.
+        BadRowError: a row holds a null where the feature has none, or a value that it cannot have; the first of the
+            first such column.
     """
     blocks: list[FlatBlock] = []
     for name, feature in features.items():
@@ -83,6 +93,9 @@ def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
 
 def _flatten(feature: Feature, array: Any, place: _Place, num_rows: int) -> Iterator[FlatBlock]:
     array = plain_array(array)
+    if isinstance(feature, Leaf):
+        yield _flatten_leaf(feature, array, place, num_rows)
+        return
     _refuse_nulls(array, place)
     types = import_pyarrow().types
     if isinstance(feature, FeaturesDict):
@@ -97,15 +110,16 @@ def _flatten(feature: Feature, array: Any, place: _Place, num_rows: int) -> Iter
         lengths, values = _open_list(array, place)
         inside = _Place(place.names, (*place.lengths, lengths), (*place.declared, feature.length))
         yield from _flatten(feature.feature, values, inside, num_rows)
-    elif isinstance(feature, Leaf):
-        yield _flatten_leaf(feature, array, place, num_rows)
 
 
 def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatBlock:
     types = import_pyarrow().types
+    array, rows = _stored_rows(leaf, array, place)
+    _refuse_nulls(array, place)
     if types.is_struct(array.type):  # how Hugging Face stores a file: its bytes, and where it once lay
         array = plain_array(array.field("bytes"))
-        _refuse_nulls(array, place)
+        if array.null_count:
+            place.refuse_path(_first_null(array))
     sizes: int | _Places = 1  # how many stored values each value of the leaf has
     inside = place
     for size in leaf.shape:
@@ -132,12 +146,24 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
     data = _NO_DATA
     if part.kind != "bytes":
         numbers = _numbers(leaf, array, inside)
-        columns[key, part.kind] = NumberColumn(None, _constant(_per_row(sizes, place.lengths)), numbers)
+        columns[key, part.kind] = NumberColumn(rows, _constant(_per_row(sizes, place.lengths)), numbers)
     else:
         data, starts, lengths = _items(leaf, array, inside, sizes)
         per_item = sizes if leaf.dtype == TEXT else 1  # a tensor that is stored as its bytes is one item
-        columns[key, "bytes"] = BytesColumn(None, _constant(_per_row(per_item, place.lengths)), starts, lengths)
+        columns[key, "bytes"] = BytesColumn(rows, _constant(_per_row(per_item, place.lengths)), starts, lengths)
     return FlatBlock(num_rows, columns, data)
+
+
+def _stored_rows(leaf: Leaf, array: Any, place: _Place) -> tuple[Any, _Places | None]:
+    """``array`` without the nulls that the leaf may have, and the rows that are left, None where these are all."""
+    if not array.null_count or place.lengths:
+        return array, None
+    if isinstance(leaf, ClassLabel):
+        return array.cast(import_pyarrow().int64()).fill_null(-1), None
+    if not leaf.may_be_absent or leaf.shape:
+        return array, None
+    is_valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    return array.drop_null(), np.flatnonzero(is_valid)
 
 
 def plain_array(array: Any) -> Any:
@@ -241,5 +267,8 @@ def _constant(counts: int | _Places) -> int | _Places:
 
 def _refuse_nulls(array: Any, place: _Place) -> None:
     if array.null_count:
-        nulls = np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_)
-        place.refuse_null(int(nulls.argmax()))
+        place.refuse_null(_first_null(array))
+
+
+def _first_null(array: Any) -> int:
+    return int(np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_).argmax())

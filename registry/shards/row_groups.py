@@ -89,6 +89,17 @@ class RowGroupShard:
         metadata = self._file.metadata
         return sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
 
+    @property
+    def num_columns(self) -> int:
+        """Columns as Parquet counts them: each field of a struct is one."""
+        count: int = self._file.metadata.num_columns
+        return count
+
+    def null_count(self, group: int, column: int) -> int | None:
+        """The nulls in a row group's column, as its statistics tell; None where they do not."""
+        statistics = self._file.metadata.row_group(group).column(column).statistics
+        return statistics.null_count if statistics is not None and statistics.has_null_count else None
+
     def read(self, first: int, count: int) -> Block:
         """Records ``first`` to ``first + count``."""
         stop = first + count
@@ -122,8 +133,18 @@ class RowGroupShard:
 
     def groups(self) -> Iterator[Block]:
         """The row groups, one after the other; none is kept."""
-        for group in np.flatnonzero(self._ends > self._starts).tolist():
+        for group in self.filled_groups:
             yield self._decode(group, int(self._starts[group]))[0]
+
+    @property
+    def filled_groups(self) -> list[int]:
+        """The row groups that hold rows, by number."""
+        found: list[int] = np.flatnonzero(self._ends > self._starts).tolist()
+        return found
+
+    def read_table(self, group: int, columns: list[str]) -> Any:
+        """A row group as a ``pyarrow.Table`` of these columns, and of those named as a field of them."""
+        return self._read_table(group, int(self._starts[group]), columns)
 
     def _group_of(self, record: int) -> int:
         return int(np.searchsorted(self._ends, record, side="right"))
@@ -136,19 +157,24 @@ class RowGroupShard:
         return found
 
     def _decode(self, group: int, record: int) -> tuple[Block, int]:
-        # Where in the file it lies is not asked: pyarrow 26 ends the process where that part of the footer is damaged.
+        table = self._read_table(group, record, self._columns)
+        with _parquet_errors(self._path, self._fault(group, record)):
+            return self._make_block(table), table.nbytes
+
+    def _fault(self, group: int, record: int) -> Callable[[Exception], RegistryError]:
         rows = range(int(self._starts[group]), int(self._ends[group]))
+        return lambda reason: bad_rows(self._path, record, rows=rows, reason=reason)
 
-        def fault(reason: Exception) -> RegistryError:
-            return bad_rows(self._path, record, rows=rows, reason=reason)
-
-        with _parquet_errors(self._path, fault):
-            table = self._file.read_row_group(group, columns=self._columns)
+    def _read_table(self, group: int, record: int, columns: list[str] | None) -> Any:
+        # Where in the file it lies is not asked: pyarrow 26 ends the process where that part of the footer is damaged.
+        num_rows = int(self._ends[group] - self._starts[group])
+        with _parquet_errors(self._path, self._fault(group, record)):
+            table = self._file.read_row_group(group, columns=columns)
             # Codes of a damaged file may lead out of the dictionary.
             table.validate(full="dictionary<" in str(table.schema))
-            if table.num_rows != len(rows):
+            if table.num_rows != num_rows:
                 raise ValueError(f"it holds {table.num_rows} rows")
-            return self._make_block(table), table.nbytes
+            return table
 
 
 def open_parquet(store: Store, name: str, *, checksums: bool = True) -> Any:

@@ -49,7 +49,8 @@ class TableBlock(NamedTuple):
         flats: list[dict[str, FlatValue]] = [{} for _ in range(table.num_rows)]
         for block in blocks:
             for (key, _), column in block.columns.items():
-                for flat, value in zip(flats, split_values(block, column), strict=True):
+                holders = flats if column.rows is None else map(flats.__getitem__, column.rows.tolist())
+                for flat, value in zip(holders, split_values(block, column), strict=True):
                     flat[key] = value
         return flats
 

@@ -179,10 +179,12 @@ def test_damage_gives_all_before_it_and_a_typed_error(catalog: Catalog, tmp_path
 @pytest.mark.parametrize(
     ("column", "path"),
     [
-        (pa.array([1, None, *range(COUNT - 2)], pa.int64()), "value"),
+        (pa.array([[1], None, *[[]] * (COUNT - 2)], pa.list_(pa.int64())), "value"),
         (pa.array([[1], [2, None], *[[]] * (COUNT - 2)], pa.list_(pa.int64())), "value"),
-        (pa.array([{"x": 1}, {"x": None}, *[{"x": 2}] * (COUNT - 2)], pa.struct({"x": pa.int8()})), "value/x"),
+        (pa.array([{"x": 1}, None, *[{"x": 2}] * (COUNT - 2)], pa.struct({"x": pa.int8()})), "value"),
+        (pa.array([[{"x": 1}], [{"x": None}], *[[]] * (COUNT - 2)], pa.list_(pa.struct({"x": pa.int8()}))), "value/x"),
     ],
+    ids=["list", "in a list", "struct", "in a list of structs"],
 )
 def test_a_null_is_refused_by_column_and_record(catalog: Catalog, tmp_path: Path, column: pa.Array, path: str) -> None:
     folder = write(tmp_path / "animals", table_of(value=column))
@@ -190,9 +192,33 @@ def test_a_null_is_refused_by_column_and_record(catalog: Catalog, tmp_path: Path
         catalog.import_parquet(folder)
     assert str(caught.value) == f"train-00000-of-00003.parquet: record 1: feature {path!r}: is null"
     assert caught.value.hint == (
-        "A version holds no nulls. Fill them, or leave the column out, and write the files again."
+        "Numbers, text and bytes may be null, but no list, struct or image, and nothing in a list. Fill the nulls, "
+        "or leave the column out, and write the files again."
     )
     assert catalog.datasets() == ()
+
+
+def test_scalars_may_be_null(catalog: Catalog, tmp_path: Path) -> None:
+    ages = [None if number % 3 else number for number in range(COUNT)]
+    names = ["" if number == 1 else None for number in range(COUNT)]
+    folder = write(tmp_path / "animals", table_of(age=pa.array(ages, pa.int8()), name=pa.array(names, pa.string())))
+    catalog.import_parquet(folder)
+    dataset = catalog.dataset("animals")
+    found = list(dataset.read("train"))
+    assert [one["age"] for one in found] == [-128 if age is None else age for age in ages]
+    assert [one["name"] for one in found] == [b""] * COUNT
+    assert dataset.read("train").to_numpy()["age"].dtype == np.int8
+    for one in dataset.read("train", ReadConfig(shuffle="global", seed=1)):
+        age = ages[int(one["id"])]
+        assert one["age"] == (-128 if age is None else age)
+    as_none = dataset.features.missing_as_none()
+    records = list(dataset.read("train").records())
+    assert [as_none.decode_example(one)["age"] for one in records] == ages
+    assert [as_none.decode_example(one)["name"] for one in records[:3]] == [None, b"", None]
+    assert dataset.verify().faults == ()
+    other = write(tmp_path / "other" / "animals", table_of(age=pa.array([-128] * COUNT, pa.int8())))
+    with pytest.raises(VersionTooSmallError):  # the lowest number is not the same as none
+        catalog.import_parquet(other, version="1.0.1")
 
 
 def test_the_number_is_proved(catalog: Catalog, tmp_path: Path) -> None:

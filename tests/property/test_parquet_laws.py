@@ -12,10 +12,11 @@ import pyarrow as pa
 from arrow_strategies import SCHEMAS, values_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from shard_samples import assert_same, write_columns, write_tfrecord
 
 from registry.errors import PreparedFormatError
-from registry.features import FeaturesDict, features_from_json
+from registry.features import FeaturesDict, Tensor, features_from_json
 from registry.interop.parquet import describe_parquet
 from registry.interop.parquet_schema import features_of_schema
 from registry.model import ShardedFileTemplate, Split
@@ -121,6 +122,35 @@ def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.S
         for place in range(len(ours)):
             assert_same(ours[place], theirs[place])
         assert_same(ours[::-1], theirs[::-1])
+
+
+@settings(max_examples=60)
+@given(schema=SCHEMAS, data=st.data(), as_none=st.booleans(), statistics=st.booleans())
+def test_rows_with_nulls_give_what_their_records_give(
+    schema: pa.Schema, data: st.DataObject, *, as_none: bool, statistics: bool
+) -> None:
+    features_or_not(schema)
+    rows = rows_of(data, schema, most=12)
+    for field in schema:
+        if pa.types.is_struct(field.type) or pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
+            continue
+        if not pa.types.is_fixed_size_list(field.type):
+            for place in data.draw(st.sets(st.integers(0, 11))):
+                if place < len(rows):
+                    rows[place][field.name] = None
+    table = pa.Table.from_pylist(rows, schema=schema)
+    with tempfile.TemporaryDirectory() as folder:
+        parquet.write_table(table, Path(folder) / "train.parquet", row_group_size=4, write_statistics=statistics)
+        features = describe_parquet(open_store(folder), name="rows").features
+    for field in schema:
+        leaf = features[field.name]
+        has_null = any(row[field.name] is None for row in rows)
+        assert (isinstance(leaf, Tensor) and leaf.optional) == has_null
+    features = features.missing_as_none() if as_none else features
+    block = TableBlock(table, features)
+    records = [features.encode_example(row) for row in rows]
+    assert block.records() == records
+    assert_alike(features, block, records, copy=True)
 
 
 @given(data=st.data(), place=st.integers(0, 9))

@@ -15,13 +15,24 @@ from PIL import Image as PillowImage
 from pyarrow import parquet
 
 from registry.errors import PreparedFormatError, ReferenceSyntaxError, ShardMismatchError, VerificationError
-from registry.features import ClassLabel, Feature, FeaturesDict, Image, Sequence, Tensor, Text, features_from_json
+from registry.features import (
+    ClassLabel,
+    Feature,
+    FeaturesDict,
+    Image,
+    Scalar,
+    Sequence,
+    Tensor,
+    Text,
+    features_from_json,
+)
 from registry.features.png import encode_png
 from registry.interop.parquet import describe_parquet
 from registry.interop.parquet_schema import features_of_schema, metadata_of_schema
 from registry.model import Version
 from registry.prepared import PreparedDataset
 from registry.shards import decode_block, open_shard
+from registry.shards.tables import TableBlock
 from registry.storage import open_store
 
 NAMES_HINT = "Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file."
@@ -386,6 +397,111 @@ def test_images_that_are_not_decoded_stay_bytes(tmp_path: Path) -> None:
         shape=(), dtype=bytes, description="The bytes of an image file."
     )
     assert read(folder) == [{"image": file.getvalue()}]
+
+
+WITH_NULLS = pa.table(
+    {
+        "number": pa.array([None, 2, 3], pa.uint8()),
+        "precise": pa.array([0.1, None, 0.3], pa.float64()),
+        "flag": pa.array([None, True, False]),
+        "text": ["a", None, ""],
+        "kind": pa.array(["x", None, "x"]).dictionary_encode(),
+        "bytes": pa.array([b"1", b"2", None], pa.binary(1)),
+        "day": pa.array([None, 5, None], pa.date32()),
+        "in": pa.array(
+            [{"a": {"x": None}}, {"a": {"x": 1}}, {"a": {"x": 2}}], pa.struct({"a": pa.struct({"x": "int64"})})
+        ),
+        "nothing": pa.array([None] * 3, pa.float32()),
+        "label": pa.array([1, None, 0], pa.uint8()),
+        "full": [1, 2, 3],
+        "list": [[1], [], [2]],
+    }
+).replace_schema_metadata(hugging_face({"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}))
+
+
+@pytest.mark.parametrize("statistics", [True, False, ["text", "in.a.x"]], ids=["told", "not told", "partly told"])
+def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> None:
+    folder = tmp_path / "things"
+    folder.mkdir()
+    parquet.write_table(WITH_NULLS, folder / "test.parquet", write_statistics=statistics, row_group_size=1)
+    train = WITH_NULLS.slice(1, 1).set_column(3, "text", pa.array(["no null here"]))
+    parquet.write_table(train, folder / "train.parquet", write_statistics=statistics)
+    features = describe(folder).features
+    assert features == FeaturesDict(
+        {
+            "number": Scalar("uint8", optional=True),
+            "precise": Scalar("float64", encoding="bytes", optional=True),
+            "flag": Scalar("bool", optional=True),
+            "text": Scalar("string", optional=True),
+            "kind": Scalar("string", optional=True),
+            "bytes": Scalar("string", optional=True),
+            "day": Scalar("int32", optional=True, description="date32[day]: days since 1970-01-01."),
+            "in": {"a": {"x": Scalar("int64", optional=True)}},
+            "nothing": Scalar("float32", optional=True),
+            "label": ClassLabel(names=["cat", "dog"]),
+            "full": "int64",
+            "list": Sequence("int64"),
+        }
+    )
+    first, second, third = read(folder, "test")
+    assert first == {
+        "number": 0,
+        "precise": 0.1,
+        "flag": False,
+        "text": b"a",
+        "kind": b"x",
+        "bytes": b"1",
+        "day": -(2**31),
+        "in": {"a": {"x": -(2**63)}},
+        "nothing": np.finfo(np.float32).min,
+        "label": 1,
+        "full": 1,
+        "list": [1],
+    }
+    assert second["precise"] == np.finfo(np.float64).min
+    assert (second["label"], second["day"], second["text"]) == (-1, 5, b"")
+    (block,) = [TableBlock(WITH_NULLS, features)]
+    assert [sorted(set(features) - set(flat)) for flat in block.flat_values()] == [
+        ["day", "flag", "in", "nothing", "number"],
+        ["in", "kind", "nothing", "precise", "text"],
+        ["bytes", "day", "in", "nothing"],
+    ]
+    as_none = features.missing_as_none()
+    one, *_ = [as_none.decode_example(record) for record in block.records()]
+    assert (one["number"], one["flag"], one["day"], one["in"], one["text"]) == (
+        None,
+        None,
+        None,
+        {"a": {"x": None}},
+        b"a",
+    )
+    assert next(TableBlock(WITH_NULLS, as_none).decode().examples()) == one
+    assert (third["text"], third["bytes"]) == (b"", b"")
+
+
+def test_names_with_dots_are_told_apart_where_nulls_are_looked_for(tmp_path: Path) -> None:
+    schema = pa.schema({"a.b": pa.int8(), "a": pa.struct({"b": pa.int8(), "c": pa.list_(pa.int8())}), "z": pa.int8()})
+    rows = [{"a.b": 1, "a": {"b": None, "c": [1]}, "z": 1}, {"a.b": 2, "a": {"b": 1, "c": []}, "z": 2}]
+    for name, statistics in (("told", True), ("read", False)):
+        folder = tmp_path / name
+        folder.mkdir()
+        parquet.write_table(pa.Table.from_pylist(rows, schema), folder / "x.parquet", write_statistics=statistics)
+        assert describe(folder).features == FeaturesDict(
+            {"a.b": "int8", "a": {"b": Scalar("int8", optional=True), "c": Sequence("int8")}, "z": "int8"}
+        )
+
+
+def test_an_image_without_its_bytes_is_refused(tmp_path: Path) -> None:
+    kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    table = pa.table({"image": pa.array([{"bytes": b"1", "path": None}, {"bytes": None, "path": "a.png"}], kind)})
+    table = table.replace_schema_metadata(hugging_face({"image": {"_type": "Image"}}))
+    fault = (
+        TableBlock(table, describe(write(tmp_path / "pictures", "train.parquet", table=table)).features).decode().fault
+    )
+    assert str(fault) == "feature 'image': has the path of a file, and not its bytes"
+    assert fault is not None
+    assert fault.hint == "Write the bytes of the files into the column, as push_to_hub of Hugging Face's datasets does."
+    assert fault.details["record"] == 1
 
 
 def test_times_are_counts_of_their_units(tmp_path: Path) -> None:
