@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -53,19 +55,24 @@ def decode_sound(data: bytes, channels: int | None) -> npt.NDArray[Any]:
     return _set_channels(samples, channels)
 
 
+def read_sample_rate(data: bytes) -> int:
+    """How many samples a second an audio file is played at.
+
+    Raises:
+        SoundError: no audio file, or a damaged one.
+        MissingExtraError: it is no WAV, and soundfile is not installed.
+    """
+    if is_wave(data):
+        form, _ = _wave_chunks(data)
+        return int.from_bytes(form[4:8], "little")
+    with _open_with_soundfile(data) as file:
+        rate: int = file.samplerate
+        return rate
+
+
 def _read_wave(data: bytes) -> npt.NDArray[Any] | None:
     """The samples of a WAV file of integers; None for one of another coding."""
-    form = frames = None
-    place = 12
-    while place + 8 <= len(data) and frames is None:
-        name, size = data[place : place + 4], int.from_bytes(data[place + 4 : place + 8], "little")
-        if name == b"fmt ":
-            form = data[place + 8 : place + 8 + size]
-        elif name == b"data":
-            frames = data[place + 8 : place + 8 + size]
-        place += 8 + size + size % 2
-    if form is None or len(form) < 16 or frames is None:
-        raise SoundError("a damaged WAV: it has no format, or no samples")
+    form, frames = _wave_chunks(data)
     coding, channels, _, _, _, bits = struct.unpack_from("<HHIIHH", form)
     if coding == _EXTENSIBLE and len(form) >= 26:
         coding = int.from_bytes(form[24:26], "little")
@@ -90,7 +97,25 @@ def _read_wave(data: bytes) -> npt.NDArray[Any] | None:
     return samples.reshape(-1, channels)
 
 
-def _read_with_soundfile(data: bytes) -> npt.NDArray[Any]:
+def _wave_chunks(data: bytes) -> tuple[bytes, bytes]:
+    """The format of a WAV file, at least 16 bytes, and its samples."""
+    form = frames = None
+    place = 12
+    while place + 8 <= len(data) and frames is None:
+        name, size = data[place : place + 4], int.from_bytes(data[place + 4 : place + 8], "little")
+        if name == b"fmt ":
+            form = data[place + 8 : place + 8 + size]
+        elif name == b"data":
+            frames = data[place + 8 : place + 8 + size]
+        place += 8 + size + size % 2
+    if form is None or len(form) < 16 or frames is None:
+        raise SoundError("a damaged WAV: it has no format, or no samples")
+    return form, frames
+
+
+@contextmanager
+def _open_with_soundfile(data: bytes) -> Iterator[Any]:
+    """A ``soundfile.SoundFile``; what goes wrong in the block is a SoundError."""
     try:
         import soundfile
     except ImportError as error:
@@ -101,14 +126,19 @@ def _read_with_soundfile(data: bytes) -> npt.NDArray[Any]:
         raise SoundError(f"audio that soundfile cannot read: {error}") from error
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
-            if file.frames * file.channels > MAX_SAMPLES:
-                raise SoundError(f"an audio file of {file.frames} samples in {file.channels} channels, too long")
-            samples: npt.NDArray[Any] = file.read(dtype=_READ_AS.get(file.subtype, "int16"), always_2d=True)
-            narrow = file.subtype in _NARROW
+            yield file
     except (soundfile.SoundFileError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, SoundError):
             raise
         raise SoundError(f"no audio file that can be read: {error}") from error
+
+
+def _read_with_soundfile(data: bytes) -> npt.NDArray[Any]:
+    with _open_with_soundfile(data) as file:
+        if file.frames * file.channels > MAX_SAMPLES:
+            raise SoundError(f"an audio file of {file.frames} samples in {file.channels} channels, too long")
+        samples: npt.NDArray[Any] = file.read(dtype=_READ_AS.get(file.subtype, "int16"), always_2d=True)
+        narrow = file.subtype in _NARROW
     if samples.dtype == np.float64:
         wide: npt.NDArray[Any] = np.clip(np.rint(samples * 2**31), -(2**31), 2**31 - 1).astype(np.int32)
         return wide

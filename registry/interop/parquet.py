@@ -10,9 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from registry.errors import CorruptExampleError, MissingExtraError, PreparedFormatError, UsageError
-from registry.features import FeaturesDict, Image
-from registry.features.containers import columns_of
+from registry.errors import PreparedFormatError, UsageError
+from registry.features import FeaturesDict
+from registry.interop.parquet_media import Media, look_at_media
 from registry.interop.parquet_schema import features_of_schema, metadata_of_schema
 from registry.model import (
     DatasetMetadata,
@@ -28,7 +28,6 @@ from registry.prepared import PreparedDataset
 from registry.shards.nulls import find_nulls
 from registry.shards.parquet import open_columns
 from registry.shards.row_groups import RowGroupShard
-from registry.shards.tables import TableBlock
 from registry.storage import Store
 
 FILE_FORMAT: Final = "parquet_columns"
@@ -114,14 +113,15 @@ class _Describer:
         self._first: RowGroupShard | None = None
         self._first_name = ""
         self._features = FeaturesDict({})
-        self._as_bytes: set[str] = set()
+        self._media = Media()
         self._nulls: set[str] = set()
 
     def open(self, filename: str) -> RowGroupShard:
         """A shard; what differs is added to ``problems``."""
         shard = open_columns(self._store, filename, None, num_records=None, checksums=True, cache=None)
         if self._first is None:
-            self._features, self._as_bytes = _features_of(shard)
+            self._media = look_at_media(shard)
+            self._features = self._features_with(shard.schema)
             self.metadata = metadata_of_schema(shard.schema)
             self._first, self._first_name = shard, filename
         elif not shard.schema.equals(self._first.schema) and (
@@ -136,27 +136,11 @@ class _Describer:
         """What the columns of all files make."""
         if self._first is None:
             return self._features
-        return features_of_schema(self._first.schema, as_bytes=self._as_bytes, optional=self._nulls)
+        return self._features_with(self._first.schema)
 
-
-def _features_of(shard: RowGroupShard) -> tuple[FeaturesDict, set[str]]:
-    """The features of a file, and the images among them that stay bytes: the first row tells what can be decoded."""
-    as_bytes: set[str] = set()
-    while True:
-        features = features_of_schema(shard.schema, as_bytes=as_bytes)
-        images = [column for column in columns_of(features) if isinstance(column.leaf, Image)]
-        if not images or not shard.filled_groups:
-            return features, as_bytes
-        names = {column.names[0]: features[column.names[0]] for column in images}
-        table = shard.read_table(shard.filled_groups[0], list(names)).slice(0, 1)
-        try:
-            fault = TableBlock(table, FeaturesDict(names)).decode().fault
-        except MissingExtraError:  # it is an image, and whoever reads it will be told
-            return features, as_bytes
-        path = fault.details.get("feature") if isinstance(fault, CorruptExampleError) else None
-        if path not in {column.path for column in images}:
-            return features, as_bytes
-        as_bytes.add(path)
+    def _features_with(self, schema: Any) -> FeaturesDict:
+        media = self._media
+        return features_of_schema(schema, as_bytes=media.as_bytes, sounds=media.sounds, optional=self._nulls)
 
 
 def _difference(found: Any, first: Any, first_name: str) -> str | None:

@@ -12,7 +12,7 @@
     any of the first five with nulls     an optional Scalar of that dtype; in lists nothing is optional
 
 What Hugging Face writes beside the schema adds the names of a ClassLabel, Image (a struct of bytes and path, of which
-the bytes are kept), Audio (its file's bytes) and Array2D to Array5D. Other types are refused, with the column's name.
+the bytes are kept), Audio (the same) and Array2D to Array5D. Other types are refused, with the column's name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
 from registry.errors import FeatureError, PreparedFormatError
-from registry.features import ClassLabel, Feature, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
+from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, Scalar, Sequence, Tensor, Text
 from registry.model import DatasetMetadata
 from registry.shards.arrow_import import import_pyarrow
 
@@ -34,20 +34,38 @@ _MOST_DEPTH: Final = 30
 _HINT: Final = "Write the files again with another type for it, or without the column."
 
 
-def features_of_schema(schema: Any, *, as_bytes: Collection[str] = (), optional: Collection[str] = ()) -> FeaturesDict:
+def features_of_schema(
+    schema: Any,
+    *,
+    as_bytes: Collection[str] = (),
+    sounds: Mapping[str, Audio] | None = None,
+    optional: Collection[str] = (),
+) -> FeaturesDict:
     """The features of the rows of a ``pyarrow.Schema``.
 
     Args:
         schema: of the files.
         as_bytes: paths of images that stay the bytes of their files: they are neither PNG nor JPEG.
+        sounds: what Audio at these paths is, see ``parquet_media``; other Audio stays bytes.
         optional: paths of numbers, texts and bytes outside of lists of which some are null. See ``find_nulls``.
 
     Raises:
         PreparedFormatError: a column has a type or name that no feature can have; ``details["key"]`` is its path.
     """
+    reader = _SchemaReader(frozenset(as_bytes), sounds or {}, frozenset(optional))
+    return _read_features(schema, reader)
+
+
+def sounds_of_schema(schema: Any) -> dict[str, Mapping[str, Any]]:
+    """What Hugging Face says of each column of Audio, by its path. Errors as ``features_of_schema``."""
+    reader = _SchemaReader(frozenset(), {}, frozenset())
+    _read_features(schema, reader)
+    return reader.found_sounds
+
+
+def _read_features(schema: Any, reader: _SchemaReader) -> FeaturesDict:
     told = _hugging_face(schema).get("features")
     hints = told if isinstance(told, Mapping) else {}
-    reader = _SchemaReader(frozenset(as_bytes), frozenset(optional))
     twice = [name for name in schema.names if schema.names.count(name) > 1]
     if twice:
         _refuse(twice[0], "it", "is there twice")
@@ -89,8 +107,10 @@ def _hugging_face(schema: Any) -> Mapping[str, Any]:
 
 
 class _SchemaReader:
-    def __init__(self, as_bytes: frozenset[str], optional: frozenset[str]) -> None:
+    def __init__(self, as_bytes: frozenset[str], sounds: Mapping[str, Audio], optional: frozenset[str]) -> None:
+        self.found_sounds: dict[str, Mapping[str, Any]] = {}
         self._as_bytes = as_bytes
+        self._sounds = sounds
         self._optional = optional
         self._arrow = import_pyarrow()
 
@@ -121,7 +141,7 @@ class _SchemaReader:
     def _read_struct(self, kind: Any, hint: Any, name: Any, path: str, depth: int) -> Feature:
         fields = {field.name: field.type for field in kind}
         if name in ("Image", "Audio") and "bytes" in fields:
-            return self._read_file(name, path)
+            return self._read_file(name, hint, path)
         hints = hint if isinstance(hint, Mapping) else {}
         if name in _LIST_TYPES:  # written as a struct of lists
             inner = hints.get("feature")
@@ -134,9 +154,13 @@ class _SchemaReader:
             {key: self.read(value, hints.get(key), inside + key, depth + 1) for key, value in fields.items()}
         )
 
-    def _read_file(self, name: str, path: str) -> Feature:
+    def _read_file(self, name: str, hint: Any, path: str) -> Feature:
         if name == "Image" and path not in self._as_bytes:
             return Image(shape=(None, None, None))
+        if name == "Audio":
+            self.found_sounds[path] = hint
+        if name == "Audio" and path in self._sounds:
+            return self._sounds[path]
         return Tensor(shape=(), dtype=bytes, description=f"The bytes of an {name.lower()} file.")
 
     def _read_fixed(self, kind: Any, hint: Any, path: str, depth: int) -> Feature:
@@ -178,7 +202,7 @@ class _SchemaReader:
             or types.is_binary_view(kind)
             or types.is_fixed_size_binary(kind)
         ):
-            return self._read_file(name, path) if name in ("Image", "Audio") else Tensor(shape=(), dtype=bytes)
+            return self._read_file(name, hint, path) if name in ("Image", "Audio") else Tensor(shape=(), dtype=bytes)
         if types.is_integer(kind) and name == "ClassLabel":
             return _class_label(hint.get("names"), kind)
         if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
