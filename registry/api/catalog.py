@@ -328,21 +328,26 @@ class Catalog:
             name: of the dataset; None makes one of the folder's name.
             config: of the dataset, or None.
             version: its number.
-            copy: copy the shards; else nothing is written but rows, and the folder has to stay.
+            copy: copy the shards, under names of ours where theirs follow no template; else nothing is written but
+                rows, and the folder has to stay.
             promote: as ``publish``.
             advance: as ``publish``.
 
         Raises:
-            PreparedFormatError: no such files, or some are missing, or a column has a type that no feature has.
-            CorruptExampleError: a row holds a null, or an image that is none.
+            PreparedFormatError: no such files, or some are missing, or named so that only a copy can be read, or a
+                column has a type that no feature has; or there are several configs.
+            CorruptExampleError: a list, struct or image is null, or something in a list, or an image is none.
             As ``publish``.
         """
         from registry.interop.parquet import describe_parquet
+        from registry.interop.parquet_names import with_fitting_names
         from registry.publishing import Target, publish_folder
         from registry.storage import open_store
 
         source = open_store(folder)
         number = Version.parse(version) if isinstance(version, str) else version
+        if copy:
+            source = with_fitting_names(source, dataset=name or "N")
         prepared = describe_parquet(source, name=name, config=config, version=number)
         if promote is None:
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)

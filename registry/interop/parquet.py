@@ -6,13 +6,12 @@ train-00000-of-00005.parquet ... test.parquet       in the folder, or in ``data/
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from registry.errors import PreparedFormatError, UsageError
 from registry.features import FeaturesDict
 from registry.interop.parquet_media import Media, look_at_media
+from registry.interop.parquet_names import FILE_FORMAT, find_splits, raise_for, raise_for_names
 from registry.interop.parquet_schema import features_of_schema, metadata_of_schema
 from registry.model import (
     DatasetMetadata,
@@ -30,14 +29,7 @@ from registry.shards.parquet import open_columns
 from registry.shards.row_groups import RowGroupShard
 from registry.storage import Store
 
-FILE_FORMAT: Final = "parquet_columns"
 FIRST_VERSION: Final = Version(1, 0, 0)
-
-_SHARD = re.compile(r"(?P<folder>(?:[^/]+/)*)(?P<split>[^/]+?)-(?P<index>[0-9]{5,})-of-(?P<count>[0-9]{5,})\.parquet")
-_WHOLE = re.compile(r"(?P<folder>(?:[^/]+/)*)(?P<split>[^/]+)\.parquet")
-_USUAL_SPLITS: Final = ("train", "validation", "valid", "dev", "test")
-_MOST_PROBLEMS: Final = 10
-_NAMES_HINT: Final = "Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file."
 
 
 def describe_parquet(
@@ -52,35 +44,32 @@ def describe_parquet(
         version: its number.
 
     Raises:
-        PreparedFormatError: there are no such files, some are missing or there twice, their columns differ, or one has
-            a type that no feature has; each is named.
+        PreparedFormatError: there are no such files, some are missing or there twice, they have names that no template
+            gives (see ``with_fitting_names``), their columns differ, or one has a type that no feature has; each is
+            named. Or the folder holds several configs.
         ShardMismatchError: a file is no Parquet file, or damaged.
         StorageError: a file cannot be read.
         ReferenceSyntaxError: a name or config that is none.
         MissingExtraError: pyarrow is not installed.
     """
-    named = _name_of(store) if name is None else check_name(name)
+    named = name_of_folder(store) if name is None else check_name(name)
     if config is not None:
         check_config(config)
-    files = [_parse(one, named) for one in store.list() if one.endswith(".parquet")]
-    if not files:
-        raise PreparedFormatError(
-            f"{store.url} holds no Parquet files", hint=_NAMES_HINT, details={"folder": store.url, "problems": []}
-        )
-    _raise_for(store, _problems(files))
+    found = find_splits(store, dataset=named)
+    raise_for_names(store, found)
     described = _Describer(store)
     splits = []
-    for split_name, own in _by_split(files):
-        shards = [described.open(file.filename) for file in sorted(own, key=lambda file: file.place)]
+    for one in found:
+        shards = [described.open(filename) for filename in one.filenames]
         splits.append(
             Split(
-                name=split_name,
+                name=one.name,
                 shard_lengths=ShardLengths([shard.num_records for shard in shards]),
                 num_bytes=sum(shard.num_column_bytes for shard in shards),
-                files=ShardedFileTemplate(dataset=named, template=own[0].template, file_format=FILE_FORMAT),
+                files=ShardedFileTemplate(dataset=named, template=one.template or "", file_format=FILE_FORMAT),
             )
         )
-    _raise_for(store, described.problems)
+    raise_for(store, described.problems)
     return PreparedDataset(
         name=named,
         config=config,
@@ -90,17 +79,6 @@ def describe_parquet(
         metadata=described.metadata,
         file_format=FILE_FORMAT,
     )
-
-
-class _File(NamedTuple):
-    """A file by its name; ``problem`` where that is none of a shard."""
-
-    filename: str
-    split: str = ""
-    place: int = 0
-    num_shards: int = 1
-    template: str = ""
-    problem: str = ""
 
 
 class _Describer:
@@ -156,63 +134,8 @@ def _difference(found: Any, first: Any, first_name: str) -> str | None:
     return f"it has a column {more[0]!r}, which {first_name} has not" if more else None
 
 
-def _parse(filename: str, dataset: str) -> _File:
-    """What the name of a file says."""
-    match = _SHARD.fullmatch(filename)
-    found = match or _WHOLE.fullmatch(filename)
-    if found is None:
-        return _File(filename, problem="its name is none of a shard")
-    numbers = "-{SHARD_X_OF_Y}" if match else ""
-    template = f"{found['folder']}{{SPLIT}}{numbers}.parquet"
-    index, count = (int(match["index"]), int(match["count"])) if match else (0, 1)
-    try:
-        files = ShardedFileTemplate(dataset=dataset, template=template, file_format=FILE_FORMAT)
-        Split(name=found["split"], shard_lengths=ShardLengths(()), files=ShardedFileTemplate(dataset=dataset))
-        is_right = files.filename(found["split"], index, count) == filename and index < count
-    except UsageError as error:
-        return _File(filename, problem=error.message)
-    if not is_right:
-        return _File(filename, problem=f"there is no shard {index} of {count}")
-    return _File(filename, found["split"], index, count, template)
-
-
-def _problems(files: Sequence[_File]) -> list[str]:
-    """What is wrong with the files together: a name that is none, shards that are missing or there twice."""
-    problems = [f"{file.filename}: {file.problem}" for file in files if file.problem]
-    for name, own in _by_split(file for file in files if not file.problem):
-        first = own[0]
-        others = [file for file in own if (file.num_shards, file.template) != (first.num_shards, first.template)]
-        if others:
-            problems.append(f"{others[0].filename}: the split {name} is in {first.filename}, too, named in another way")
-            continue
-        missing = sorted(set(range(first.num_shards)) - {file.place for file in own})[:_MOST_PROBLEMS]
-        template = ShardedFileTemplate(dataset="dataset", template=first.template, file_format=FILE_FORMAT)
-        problems += [f"{template.filename(name, index, first.num_shards)}: it is missing" for index in missing]
-    return problems
-
-
-def _by_split(files: Iterable[_File]) -> list[tuple[str, list[_File]]]:
-    """The files of each split: train, validation and test first, then by name."""
-    found: dict[str, list[_File]] = defaultdict(list)
-    for file in files:
-        found[file.split].append(file)
-    usual = {name: place for place, name in enumerate(_USUAL_SPLITS)}
-    return sorted(found.items(), key=lambda entry: (usual.get(entry[0], len(usual)), entry[0]))
-
-
-def _raise_for(store: Store, problems: Sequence[str]) -> None:
-    if problems:
-        shown = "".join(f"\n  {problem}" for problem in problems[:_MOST_PROBLEMS])
-        more = f"\n  and {len(problems) - _MOST_PROBLEMS} more" if len(problems) > _MOST_PROBLEMS else ""
-        raise PreparedFormatError(
-            f"{store.url}: its Parquet files make no dataset{shown}{more}",
-            hint=f"{_NAMES_HINT} Of several configs each is imported by itself, from its own folder, with --config.",
-            details={"folder": store.url, "problems": list(problems[:100])},
-        )
-
-
-def _name_of(store: Store) -> str:
-    """A dataset's name made of the folder's."""
+def name_of_folder(store: Store) -> str:
+    """A dataset's name made of the folder's, or of its parent's where that is ``data``. Raises PreparedFormatError."""
     path = store.url if store.local_root is None else store.local_root.as_posix()
     parts = [part for part in path.rstrip("/").split("/") if part]
     if len(parts) > 1 and parts[-1] == "data":

@@ -19,6 +19,7 @@ from registry.errors import (
     CorruptExampleError,
     CorruptRecordError,
     NotStoredError,
+    PreparedFormatError,
     ReferenceSyntaxError,
     ShardMismatchError,
     UsageError,
@@ -219,6 +220,28 @@ def test_scalars_may_be_null(catalog: Catalog, tmp_path: Path) -> None:
     other = write(tmp_path / "other" / "animals", table_of(age=pa.array([-128] * COUNT, pa.int8())))
     with pytest.raises(VersionTooSmallError):  # the lowest number is not the same as none
         catalog.import_parquet(other, version="1.0.1")
+
+
+def test_a_copy_gets_names_of_ours(catalog: Catalog, tmp_path: Path) -> None:
+    folder = tmp_path / "animals"
+    (folder / "data").mkdir(parents=True)
+    for index in range(3):
+        part = table_of().slice(40 * index, 40)
+        parquet.write_table(part, folder / "data" / f"train-{index:05}-of-00003-{3 - index:016x}.parquet")
+    (folder / "data" / "test").mkdir()
+    parquet.write_table(table_of().slice(0, 10), folder / "data" / "test" / "0000.parquet")
+    with pytest.raises(PreparedFormatError, match="the names of its Parquet files follow no template of ours"):
+        catalog.import_parquet(folder)
+    assert catalog.import_parquet(folder, copy=True).newly
+    dataset = catalog.dataset("animals")
+    assert ids(dataset.read("train")) == list(range(COUNT))
+    assert ids(dataset.read("test")) == list(range(10))
+    assert [split.filenames for split in dataset.details.splits] == [
+        [f"train-{index:05}-of-00003.parquet" for index in range(3)],
+        ["test-00000-of-00001.parquet"],
+    ]
+    assert dataset.verify().faults == ()
+    assert not catalog.import_parquet(folder, copy=True).newly
 
 
 def test_the_number_is_proved(catalog: Catalog, tmp_path: Path) -> None:
