@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from registry.errors import PreparedFormatError, UsageError
 from registry.features import FeaturesDict
+from registry.interop.dataset_card import fill_from_card
 from registry.interop.parquet_media import Media, look_at_media
 from registry.interop.parquet_names import FILE_FORMAT, find_splits, raise_for, raise_for_names
 from registry.interop.parquet_schema import features_of_schema, metadata_of_schema
@@ -76,7 +77,7 @@ def describe_parquet(
         version=version,
         splits=tuple(splits),
         features=described.features(),
-        metadata=described.metadata,
+        metadata=fill_from_card(described.metadata, store),
         file_format=FILE_FORMAT,
     )
 

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from registry.errors import PreparedFormatError, UsageError
+from registry.interop.dataset_card import CARD
 from registry.model import ShardedFileTemplate, check_config
 from registry.model.split import check_split_name
 from registry.storage import RenamedStore, Store
 
 FILE_FORMAT: Final = "parquet_columns"
 NAMES_HINT: Final = "Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file."
-CARD: Final = "README.md"
-"""What describes a folder of the hub."""
 
 _FOLDER: Final = r"(?P<folder>(?:[^/]+/)*)"
 _SHARD = re.compile(

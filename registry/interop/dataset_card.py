@@ -1,0 +1,134 @@
+"""What does the README.md of a folder of the hub say of the dataset? Its licence, a summary, and how to cite it.
+
+---
+license: cc-by-4.0        the front matter: YAML, of which the licence is taken
+---
+## Dataset Summary        the text below this heading, or "Dataset Description", is the description
+```bibtex                 the first such block is the citation
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import yaml
+
+from registry.model import DatasetMetadata
+from registry.storage import Store
+
+CARD: Final = "README.md"
+_MOST_BYTES: Final = 2**20
+_MOST_TEXT: Final = 10_000
+
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_BIBTEX = re.compile(r"```[a-zA-Z]*[ \t]*\n\s*(@[a-zA-Z]+\s*\{[^`]*)```")
+_SUMMARIES: Final = ("dataset summary", "summary", "dataset description", "description")
+_NOTHING: Final = "[more information needed]"
+
+_log = logging.getLogger(__name__)
+
+
+def read_card(store: Store) -> DatasetMetadata:
+    """What the card in ``store`` says; nothing where there is none.
+
+    A card is text for people: what of it cannot be read is left out, and the log notes it.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    if not store.exists(CARD):
+        return DatasetMetadata()
+    with store.open(CARD) as file:
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        _log.warning("%s is longer than %d bytes, and was not read", store.locate(CARD), _MOST_BYTES)
+        return DatasetMetadata()
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
+    front = _FRONT_MATTER.match(text)
+    fields: Mapping[str, tuple[str, ...]] = {}
+    if front is not None:
+        try:
+            fields = _top_fields(front[1])
+        except yaml.YAMLError as error:
+            _log.warning(
+                "%s: its front matter is no YAML, and was not read: %s", store.locate(CARD), _first_line(error)
+            )
+    body = text[front.end() :] if front else text
+    cited = _BIBTEX.search(body)
+    return DatasetMetadata(
+        description=_summary(body),
+        citation=cited[1].strip()[:_MOST_TEXT] if cited else "",
+        license=_license(fields),
+    )
+
+
+def fill_from_card(metadata: DatasetMetadata, store: Store) -> DatasetMetadata:
+    """``metadata``, and where it says nothing what the card in ``store`` says. Errors as ``read_card``."""
+    card = read_card(store)
+    return replace(
+        metadata,
+        description=metadata.description or card.description,
+        citation=metadata.citation or card.citation,
+        license=metadata.license or card.license,
+    )
+
+
+def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
+    """The plain values of the mapping in ``text``, and its lists of plain values; nothing deeper is made into values.
+
+    Event by event: neither aliases nor depth cost more than the text is long.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    key: str | None = None
+    depth = 0
+    items: list[str] = []
+    is_list = False
+    events: Iterator[Any] = yaml.parse(text, Loader=yaml.SafeLoader)
+    for event in events:
+        if isinstance(event, yaml.CollectionStartEvent):
+            if depth == 0 and not isinstance(event, yaml.MappingStartEvent):
+                return {}
+            depth += 1
+            if depth == 2:
+                items, is_list = [], isinstance(event, yaml.SequenceStartEvent)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+            if depth == 1 and key is not None:
+                found[key], key = tuple(items) if is_list else (), None
+        elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent)):
+            value = event.value if isinstance(event, yaml.ScalarEvent) else ""
+            if depth == 2:
+                items.append(value)
+            elif depth == 1 and key is None:
+                key = value
+            elif depth == 1 and key is not None:
+                found[key], key = (value,), None
+    return found
+
+
+def _license(fields: Mapping[str, tuple[str, ...]]) -> str:
+    found = fields.get("license", ())
+    if found == ("other",):
+        found = fields.get("license_name", found)
+    return ", ".join(one for one in found if one and one not in ("null", "~"))[:_MOST_TEXT]
+
+
+def _summary(body: str) -> str:
+    """The text below the heading that says most of being a summary, without comments."""
+    parts = _HEADING.split(_COMMENT.sub("", body))
+    texts = dict(zip(map(str.lower, reversed(parts[1::2])), reversed(parts[2::2]), strict=True))  # the first counts
+    for heading in _SUMMARIES:
+        found = texts.get(heading, "").strip()
+        if found and found.lower() != _NOTHING:
+            return found[:_MOST_TEXT]
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:200]
