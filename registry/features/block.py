@@ -165,6 +165,8 @@ def restore_column(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> Bloc
     """The column of one leaf, all at once; None where that cannot be, or a record may not be sound."""
     if len(reader.lengths) > 1 or reader.holds_objects or not flat.num_records:
         return None
+    if reader.may_be_none and len(reader.parts) == 1 and (found := _restore_present(flat, reader, copy=copy)):
+        return found
     columns: list[FlatColumn] = []
     for part, keys in reader.parts:
         column = _complete(flat, keys[0], part.kind, may_be_missing=reader.may_be_missing)
@@ -183,6 +185,25 @@ def restore_column(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> Bloc
         data = data.view()
         data.flags.writeable = False
     return reader.leaf.restore_block(BlockParts(flat.num_records, data, tuple(columns), counts, copy), reader.path)
+
+
+def _restore_present(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
+    """The column of an optional leaf that some records lack; None where none does, or one may not be sound."""
+    ((part, (key,)),) = reader.parts
+    stored = [flat.columns.get((key, kind)) for kind in ("int64", "float", "bytes")]
+    column = flat.columns.get((key, part.kind))
+    if column is None or column.rows is None or sum(one is not None for one in stored) > 1:
+        return None
+    rows = column.rows
+    present = FlatBlock(rows.size, {(key, part.kind): replace(column, rows=None)}, flat.data)
+    found = restore_column(present, reader, copy=copy)
+    if found is None:
+        return None
+    absent = reader.leaf.restore_absent()
+    values = np.empty((flat.num_records, *np.shape(absent)), reader.leaf.dtype)
+    values[...] = absent
+    values[rows] = found.array(rows.size)
+    return ArrayColumn(values)
 
 
 def _complete(flat: FlatBlock, key: str, kind: Kind, *, may_be_missing: bool) -> FlatColumn | None:
