@@ -308,7 +308,14 @@ class Catalog:
         if dry_run:
             return look_at(found)
         target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=current_actor())
-        return take_in(found, target, copy=copy, trust_lengths=trust_lengths, progress=progress)
+        return take_in(
+            found,
+            target,
+            copy=copy,
+            trust_lengths=trust_lengths,
+            store_of=self.version_store,
+            progress=progress,
+        )
 
     def import_parquet(
         self,

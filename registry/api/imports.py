@@ -6,7 +6,7 @@ One version that cannot be taken never stops the next: each has an outcome of it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Protocol
 from registry.errors import (
     ConflictError,
     MissingExtraError,
+    NotFoundError,
     PreparedFormatError,
     RegistryError,
     StorageError,
     UsageError,
     VerificationError,
+    VersionExistsError,
 )
 from registry.features import describe_unknown
 from registry.interop.tfds import VersionFolder, find_version_folders
-from registry.model import Reference, SlicingRule
+from registry.model import DatasetVersion, Reference, SlicingRule
 from registry.publishing import Publication, Target, publish_folder
-from registry.storage import open_store
+from registry.storage import Store, open_store
 
 if TYPE_CHECKING:
     from registry.prepared import PreparedDataset
@@ -101,9 +103,18 @@ def find_tfds(folder: str | os.PathLike[str]) -> list[_Found]:
 
 
 def take_in(
-    found: Iterable[_Found], target: Target, *, copy: bool, trust_lengths: bool, progress: ImportProgress | None
+    found: Iterable[_Found],
+    target: Target,
+    *,
+    copy: bool,
+    trust_lengths: bool,
+    store_of: Callable[[DatasetVersion], Store],
+    progress: ImportProgress | None,
 ) -> Iterator[ImportedVersion]:
-    """Publish each version of ``found`` into ``target``, whose promotion and default config are chosen for each."""
+    """Publish each version of ``found`` into ``target``, whose promotion and default config are chosen for each.
+
+    ``store_of`` gives the folder from which the catalog reads a version.
+    """
     found = list(found)
     for place, one in enumerate(found, start=1):
         if one.prepared is None:
@@ -127,9 +138,11 @@ def take_in(
                 advance=None if progress is None else progress.advance,
             )
         except _REFUSALS as error:
-            yield _refused(one, error)
+            yield _refused(one, _for_importers(error, prepared.reference))
         else:
-            yield _taken(one.folder, prepared, publication)
+            taken = _taken(one.folder, prepared, publication)
+            gone = None if publication.newly else _gone(target, prepared.reference, store_of)
+            yield taken if gone is None else replace(taken, notes=(*taken.notes, gone))
 
 
 def look_at(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
@@ -172,6 +185,33 @@ def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Public
         notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} may",)
     outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
     return _describe(folder, prepared, outcome, num_bytes=publication.num_bytes, notes=notes)
+
+
+def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersion], Store]) -> str | None:
+    """What to know of a known version that the catalog reads where nothing lies any more: this folder is another."""
+    try:
+        version = target.catalog.find(reference)
+    except NotFoundError:  # dropped: nobody reads it
+        return None
+    root = store_of(version).local_root
+    if root is None or root.is_dir():
+        return None
+    return (
+        f"the catalog reads it in {root}, which is gone: bring the folder back, or import with --copy "
+        "(copy=True in Python), and the copy is read"
+    )
+
+
+def _for_importers(error: RegistryError, reference: Reference) -> RegistryError:
+    """``error`` with what an importer can do: the number of a version that others prepared is not theirs to raise."""
+    if not isinstance(error, VersionExistsError) or "slicing" in error.details:  # the same shards
+        return error
+    return VersionExistsError(
+        error.message,
+        hint=f"A number stands for one content. registry show {reference} names the folder that is read; import this "
+        "one into another catalog: --catalog FILE.",
+        details=error.details,
+    )
 
 
 def _describe(

@@ -371,7 +371,7 @@ def _name_rule(
             return VersionExistsError(
                 f"{prepared.reference} is published with the same shards, and the slicing rule {other}",
                 hint=f"It can be read as it is: slicing={rule.value!r} resolves one call by the other rule.",
-                details=error.details,
+                details={**error.details, "slicing": other.value},
             )
     return error
 

@@ -45,6 +45,16 @@ def test_what_is_refused_is_told_with_its_shards_and_the_exit_code(cli: Cli, dat
     assert hint == "hint: Fetch or build these files again. Nothing was changed."
 
 
+def test_a_folder_that_cannot_be_read_is_named_with_what_is_wrong(cli: Cli, data_dir: Path) -> None:
+    (data_dir / "animals/1.1.0/dataset_info.json").write_text("{")
+    ran = cli("import", "tfds", str(data_dir))
+    assert ran.code == 1
+    assert ran.err.splitlines()[0] == (
+        f"refused {data_dir}/animals/1.1.0: dataset_info.json: no JSON: "
+        "Expecting property name enclosed in double quotes in line 1, column 2"
+    )
+
+
 def test_programs_get_every_outcome_with_its_error(cli: Cli, data_dir: Path) -> None:
     shutil.rmtree(data_dir / "animals/1.0.0")
     (data_dir / "animals/1.1.0/features.json").unlink()

@@ -170,6 +170,21 @@ def test_a_folder_that_was_moved_is_read_from_a_copy(catalog: registry.Catalog, 
     assert not dataset.verify(deep=True).faults
 
 
+def test_a_folder_that_was_moved_is_known_and_its_note_says_how_it_is_read_again(
+    catalog: registry.Catalog, data_dir: Path, tmp_path: Path
+) -> None:
+    list(catalog.import_tfds(data_dir / "animals/1.0.0"))
+    moved = Path(shutil.move(data_dir, tmp_path / "moved"))
+    (known,) = catalog.import_tfds(moved / "animals/1.0.0")
+    assert known.notes == (
+        f"the catalog reads it in {data_dir / 'animals/1.0.0'}, which is gone: bring the folder back, or import with "
+        "--copy (copy=True in Python), and the copy is read",
+    )
+    (copied,) = catalog.import_tfds(moved / "animals/1.0.0", copy=True)
+    (known,) = catalog.import_tfds(moved / "animals/1.0.0")
+    assert (copied.notes, known.notes) == ((), ())
+
+
 def test_links_to_datasets_on_other_disks_are_followed(
     catalog: registry.Catalog, data_dir: Path, tmp_path: Path
 ) -> None:
@@ -265,6 +280,10 @@ def test_other_content_under_a_published_number_is_refused(catalog: registry.Cat
     prepare(data_dir / "animals/1.0.0", "1.0.0", {"train": animals(7)})
     refused, known = catalog.import_tfds(data_dir / "animals")
     assert isinstance(refused.error, VersionExistsError)
+    assert refused.error.hint == (
+        "A number stands for one content. registry show animals:1.0.0 names the folder that is read; import this one "
+        "into another catalog: --catalog FILE."
+    )
     assert str(known.outcome) == "known"
 
 

@@ -67,7 +67,7 @@ def _print(session: Session, found: list[ImportedVersion]) -> None:
     session.out.table(("VERSION", "OUTCOME", "EXAMPLES", "SHARDS", "SIZE"), rows)
     for version in found:
         if version.error is not None:
-            session.out.note(f"refused {version.reference or ''}".rstrip() + f": {version.error.message}")
+            session.out.note(f"refused {version.reference or version.folder}: {version.error.message}")
             if version.error.hint:
                 session.out.note(f"hint: {version.error.hint}")
 
