@@ -30,7 +30,8 @@ def load_pin(
         path: of the pin file, or its URL.
         data_dir: where the shards lie: a data directory, their own folder, or an unpacked bundle. None looks in
             ``data`` beside the file, in ``$REGISTRY_DATA_DIR`` or the default data directory, and where the pin says.
-        catalog: an open catalog, to be warned as well of versions that were yanked since; None asks nobody.
+        catalog: an open catalog, to be warned as well of versions that were yanked since, and to look where it reads
+            them; None asks nobody.
 
     Raises:
         PinFormatError: it is no pin file; every fault with its key path.
@@ -38,6 +39,8 @@ def load_pin(
         NotStoredError: there is no such file.
     """
     pins = open_pin_file(path, data_dir)
+    if catalog is not None:
+        pins = catalog.pins.place(pins)
     for note in yank_notes(pins.values(), catalog):
         warnings.warn(note, YankedVersionWarning, stacklevel=2)
     return pins

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.locations import index_folder
 from registry.errors import BuildError, NotFoundError, UsageError
-from registry.model import DatasetVersion, Reference, SlicingRule
+from registry.model import DatasetVersion, Reference, SlicingRule, version_folder
 from registry.pins import AliasEntry, BuilderEntry, PinFile, PinSource, Places, choose_names, make_entry
 from registry.pins.create import check_locations, check_names
 from registry.splits import ReadInstruction
@@ -95,9 +96,13 @@ def pin_dataset(
         )
         for name, text in sorted(chosen.items(), key=lambda one: list(plans).index(one[1]))
     ]
-    places = Places(data_dirs=(catalog.data_dir,), index_folder=index_folder())
+    version = dataset.details
+    folder = version_folder(version.name, version.config, version.version)
+    places = Places(data_dirs=(catalog.data_dir,), folders={folder: source.store.url}, index_folder=index_folder())
     made = PinFile.of(entries, created_by=software(), places=places)
-    return made if into is None else into.merged(made)
+    if into is None:
+        return made
+    return into.merged(made).with_places(replace(into.places, folders={**into.places.folders, **places.folders}))
 
 
 def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from registry.api.pinning import pin_source, software
@@ -19,7 +19,7 @@ from registry.model import Reference, VersionState
 from registry.pins import Pin, PinFile, make_entry
 from registry.pins.citation import Citation
 from registry.pins.create import check_locations
-from registry.pins.layout import config_of
+from registry.pins.layout import config_of, folder_of
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
@@ -103,7 +103,18 @@ class CatalogPins:
 
     def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
         """How each pin stands today: the state of its version, and whether its files are there."""
-        return tuple(map(self._audit, pins.values()))
+        return tuple(map(self._audit, self.place(pins).values()))
+
+    def place(self, pins: PinFile) -> PinFile:
+        """``pins``, whose files are looked for where this catalog reads their versions, too."""
+        folders: dict[str, str] = {}
+        for pin in pins.values():
+            try:
+                version = self._catalog.look_up(pin.reference).details
+            except (NotFoundError, LockedError):  # what a lock answers is placed already
+                continue
+            folders[folder_of(pin.entry)] = self._catalog.version_store(version).url
+        return pins.with_places(replace(pins.places, folders=folders))
 
     def preview_update(
         self,

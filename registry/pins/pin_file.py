@@ -72,6 +72,10 @@ class PinFile(Mapping[str, Pin]):
         """
         return cls._checked(read_yaml(data, source), source, Places() if places is None else places)
 
+    def with_places(self, places: Places) -> PinFile:
+        """The same pins, whose files are looked for in other places."""
+        return PinFile(self.content, self.document, places)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, places: Places | None = None) -> PinFile:
         """The pins in the file at ``path``, a local path or a URL. Errors as ``from_yaml``, and StorageError."""

@@ -6,8 +6,8 @@ counts where it holds every file of the pin with the pinned size; what is in the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from registry.errors import MissingExtraError, NotStoredError, StorageError
 from registry.pins.document import PinEntry
@@ -26,12 +26,14 @@ class Places:
             nowhere else is looked.
         beside: the folder of the pin file; a bundle holds its shards in ``data`` beside it.
         data_dirs: data directories of this machine.
+        folders: where a catalog reads versions that lie elsewhere, by their place below a data directory.
         index_folder: where readers keep the places of records, or None.
     """
 
     data_dir: str | None = None
     beside: str | None = None
     data_dirs: tuple[str, ...] = ()
+    folders: Mapping[str, str] = field(default_factory=dict)
     index_folder: str | None = None
 
     def indexes(self) -> IndexFolder | None:
@@ -97,6 +99,8 @@ class Places:
             for folder in relative:
                 yield f"{root.rstrip('/')}/{folder}"
         if self.data_dir is None:
+            if folder_of(entry) in self.folders:
+                yield self.folders[folder_of(entry)]
             yield from (text for text in entry.locations if _is_absolute(text))
 
 

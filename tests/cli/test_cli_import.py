@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,17 @@ def test_a_folder_without_datasets_is_an_error(cli: Cli, tmp_path: Path) -> None
     ran = cli("import", "tfds", str(tmp_path / "nowhere"))
     assert ran.code == 1
     assert ran.err.splitlines()[0] == f"error: there is no folder {tmp_path / 'nowhere'}"
+
+
+def test_a_pin_of_an_imported_version_is_verified_where_the_named_catalog_reads_it(
+    cli: Cli, data_dir: Path, tmp_path: Path
+) -> None:
+    cli("import", "tfds", str(data_dir))
+    pin = str(tmp_path / "paper.lock.yaml")
+    assert cli("pin", "create", "animals", "train[:5]", "-o", pin).code == 0
+    assert cli("pin", "verify", pin).code == 1
+    assert cli("pin", "verify", pin, "--catalog", os.environ["REGISTRY_CATALOG"]).code == 0
+    assert cli("pin", "audit", pin).code == 0
 
 
 def test_export_says_how_to_load_what_it_wrote(cli: Cli, data_dir: Path, tmp_path: Path) -> None:

@@ -20,10 +20,12 @@ from registry.api.imports import ImportedVersion, ImportOutcome
 from registry.errors import (
     CatalogError,
     ConfigNotFoundError,
+    NotStoredError,
     PreparedFormatError,
     ShardMismatchError,
     UnknownFeatureWarning,
     VersionExistsError,
+    YankedVersionWarning,
 )
 from registry.features import FeaturesDict, Scalar
 from registry.model import SlicingRule
@@ -49,6 +51,8 @@ def data_dir(tmp_path: Path) -> Path:
     (root / "pets/.config").mkdir()
     (root / "pets/.config/metadata.json").write_text('{"default_config_name": "tall"}')
     shutil.copytree(root / "animals/1.1.0", root / "animals/incomplete.9C2FWQ_1.2.0")
+    shutil.copytree(root / "animals/1.1.0", root / "animals/1.1.0.incompleteQ7XZ2B")  # as TFDS 3 called it
+    shutil.copytree(root / "animals", root / "incomplete.3F9A")
     shutil.copytree(root / "animals/1.0.0", root / "downloads/animals/9.0.0")
     (root / "downloads/extracted").mkdir(parents=True)
     (root / "notes.txt").write_text("mine")
@@ -183,6 +187,25 @@ def test_a_folder_that_was_moved_is_known_and_its_note_says_how_it_is_read_again
     (copied,) = catalog.import_tfds(moved / "animals/1.0.0", copy=True)
     (known,) = catalog.import_tfds(moved / "animals/1.0.0")
     assert (copied.notes, known.notes) == ((), ())
+
+
+def test_a_pin_of_a_version_that_lies_elsewhere_is_read_where_the_catalog_reads_it(
+    catalog: registry.Catalog, data_dir: Path, tmp_path: Path
+) -> None:
+    list(catalog.import_tfds(data_dir / "animals"))
+    pins = catalog.dataset("animals:1.0.0").pin({"first": "train[:5]"})
+    pins = catalog.dataset("animals:1.1.0").pin({"second": "train[:7]"}, into=pins)
+    catalog.lifecycle.yank("animals:1.0.0", reason="bad")
+    assert [one.missing for one in catalog.pins.audit(pins)] == ["", ""]
+    assert [len(list(one.read())) for one in pins.values()] == [5, 7]
+    path = tmp_path / "paper.lock.yaml"
+    pins.save(path)
+    assert str(tmp_path) not in path.read_text()
+    with pytest.raises(NotStoredError):
+        registry.load_pin(path)["second"].read()
+    with pytest.warns(YankedVersionWarning):
+        loaded = registry.load_pin(path, catalog=catalog)
+    assert [len(list(one.read())) for one in loaded.values()] == [5, 7]
 
 
 def test_links_to_datasets_on_other_disks_are_followed(

@@ -67,7 +67,8 @@ def verify(
     Every file is held against its sha256, and the digest over all records against the one that a paper prints. Where
     files differ, as those of a version with other shards do, the records are the proof. What differs is named: file,
     record, feature, and both digests. Ends with exit code 5 where it does. No catalog is opened, unless --against asks
-    for it, or --catalog names one: then you are told of versions that were yanked since.
+    for it, or --catalog names one: then you are told of versions that were yanked since, and files are looked for where
+    the catalog reads them, too.
     """
     pins = open_pins(file, data, session)
     chosen = pins.choose(names)

@@ -44,7 +44,11 @@ def open_pins(file: str, data: str | None = None, session: Session | None = None
 
     is_named = session is not None and (session.url or session.data_dir)
     fallback = data_folder(catalog_url(session.url), session.data_dir) if session is not None and is_named else None
-    return open_pin_file(file, data, fallback=fallback)
+    pins = open_pin_file(file, data, fallback=fallback)
+    if session is None or session.url is None:
+        return pins
+    with session.connect() as catalog:
+        return catalog.pins.place(pins)
 
 
 def note_yanks(session: Session, pins: Sequence[Pin]) -> None:

@@ -138,7 +138,8 @@ def read(session: Session, file: str, name: str, *, data: str | None, take: int 
     """Print the examples of the pin NAME in its order, one JSON object a line.
 
     Every record is held against its checksums; that the files are the pinned ones, `registry pin verify` proves. No
-    catalog is opened, unless --catalog names one: then you are told of versions that were yanked since.
+    catalog is opened, unless --catalog names one: then you are told of versions that were yanked since, and files are
+    looked for where the catalog reads them, too.
     """
     pin = open_pins(file, data, session)[name]
     note_yanks(session, [pin])
