@@ -22,6 +22,7 @@ from registry.errors import PreparedFormatError, UsageError
 from registry.interop.dataset_card import CARD
 from registry.model import ShardedFileTemplate, check_config
 from registry.model.split import check_split_name
+from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.storage import RenamedStore, Store
 
 FILE_FORMAT: Final = "parquet_columns"
@@ -63,8 +64,11 @@ def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
     numbered = _numbered_folders(names)
     files = [_parse(name, numbered) for name in names]
     if not files:
+        is_tfds = store.exists(INFO_FILENAME)
         raise PreparedFormatError(
-            f"{store.url} holds no Parquet files", hint=NAMES_HINT, details={"folder": store.url, "problems": []}
+            f"{store.url} holds no Parquet files" + (", but what TFDS prepared" if is_tfds else ""),
+            hint="Import it with: registry import tfds DIR" if is_tfds else NAMES_HINT,
+            details={"folder": store.url, "problems": []},
         )
     if configs := _configs(files):
         raise _several_configs(store, configs, dataset)

@@ -18,10 +18,12 @@ from registry.prepared import PreparedDataset, default_config, read_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.storage import Store, open_store
 from registry.storage.faults import storage_errors
-from registry.storage.names import is_unfinished
 
 _DEPTH: Final = 3
 """A version lies at most so deep: name, config, version."""
+
+_UNFINISHED: Final = "incomplete."
+"""What TFDS writes, or was writing when it died, at whatever level."""
 
 _DOWNLOADS: Final = "downloads"
 """Where TFDS keeps what it downloaded, thousands of files: no dataset, unless it is one."""
@@ -91,7 +93,7 @@ def _search(folder: Store, depth: int) -> Iterator[VersionFolder]:
     versions: list[Version] = []
     others: list[str] = []
     for name in _folders(folder):
-        if name.startswith(".") or is_unfinished(name):
+        if name.startswith((".", _UNFINISHED)) or f".{_UNFINISHED[:-1]}" in name:  # 1.0.0.incompleteAB12CD, long ago
             continue
         if Version.is_valid(name):
             versions.append(Version.parse(name))

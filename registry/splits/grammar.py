@@ -53,7 +53,10 @@ def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTE
         SplitSyntaxError: the text is no expression; ``details`` holds the span and what was expected there.
     """
     if not isinstance(text, str):
-        raise UsageError(f"a split expression is a text or a ReadInstruction, not {type(text).__name__}")
+        raise UsageError(
+            f"a split expression is a text or a ReadInstruction, not {type(text).__name__}",
+            hint="Write it as text, train[:10%], or as a registry.ReadInstruction, which takes TFDS's arguments.",
+        )
     return _Parser(text, _DIALECTS[SlicingRule.of(slicing)]).whole()
 
 

@@ -165,6 +165,16 @@ def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
     assert caught.value.hint == NAMES_HINT
 
 
+def test_a_folder_that_tfds_prepared_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "1.0.0").mkdir()
+    (tmp_path / "1.0.0/dataset_info.json").write_text("{}")
+    (tmp_path / "1.0.0/numbers-train.parquet-00000-of-00001").touch()
+    with pytest.raises(PreparedFormatError) as caught:
+        describe(tmp_path / "1.0.0")
+    assert str(caught.value) == f"{open_store(tmp_path / '1.0.0').url} holds no Parquet files, but what TFDS prepared"
+    assert caught.value.hint == "Import it with: registry import tfds DIR"
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     folder = write(tmp_path / "numbers", "train.parquet")
     (folder / "test.parquet").write_bytes(b"PAR1 no")

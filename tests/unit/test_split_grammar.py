@@ -149,8 +149,11 @@ def test_too_many_digits_and_too_long_names_are_refused() -> None:
 
 
 def test_a_number_is_no_expression() -> None:
-    with pytest.raises(UsageError, match="a split expression is a text or a ReadInstruction, not int"):
+    with pytest.raises(UsageError, match="a split expression is a text or a ReadInstruction, not int") as caught:
         ReadInstruction.from_spec(3)  # type: ignore[arg-type]
+    assert caught.value.hint == (
+        "Write it as text, train[:10%], or as a registry.ReadInstruction, which takes TFDS's arguments."
+    )
 
 
 @pytest.mark.parametrize(
