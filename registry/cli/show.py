@@ -95,6 +95,8 @@ def command(session: Session, reference: str, why: bool) -> None:
                 ),
                 ("prepared by", prepared_by),
                 ("slicing", details.slicing.value),
+                ("format", "" if details.file_format == "tfrecord" else details.file_format),
+                ("order", "as they were made: TFDS's disable_shuffling" if details.disable_shuffling else ""),
                 ("folder", folder),
                 ("content", f"sha256:{details.content_digest}"),
                 ("published", f"{published} by {details.published_by}"),

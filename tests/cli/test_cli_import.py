@@ -56,6 +56,14 @@ def test_a_folder_that_cannot_be_read_is_named_with_what_is_wrong(cli: Cli, data
     )
 
 
+def test_show_says_that_records_are_kept_in_their_order(cli: Cli, tmp_path: Path) -> None:
+    prepare(tmp_path / "tfds/animals/1.0.0", "1.0.0", disable_shuffling=True)
+    prepare(tmp_path / "tfds/animals/1.1.0", "1.1.0")
+    cli("import", "tfds", str(tmp_path / "tfds"))
+    assert "order        as they were made: TFDS's disable_shuffling\n" in cli("show", "animals:1.0.0").out
+    assert "\norder " not in cli("show", "animals:1.1.0").out
+
+
 def test_programs_get_every_outcome_with_its_error(cli: Cli, data_dir: Path) -> None:
     shutil.rmtree(data_dir / "animals/1.0.0")
     (data_dir / "animals/1.1.0/features.json").unlink()

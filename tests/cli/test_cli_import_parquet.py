@@ -39,6 +39,7 @@ def test_a_folder_is_imported_and_read(cli: Cli, folder: Path) -> None:
         "train-00000-of-00002.parquet     1     1   2",
         "train-00001-of-00002.parquet     0     1   2",
     ]
+    assert "format     parquet_columns\n" in cli("show", "animals").out
     assert cli("verify", "animals", "--deep").code == 0
     again = cli("import", "parquet", str(folder))
     assert again.out.startswith("animals:1.0.0 is published already (sha256:")
