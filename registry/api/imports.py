@@ -96,7 +96,9 @@ def find_tfds(folder: str | os.PathLike[str]) -> list[_Found]:
         is_there = root.local_root is None or root.local_root.is_dir()
         raise PreparedFormatError(
             f"{os.fspath(folder)} holds nothing that TFDS prepared" if is_there else f"there is no folder {folder}",
-            hint="Give a data_dir of TFDS, the folder of one dataset in it, or that of one version.",
+            hint="A web server does not list its folders: give that of one version."
+            if root.url.startswith(("http://", "https://"))
+            else "Give a data_dir of TFDS, the folder of one dataset in it, or that of one version.",
             details={"folder": os.fspath(folder)},
         )
     return found

@@ -133,7 +133,7 @@ def find_dataset(
     """As ``Catalog.look_up``, in ``catalog`` or the default one; locked to a pin file, in none.
 
     Raises:
-        UsageError: both a catalog and a ``data_dir``.
+        UsageError: both a catalog and a ``data_dir``; or the version was imported where it lies, which is elsewhere.
     """
     lock = current_lock()
     if lock is not None and lock.pins is not None:
@@ -141,7 +141,10 @@ def find_dataset(
 
         return find_pinned(lock.pins, parse_reference(reference), at=at)
     try:
-        return open_catalog_for(catalog, data_dir).look_up(reference, at=at)
+        found = open_catalog_for(catalog, data_dir).look_up(reference, at=at)
+        if data_dir is not None:
+            _require_below(found, data_dir)
+        return found
     except DatasetNotFoundError as error:
         if data_dir is None:
             raise
@@ -150,6 +153,20 @@ def find_dataset(
             hint=f"Folders are read once they are in the catalog: registry import tfds {os.fspath(data_dir)}",
             details=error.details,
         ) from error
+
+
+def _require_below(dataset: Dataset, data_dir: str | os.PathLike[str]) -> None:
+    """Refuse a version that is read in a folder of its own where another one is asked for: it may hold other data."""
+    from registry.storage import open_store
+
+    asked = open_store(data_dir).url.rstrip("/")
+    if dataset.folder.startswith(f"{asked}/"):
+        return
+    raise UsageError(
+        f"{dataset.reference} lies in {dataset.folder}, which is not below the data_dir {os.fspath(data_dir)}",
+        hint=f"Leave data_dir out; or catalog that folder: registry import tfds {os.fspath(data_dir)}",
+        details={"folder": dataset.folder, "data_dir": os.fspath(data_dir)},
+    )
 
 
 def open_catalog_for(catalog: Catalog | None, data_dir: str | os.PathLike[str] | None) -> Catalog:

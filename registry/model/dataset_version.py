@@ -133,6 +133,11 @@ class DatasetVersion:
         raise SplitNotFoundError.of(name, (split.name for split in self.splits), where=str(self.reference))
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether its folder has a place of its own, which is not below the data directory."""
+        return self.location.startswith("/") or "://" in self.location
+
+    @property
     def layout(self) -> Mapping[str, Split]:
         """The splits by name, in order: what the resolver needs."""
         return MappingProxyType({split.name: split for split in self.splits})

@@ -134,3 +134,23 @@ def test_a_warning_of_the_library_is_a_note(cli: Cli, data_dir: Path) -> None:
     ran = cli("read", "animals", "train[:1]")
     assert (ran.code, ran.err) == (0, f"note: animals:1.0.0: {note}\n")
     assert ran.out == '{"age": 0, "kind": 0, "name": ["animal 0"]}\n'
+
+
+def test_the_gravest_refusal_decides_the_exit_code(cli: Cli, data_dir: Path) -> None:
+    (data_dir / "animals/1.0.0/features.json").unlink()
+    assert cli("import", "tfds", str(data_dir)).code == 1
+    (data_dir / "animals/1.1.0/animals-train.tfrecord-00000-of-00002").unlink()
+    prepare(data_dir / "pets/1.0.0", "1.0.0", name="pets")
+    assert cli("import", "tfds", str(data_dir)).code == 5
+
+
+def test_a_pin_of_a_version_in_a_place_of_its_own_says_where_to_verify_it(
+    cli: Cli, data_dir: Path, tmp_path: Path
+) -> None:
+    cli("import", "tfds", str(data_dir / "animals/1.0.0"))
+    pin = str(tmp_path / "paper.lock.yaml")
+    folder = data_dir / "animals/1.0.0"
+    made = cli("pin", "create", "animals", "train", "-o", pin)
+    assert made.err == (f"note: the files lie in {folder}, which the pin does not name: verify with --data {folder}\n")
+    assert cli("pin", "verify", pin, "--data", str(folder)).code == 0
+    assert cli("pin", "verify", pin, "--data", str(data_dir)).code == 0

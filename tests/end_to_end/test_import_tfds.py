@@ -24,6 +24,7 @@ from registry.errors import (
     PreparedFormatError,
     ShardMismatchError,
     UnknownFeatureWarning,
+    UsageError,
     VersionExistsError,
     YankedVersionWarning,
 )
@@ -476,3 +477,28 @@ def test_missing_values_are_those_of_tfds_or_none(catalog: registry.Catalog, tmp
     (batch,) = told.missing_as_none().batches(4)
     assert batch["age"].tolist() == [0, None, 2, None]
     assert pickle.loads(pickle.dumps(told))[1] == {"id": 1, "age": None}  # noqa: S301 (made here)
+
+
+def test_a_version_that_lies_elsewhere_is_not_read_for_another_data_dir(
+    catalog: registry.Catalog, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_CATALOG", str(tmp_path / "catalog" / "catalog.db"))
+    list(catalog.import_tfds(data_dir))
+    assert len(registry.load("animals", split="train", data_dir=data_dir)) == 20
+    with pytest.raises(UsageError) as error:
+        registry.load("animals", split="train", data_dir=tmp_path / "other")
+    folder = (data_dir / "animals/1.1.0").as_uri()
+    assert error.value.message == (
+        f"animals:1.1.0 lies in {folder}, which is not below the data_dir {tmp_path / 'other'}"
+    )
+    assert error.value.hint == (
+        f"Leave data_dir out; or catalog that folder: registry import tfds {tmp_path / 'other'}"
+    )
+    catalog.publish(prepare(tmp_path / "ours", "1.0.0", name="ours"))
+    assert len(registry.load("ours", split="train", data_dir=catalog.data_dir)) == 20
+
+
+def test_a_web_server_is_asked_for_one_version(catalog: registry.Catalog) -> None:
+    with pytest.raises(PreparedFormatError) as error:
+        catalog.import_tfds("http://127.0.0.1:9/datasets")
+    assert error.value.hint == "A web server does not list its folders: give that of one version."

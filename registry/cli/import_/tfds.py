@@ -9,6 +9,7 @@ import click
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import import_progress
+from registry.errors import VerificationError
 
 if TYPE_CHECKING:  # numpy is loaded when something is imported
     from registry.api.imports import ImportedVersion
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
         "registry import tfds ~/tensorflow_datasets --dry-run",
         "registry import tfds ~/tensorflow_datasets",
         "registry import tfds ~/tensorflow_datasets/mnist/3.0.1 --copy",
-        "registry import tfds gs://my-bucket/datasets/imagenet2012 --trust-lengths",
+        "registry import tfds s3://my-bucket/datasets/imagenet2012 --trust-lengths",
     ),
 )
 @click.argument("folder", metavar="DIR")
@@ -50,7 +51,8 @@ def command(session: Session, folder: str, copy: bool, trust_lengths: bool, dry_
     session.out.result(
         "import.tfds", {"dry_run": dry_run, "versions": list(map(_to_json, found))}, lambda: _print(session, found)
     )
-    return next((version.error.exit_code for version in found if version.error is not None), 0)
+    codes = {version.error.exit_code for version in found if version.error is not None}
+    return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
 
 
 def _print(session: Session, found: list[ImportedVersion]) -> None:

@@ -235,6 +235,9 @@ def _pin(
         pins.save(output, overwrite=force)
     else:
         pins = pins.add_to(output, into)
+    if dataset.details.is_elsewhere:
+        folder = dataset.local_folder or dataset.folder
+        session.out.note(f"note: the files lie in {folder}, which the pin does not name: verify with --data {folder}")
     print_pins(session.out, pins, output, schema=f"pin.{verb}")
 
 
