@@ -7,6 +7,7 @@ left out or null, 64-bit integers as text or as numbers. Every fault is a Prepar
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -108,7 +109,10 @@ class JsonNode:
 
 
 def parse_json(text: str, source: str) -> JsonNode:
-    """The JSON document ``text`` of the file ``source``. Refuses double keys, NaN, lone surrogates and deep nesting."""
+    """The JSON document ``text`` of the file ``source``.
+
+    Refuses double keys, numbers that are not finite, lone surrogates and deep nesting.
+    """
     root = JsonNode(None, "", source)
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -120,8 +124,14 @@ def parse_json(text: str, source: str) -> JsonNode:
     def refuse(constant: str) -> NoReturn:
         root.fail(f"{constant} is no JSON number")
 
+    def finite(number: str) -> float:
+        found = float(number)
+        if math.isinf(found):  # written again it would be Infinity, which nobody reads
+            root.fail(f"{number[:40]} is more than a JSON number can be")
+        return found
+
     try:
-        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
     except json.JSONDecodeError as error:
         root.fail(f"no JSON: {error.msg} in line {error.lineno}, column {error.colno}", cause=error)
     except RecursionError as error:

@@ -169,6 +169,7 @@ F = "featuresDict.features.f"
         ("[]", "", "an object belongs here, not a list"),
         ("{}", "", "it has no pythonClassName, so it is no feature"),
         ('{"a": NaN}', "", "NaN is no JSON number"),
+        ('{"a": -1.5e999}', "", "-1.5e999 is more than a JSON number can be"),
         ('{"a": 1, "a": 2}', "", "the key 'a' is given twice"),
         ("[" * 100_000, "", "it is nested more than 100 levels deep"),
         ("9" * 5000, "", "no JSON: Exceeds the limit"),
