@@ -26,10 +26,8 @@ class LeafHasher:
 
     def __call__(self, run: RecordRun) -> bytes:
         """The digests, leaf by leaf, in each leaf in the order of the features' paths."""
-        if self.stored.has_columns(run):
-            starts = range(run.start, run.stop, LEAF_EXAMPLES)
-            leaves = (RecordRun(run.place, start, min(start + LEAF_EXAMPLES, run.stop)) for start in starts)
-            return b"".join(digest for one in leaves for digest in self._hash_each(one))
+        if self.stored.has_columns(run):  # in one go: a row group that reaches over many leaves is decoded once
+            return b"".join(self._hash_each(run))
         reader = BlockContentReader(self.stored.features)
         digests: list[bytes] = []
         leaf = _Leaf(reader)
@@ -42,14 +40,18 @@ class LeafHasher:
                 leaf = _Leaf(reader)
         return b"".join(digests)
 
-    def _hash_each(self, leaf: RecordRun) -> list[bytes]:
+    def _hash_each(self, run: RecordRun) -> list[bytes]:
         """The same record by record, which says of a bad one which it is and what is wrong."""
         reader = ContentReader(self.stored.features)
+        digests: list[bytes] = []
         hashers = [hashlib.sha256() for _ in reader.paths]
-        for contents in self.stored.contents(leaf, reader):
+        for position, contents in enumerate(self.stored.contents(run, reader), start=1):
             for hasher, content in zip(hashers, contents, strict=True):
                 hasher.update(content)
-        return [hasher.digest() for hasher in hashers]
+            if position % LEAF_EXAMPLES == 0 or position == run.stop - run.start:
+                digests += [hasher.digest() for hasher in hashers]
+                hashers = [hashlib.sha256() for _ in reader.paths]
+        return digests
 
 
 class _Leaf:

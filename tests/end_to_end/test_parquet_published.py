@@ -26,7 +26,11 @@ from registry.errors import (
     VersionExistsError,
     VersionTooSmallError,
 )
+from registry.interop.parquet import describe_parquet
 from registry.order import ReadConfig
+from registry.publishing.fingerprint import fingerprint_splits
+from registry.publishing.ranges import StoredSplits
+from registry.shards.row_groups import RowGroupShard
 from registry.storage import open_store
 
 COUNT = 120
@@ -277,3 +281,30 @@ def test_a_folder_elsewhere_is_read_there(catalog: Catalog, tmp_path: Path) -> N
     dataset = catalog.dataset("animals")
     assert dataset.details.location == elsewhere.url
     assert ids(dataset.read("train[35:45]")) == list(range(35, 45))
+
+
+def test_a_row_group_of_many_leaves_is_decoded_once_for_its_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = pa.table({"id": pa.array(range(5000), pa.int64())})
+    fingerprints = []
+    decoded: list[str] = []
+    decode = RowGroupShard._decode
+
+    def counted(shard: RowGroupShard, group: int, record: int) -> Any:
+        decoded.append(f"{shard.num_records} rows, group {group}")
+        return decode(shard, group, record)
+
+    monkeypatch.setattr(RowGroupShard, "_decode", counted)
+    for size in (5000, 700):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        parquet.write_table(table, folder / "train.parquet", row_group_size=size)
+        store = open_store(folder)
+        prepared = describe_parquet(store, name="many")
+        decoded.clear()
+        stored = StoredSplits(store, prepared.splits, prepared.features)
+        fingerprints.append(fingerprint_splits(stored, processes=1))
+        # A process goes through runs of 4 leaves, so that others have something to do: two runs meet in one group.
+        assert len(decoded) == -(-5000 // size) + 1
+    assert fingerprints[0] == fingerprints[1]
