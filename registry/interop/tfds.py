@@ -8,11 +8,11 @@ The folder that is given may be any of these levels. What TFDS ignores is ignore
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.errors import PreparedFormatError, ReferenceSyntaxError
+from registry.errors import PreparedFormatError, ReferenceSyntaxError, StorageError
 from registry.model import Version, check_config
 from registry.prepared import PreparedDataset, default_config, read_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
@@ -82,17 +82,22 @@ def find_version_folders(root: Store) -> Iterator[VersionFolder]:
 
     A folder with the name of a version is one, though files are missing in it: whoever reads it is told which. On this
     machine links to folders are followed, as people spread datasets over disks.
+
+    A folder that cannot be looked into is given, too: it may be one, and whoever reads it is told why not.
+
+    Raises:
+        StorageError: ``root`` itself cannot be looked into.
     """
     if root.exists(INFO_FILENAME):
         yield VersionFolder(root)
     else:
-        yield from _search(root, _DEPTH)
+        yield from _search(root, _folders(root), _DEPTH)
 
 
-def _search(folder: Store, depth: int) -> Iterator[VersionFolder]:
+def _search(folder: Store, names: Iterable[str], depth: int) -> Iterator[VersionFolder]:
     versions: list[Version] = []
     others: list[str] = []
-    for name in _folders(folder):
+    for name in names:
         if name.startswith((".", _UNFINISHED)) or f".{_UNFINISHED[:-1]}" in name:  # 1.0.0.incompleteAB12CD, long ago
             continue
         if Version.is_valid(name):
@@ -103,10 +108,15 @@ def _search(folder: Store, depth: int) -> Iterator[VersionFolder]:
         yield VersionFolder(_child(folder, str(version)))
     for name in others:
         inner = _child(folder, name)
-        if inner.exists(INFO_FILENAME):
+        try:
+            is_version = inner.exists(INFO_FILENAME)
+            below = [] if is_version or depth == 1 else _folders(inner)
+        except StorageError:
+            is_version, below = True, []
+        if is_version:
             yield VersionFolder(inner)
-        elif depth > 1:
-            yield from _search(inner, depth - 1)
+        else:
+            yield from _search(inner, below, depth - 1)
 
 
 def _folders(folder: Store) -> list[str]:

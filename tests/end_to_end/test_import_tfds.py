@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -334,6 +335,45 @@ def test_a_version_folder_that_is_none_is_named_with_what_it_lacks(catalog: regi
         "it has no dataset_info.json and no features.json",
     }
     assert [str(one.reference) for one in found if one.error is None] == ["pets/plain:2.0.0", "pets/tall:2.0.0"]
+
+
+def test_a_folder_that_cannot_be_looked_into_is_refused_and_the_others_are_imported(
+    catalog: registry.Catalog, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data_dir / "birds").mkdir()
+    (data_dir / "birds/dataset_info.json").symlink_to("/etc/hostname")
+    (data_dir / "lost+found").mkdir()
+    look_into = Path.iterdir
+
+    def iterdir(folder: Path) -> Iterator[Path]:  # the owner of all files may look into every folder
+        if folder.name == "lost+found":
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+        return look_into(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    found = list(catalog.import_tfds(data_dir))
+    told = {Path(one.folder).name: one.error for one in found if one.error is not None}
+    assert {folder: error.message for folder, error in told.items()} == {
+        "birds": f"{data_dir}/birds/dataset_info.json leads out of {data_dir}/birds",
+        "lost+found": f"{(data_dir / 'lost+found').as_uri()} holds no prepared dataset: "
+        "it has no dataset_info.json and no features.json",
+    }
+    assert [str(one.outcome) for one in found if one.error is None] == ["imported"] * 4
+
+
+def test_a_number_that_no_schema_can_hold_is_refused_before_it_is_published(
+    catalog: registry.Catalog, data_dir: Path
+) -> None:
+    path = data_dir / "animals/1.0.0/features.json"
+    path.write_text('{"theirs": 1e999, ' + path.read_text().lstrip()[1:])
+    edit_info(data_dir / "animals/1.1.0", theirs=0.5)
+    info = data_dir / "animals/1.1.0/dataset_info.json"
+    info.write_text(info.read_text().replace("0.5", "1e999"))
+    found = list(catalog.import_tfds(data_dir / "animals"))
+    assert [one.error.message if one.error else "" for one in found] == [
+        "features.json: 1e999 is more than a JSON number can be",
+        "dataset_info.json: 1e999 is more than a JSON number can be",
+    ]
 
 
 def test_a_folder_below_the_name_of_another_version_is_refused(catalog: registry.Catalog, data_dir: Path) -> None:
