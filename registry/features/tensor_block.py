@@ -30,7 +30,7 @@ def restore_tensors(tensor: Tensor, parts: BlockParts, path: str) -> BlockColumn
         return _restore_stored(tensor, parts) if tensor.encoding == "bytes" and not is_bfloat16(tensor.dtype) else None
     column = parts.columns[0]
     if isinstance(column, BytesColumn):
-        if parts.counts is None and not tensor.shape and column.counts == 1:
+        if parts.counts is None and not tensor.shape and _one_each(column):
             return TextColumn(parts.data, column.starts, column.sizes, parts.copy)
         values = take_texts(parts.data, column.starts, column.sizes)
     else:
@@ -65,7 +65,7 @@ def _shaped(
 
 def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
     column = parts.columns[0]
-    if parts.counts is not None or None in tensor.shape or not isinstance(column, BytesColumn) or column.counts != 1:
+    if parts.counts is not None or None in tensor.shape or not isinstance(column, BytesColumn) or not _one_each(column):
         return None
     shape = tuple(size for size in tensor.shape if size is not None)
     size = tensor.dtype.itemsize * math.prod(shape)
@@ -75,3 +75,8 @@ def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
         return None
     found = StoredColumn(parts.data, column.starts, tensor.dtype, shape, parts.copy)
     return found if shape else ArrayColumn(found.array(parts.num_records))
+
+
+def _one_each(column: BytesColumn) -> bool:
+    """Whether every record holds one item; where they differ, ``counts`` are an array."""
+    return isinstance(column.counts, int) and column.counts == 1

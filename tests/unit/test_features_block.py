@@ -13,6 +13,7 @@ from block_checks import joined
 
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import FeaturesDict, Image, Ragged, Scalar, Sequence, Tensor, Text
+from registry.features.content_block import BlockContentReader
 from registry.wire import encode_example
 
 FEATURES = FeaturesDict(
@@ -186,6 +187,26 @@ def test_of_two_features_that_are_wrong_in_a_record_the_first_is_named() -> None
     made = records(FEATURES, map(example, range(100)))
     made[5] = encode_example({"label": np.array([1, 2]), "vec": np.ones(3, np.float32)})
     assert FEATURES.decode_block(*joined(made)).fault.message == "feature 'label': holds 2 values, where 1 belongs"
+
+
+@pytest.mark.parametrize(
+    ("feature", "problem"),
+    [
+        (Text(), "holds 2 values, where 1 belongs"),
+        (Scalar("float64", encoding="bytes"), "holds 2 values, or not a shape for each, where 1 belong"),
+    ],
+)
+def test_a_record_with_two_values_among_others_with_one_is_named(feature: Any, problem: str) -> None:
+    features = FeaturesDict({"a": feature})
+    made = [encode_example({"a": [b"12345678"]})] * 90
+    made[70] = encode_example({"a": [b"12345678", b""]})
+    fault = features.decode_block(*joined(made)).fault
+    assert fault is not None
+    assert (fault.message, fault.details["record"]) == (f"feature 'a': {problem}", 70)
+    contents = BlockContentReader(features).read(*joined(made))
+    assert contents is not None
+    with pytest.raises(CorruptExampleError, match=problem):
+        list(contents[0])
 
 
 def test_a_missing_extra_is_no_fault_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
