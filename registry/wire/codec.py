@@ -4,7 +4,7 @@ Both ways are written out here for the form that every known writer produces: of
 run. That keeps every bit of a float (protobuf's Python hands out doubles, which turns signalling NaNs quiet), costs a
 copy where protobuf makes one Python object a value, and makes the bytes ours to promise: protobuf promises its own
 "deterministic" output within one version only, and its runtimes differ in how they sort "a" and "ab". Any other valid
-form is read by protobuf itself.
+form is read by protobuf itself, and its floats from the bytes that it writes.
 """
 
 from __future__ import annotations
@@ -196,8 +196,15 @@ def _decode_any_form(record: bytes | memoryview) -> dict[str, FlatValue]:
                 integers = feature.int64_list.value
                 values[name] = np.fromiter(integers, dtype=np.int64, count=len(integers))
             case "float_list":
-                floats = feature.float_list.value
-                values[name] = np.fromiter(floats, dtype=np.float32, count=len(floats))
+                values[name] = _floats(feature.float_list)
             case _:
                 values[name] = list(feature.bytes_list.value)
     return values
+
+
+def _floats(float_list: Any) -> npt.NDArray[np.float32]:
+    """The values of a message FloatList, every bit as it was: its bytes are read, one packed run."""
+    float_list.DiscardUnknownFields()
+    size = _STORED_FLOAT.itemsize * len(float_list.value)
+    packed = float_list.SerializeToString()
+    return np.frombuffer(packed[len(packed) - size :], dtype=_STORED_FLOAT).astype(_FLOAT32)

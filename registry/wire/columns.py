@@ -79,7 +79,6 @@ def read_floats(data: _Bytes, spans: Spans) -> tuple[NumberColumn, _Places]:
         values = take_ragged(data, spans.starts, counts, 5).reshape(-1, 5)
         odd = np.unique(np.repeat(np.arange(counts.size), counts)[values[:, 0] != 0x0D])
         bits = np.ascontiguousarray(values[:, 1:]).view("<u4")[:, 0]
-        bits[(bits & 0x7FFFFFFF) > 0x7F800000] |= 0x00400000  # as protobuf's Python reads them: no NaN is signalling
         return _numbers(spans, counts, bits.astype(np.uint32, copy=False).view(np.float32)), odd
     same = constant(spans.sizes)
     if same is None:

@@ -138,6 +138,13 @@ STRANGE = {
     "a number of more bytes than needed": record(entry(b"a", listed(0x1A, listed(0x0A, b"\x85\x80\x00")))),
     "a number of ten bytes": record(entry(b"a", listed(0x1A, listed(0x0A, b"\xff" * 9 + b"\x01")))),
     "a signalling NaN": record(entry(b"b", listed(0x12, listed(0x0A, b"\x01\x00\xa0\x7f")))),
+    "a signalling NaN, not packed": record(entry(b"b", listed(0x12, b"\x0d\x01\x00\xa0\x7f"))),
+    "a signalling NaN beside an unknown field": record(
+        entry(b"b", listed(0x12, listed(0x0A, b"\x01\x00\xa0\x7f"))), entry(b"c", listed(0x12, b"\x10\x07"))
+    ),
+    "a signalling NaN before an unknown field": record(
+        entry(b"b", listed(0x12, listed(0x0A, b"\x01\x00\xa0\x7f") + b"\x12\x04\x01\x00\xa0\x7f"))
+    ),
     "a long key": record(entry(b"k" * 400, listed(0x1A, listed(0x0A, b"\x05")))),
     "an item of a list that is long": record(entry(b"a", listed(0x0A, listed(0x0A, bytes(20000)) + b"\x0a\x00"))),
 }
@@ -165,6 +172,11 @@ def test_a_strange_record_among_common_ones(name: str, common: int) -> None:
 def test_many_strange_records(name: str) -> None:
     check([STRANGE[name]] * 30)
     check([STRANGE[name], SOUND] * 30)
+
+
+@pytest.mark.parametrize("name", [name for name in STRANGE if "signalling" in name])
+def test_a_signalling_nan_keeps_its_bits_in_every_form(name: str) -> None:
+    assert decode_example(STRANGE[name])["b"].tobytes() == b"\x01\x00\xa0\x7f"
 
 
 @pytest.mark.parametrize("name", BAD)
