@@ -156,6 +156,7 @@ def _set_channels(samples: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
     if found == 2:
         mixed = (samples[:, 0].astype(np.int64) + samples[:, 1]) >> 1
     else:
-        mixed = (samples // np.array(found, samples.dtype)).sum(axis=1)
+        wide = np.promote_types(samples.dtype, np.min_scalar_type(-found - 1))  # which holds the number of channels
+        mixed = (samples // np.array(found, wide)).sum(axis=1)
     found_mono: npt.NDArray[Any] = mixed.astype(samples.dtype)[:, np.newaxis]
     return found_mono

@@ -15,11 +15,11 @@ import soundfile
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
 from registry.features import Audio, FeaturesDict
 from registry.features.content import ContentReader
-from registry.features.sound import MAX_SAMPLES
+from registry.features.sound import MAX_SAMPLES, decode_sound
 
 
 def wav(frames: bytes, *, channels: int = 1, bits: int = 16, coding: int = 1, extra: bytes = b"") -> bytes:
-    width = channels * bits // 8
+    width = channels * bits // 8 % 2**16  # nobody reads it
     form = struct.pack("<HHIIHH", coding, channels, 8000, 8000 * width, width, bits) + extra
     chunks = b"fmt " + struct.pack("<I", len(form)) + form + b"LIST" + struct.pack("<I", 3) + b"abc\0"
     chunks += b"data" + struct.pack("<I", len(frames)) + frames
@@ -179,3 +179,11 @@ def test_content_is_of_samples_where_they_are_decoded_here() -> None:
 def test_audio_that_contradicts_itself_is_refused(make: Any) -> None:
     with pytest.raises(FeatureError):
         make()
+
+
+@pytest.mark.parametrize(("bits", "channels"), [(8, 127), (8, 128), (8, 300), (16, 32767), (16, 65535)])
+def test_more_channels_than_a_sample_can_count_are_mixed(bits: int, channels: int) -> None:
+    loud = b"\xff\x7f" if bits == 16 else b"\xff"
+    mixed = decode_sound(wav(loud * channels, channels=channels, bits=bits), 1)
+    each = (2 ** (bits - 1) - 1) // channels  # each is divided, then all are added
+    assert mixed.tolist() == [[each * channels]]
