@@ -18,6 +18,7 @@ the bytes are kept), Audio (the same) and Array2D to Array5D. Other types are re
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any, Final, NoReturn
 
@@ -66,10 +67,11 @@ def sounds_of_schema(schema: Any) -> dict[str, Mapping[str, Any]]:
 def _read_features(schema: Any, reader: _SchemaReader) -> FeaturesDict:
     told = _hugging_face(schema).get("features")
     hints = told if isinstance(told, Mapping) else {}
-    twice = [name for name in schema.names if schema.names.count(name) > 1]
+    names = Counter(schema.names)
+    twice = [name for name, count in names.items() if count > 1]
     if twice:
         _refuse(twice[0], "it", "is there twice")
-    if not schema.names:
+    if not names:
         raise PreparedFormatError("the files have no columns", details={"key": ""})
     try:
         return FeaturesDict(

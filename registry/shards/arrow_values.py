@@ -82,8 +82,9 @@ def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
             first such column.
     """
     blocks: list[FlatBlock] = []
+    names = frozenset(table.schema.names)  # Arrow makes the list each time
     for name, feature in features.items():
-        if name not in table.schema.names:
+        if name not in names:
             raise BadRowError(0, corrupt_fault(name, "the file has no such column"))
         column = table.column(name)
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)

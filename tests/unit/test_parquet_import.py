@@ -32,6 +32,7 @@ from registry.interop.parquet_schema import features_of_schema, metadata_of_sche
 from registry.model import Version
 from registry.prepared import PreparedDataset
 from registry.shards import decode_block, open_shard
+from registry.shards.arrow_values import flatten_table
 from registry.shards.tables import TableBlock
 from registry.storage import open_store
 
@@ -562,3 +563,25 @@ def test_damaged_columns_are_read_or_refused(tmp_path: Path) -> None:
         else:
             assert isinstance(decoded.fault, VerificationError)
     assert refused > len(content) // 20
+
+
+def test_the_names_of_many_columns_are_listed_once() -> None:
+    table = pa.table({f"c{place}": [place] for place in range(50)})
+    features = features_of_schema(table.schema)
+    asked: list[int] = []
+
+    class Counted:
+        """A table that tells how often somebody lists its columns."""
+
+        num_rows = table.num_rows
+
+        @property
+        def schema(self) -> pa.Schema:
+            asked.append(1)
+            return table.schema
+
+        def column(self, name: str) -> pa.ChunkedArray:
+            return table.column(name)
+
+    assert len(flatten_table(Counted(), features)) == 50
+    assert len(asked) == 1
