@@ -57,19 +57,28 @@ def read_labels(store: Store, features: FeaturesDict) -> FeaturesDict:
     Raises:
         PreparedFormatError: a file does not fit its ClassLabel: another number of names, or a name twice.
     """
+    found: dict[str, list[str]] = {}
     for stem in features.class_labels():
+        text = _read_text(store, _label_file(stem))
+        if text is not None:
+            found[stem] = [line.strip() for line in text.split("\n") if line.strip()]
+    try:
+        return features.with_labels(found)  # all at once: each time the whole schema is made anew
+    except FeatureError:
+        for stem, labels in found.items():
+            _check_labels(features, stem, labels)
+        raise
+
+
+def _check_labels(features: FeaturesDict, stem: str, labels: list[str]) -> None:
+    """Refuse the names of a label that do not fit it, by the name of their file."""
+    try:
+        features.with_labels({stem: labels})
+    except FeatureError as error:
         name = _label_file(stem)
-        text = _read_text(store, name)
-        if text is None:
-            continue
-        labels = [line.strip() for line in text.split("\n") if line.strip()]
-        try:
-            features = features.with_labels({stem: labels})
-        except FeatureError as error:
-            raise PreparedFormatError(
-                f"{name}: {error.message}", hint=error.hint, details={"file": name, "key": "", "problem": error.message}
-            ) from error
-    return features
+        raise PreparedFormatError(
+            f"{name}: {error.message}", hint=error.hint, details={"file": name, "key": "", "problem": error.message}
+        ) from error
 
 
 def _label_file(stem: str) -> str:

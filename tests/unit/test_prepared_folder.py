@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from registry.errors import PreparedFormatError, StorageError
 from registry.features import ClassLabel, FeaturesDict, Text
 from registry.model import ShardedFileTemplate, ShardLengths, Split, Version
-from registry.prepared import PreparedDataset, folder, read_prepared, write_prepared
+from registry.prepared import PreparedDataset, folder, read_labels, read_prepared, write_prepared
 from registry.storage import Store, open_store
 
 PREPARED = PreparedDataset(
@@ -108,3 +109,19 @@ def test_file_that_is_too_long_is_not_read(store: Store, monkeypatch: pytest.Mon
     monkeypatch.setattr(folder, "MAX_BYTES", 100)
     with pytest.raises(StorageError, match="longer than 100 bytes"):
         read_prepared(store)
+
+
+def test_the_names_of_many_labels_are_set_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    features = FeaturesDict({f"f{place}": ClassLabel(num_classes=2) for place in range(20)})
+    for place in range(20):
+        (tmp_path / f"f{place}.labels.txt").write_text("cat\ndog\n")
+    calls: list[int] = []
+    with_labels = FeaturesDict.with_labels
+
+    def counted(self: FeaturesDict, labels: Any) -> FeaturesDict:
+        calls.append(len(labels))
+        return with_labels(self, labels)
+
+    monkeypatch.setattr(FeaturesDict, "with_labels", counted)
+    assert list(read_labels(open_store(tmp_path), features).labels().values()) == [["cat", "dog"]] * 20
+    assert calls == [20]
