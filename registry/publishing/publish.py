@@ -10,6 +10,7 @@ wrong in between, and what the next run finds:
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from registry.errors import (
     ConflictError,
     NeighboursChangedError,
     PreparedFormatError,
+    ShardMismatchError,
+    StorageError,
     VersionExistsError,
     VersionTooSmallError,
 )
@@ -161,6 +164,8 @@ def publish_folder(
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
         VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.
     """
+    prepared = prepared or read_prepared(source)
+    stamp = _stamp_shards(source, prepared)
     prepared, report = _measure_folder(
         source, target.catalog, prepared=prepared, walk=not trust_lengths, advance=advance
     )
@@ -175,6 +180,12 @@ def publish_folder(
         if not is_at_home:
             version = replace(version, location=_absolute(source))
         evidence = None if trust_lengths else _gather(target, version, source, prepared, advance=advance)
+        if _stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may be of different records
+            raise ShardMismatchError(
+                f"{source.url}: a shard was changed while the folder was published",
+                hint="Nothing was published. Do it again when nobody writes there.",
+                details={"folder": source.url},
+            )
         newly, proof = _write_row(target, version, report.shards, evidence)
         _tell_default_config(target, version)
         return Publication(version=version, newly=newly, num_bytes=report.num_bytes, proof=proof)
@@ -243,6 +254,18 @@ def _measure_folder(
     report = measure_shards(source, prepared.splits, walk=walk, advance=advance)
     report.raise_for_faults(source.url)
     return prepared, report
+
+
+def _stamp_shards(folder: Store, prepared: PreparedDataset) -> str:
+    """A digest that is another one as soon as a shard is written anew; what is missing is told by who reads it."""
+    digest = hashlib.sha256()
+    for split in prepared.splits:
+        for index in range(split.num_shards):
+            try:
+                digest.update(f"{folder.stamp(split.filename(index))}\n".encode())
+            except StorageError:
+                digest.update(b"\n")
+    return digest.hexdigest()
 
 
 def _absolute(folder: Store) -> str:

@@ -62,6 +62,13 @@ class LocalStore(Store):
         with storage_errors("read", path):
             return _check_regular(path).st_size
 
+    def stamp(self, name: str) -> str:
+        """Of the file's node and its time of change, which nobody can set back."""
+        path = self._inside(check_relative_name(name))
+        with storage_errors("read", path):
+            facts = _check_regular(path)
+        return f"{facts.st_dev} {facts.st_ino} {facts.st_size} {facts.st_ctime_ns}"
+
     def exists(self, name: str) -> bool:
         """Whether ``name`` is a stored file or folder."""
         return os.path.exists(self._inside(check_relative_name(name)))

@@ -44,6 +44,10 @@ class Store(abc.ABC):
     def size(self, name: str) -> int:
         """Size of a stored file, in bytes."""
 
+    def stamp(self, name: str) -> str:
+        """A text that another one stands for as soon as the file is written anew, as far as the store can tell."""
+        return str(self.size(name))
+
     @abc.abstractmethod
     def exists(self, name: str) -> bool:
         """Whether ``name`` is a stored file or folder."""

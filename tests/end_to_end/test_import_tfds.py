@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prepared_samples import animals, prepare
@@ -31,6 +32,8 @@ from registry.errors import (
 )
 from registry.features import FeaturesDict, Scalar
 from registry.model import SlicingRule
+from registry.publishing.proof import Prover
+from registry.publishing.ranges import StoredSplits
 from registry.storage import open_store
 
 GOLDEN = Path(__file__).parent.parent / "conformance" / "prepared"
@@ -542,3 +545,30 @@ def test_a_web_server_is_asked_for_one_version(catalog: registry.Catalog) -> Non
     with pytest.raises(PreparedFormatError) as error:
         catalog.import_tfds("http://127.0.0.1:9/datasets")
     assert error.value.hint == "A web server does not list its folders: give that of one version."
+
+
+@pytest.mark.parametrize("put_back", [False, True])
+def test_a_shard_that_is_changed_while_it_is_imported_is_found(
+    catalog: registry.Catalog, data_dir: Path, monkeypatch: pytest.MonkeyPatch, put_back: bool
+) -> None:
+    shard = data_dir / "animals/1.0.0/animals-train.tfrecord-00000-of-00003"
+    other = prepare(data_dir.parent / "other", "1.0.0", {"train": animals(20, age=99)}, shards=3) / shard.name
+    fingerprint, whole, times = Prover.fingerprint, shard.read_bytes(), shard.stat()
+
+    def change_first(prover: Prover, stored: StoredSplits) -> Any:
+        shard.write_bytes(other.read_bytes())
+        found = fingerprint(prover, stored)
+        if put_back:
+            shard.write_bytes(whole)
+            os.utime(shard, ns=(times.st_atime_ns, times.st_mtime_ns))
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Prover, "fingerprint", change_first)
+        (refused,) = catalog.import_tfds(data_dir / "animals/1.0.0")
+    folder = (data_dir / "animals/1.0.0").as_uri()
+    assert refused.error is not None
+    assert refused.error.message == f"{folder}: a shard was changed while the folder was published"
+    assert refused.error.hint == "Nothing was published. Do it again when nobody writes there."
+    shard.write_bytes(whole)
+    assert outcomes(catalog.import_tfds(data_dir / "animals/1.0.0")) == {"animals:1.0.0": "imported"}
