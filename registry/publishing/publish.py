@@ -10,7 +10,6 @@ wrong in between, and what the next run finds:
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,9 +19,7 @@ from registry.catalog import SqlCatalog
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
-    PreparedFormatError,
     ShardMismatchError,
-    StorageError,
     VersionExistsError,
     VersionTooSmallError,
 )
@@ -31,17 +28,22 @@ from registry.model import (
     Shard,
     SlicingRule,
     SplitFingerprint,
-    check_new_name,
-    content_digest,
     version_folder,
 )
 from registry.prepared import PreparedDataset, read_prepared, write_default_config, write_prepared
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.diff import VersionDiff, diff_files
+from registry.publishing.measured import (
+    absolute_location,
+    describe_version,
+    digest_of,
+    measure_folder,
+    name_rule,
+    stamp_shards,
+)
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
-from registry.publishing.verify import VerifyReport, measure_shards, verify_shards
-from registry.shards import check_file_format
+from registry.publishing.verify import verify_shards
 from registry.storage import FolderExistsError, StagedFolder, Store
 
 _MOST_RIVALS: Final = 100
@@ -116,7 +118,7 @@ def publish_staged(
     """
     report = verify_shards(staged.store, prepared.splits, shards, walk=not trust_lengths, advance=advance)
     report.raise_for_faults(str(prepared.reference))
-    version = _describe(prepared, report, target.slicing)
+    version = describe_version(prepared, report, target.slicing)
     evidence = None if trust_lengths else _gather(target, version, staged.store, prepared, advance=advance)
     # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
     # that has just put its own there, nor two that repair a damaged folder each other.
@@ -129,7 +131,7 @@ def publish_staged(
         try:
             newly, proof = _write_row(target, version, shards, evidence)
         except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
-            if moved and _digest_of(target.store.child(version.location), version.slicing) == version.content_digest:
+            if moved and digest_of(target.store.child(version.location), version.slicing) == version.content_digest:
                 target.store.retract(version.location)
             raise
         _tell_default_config(target, version)
@@ -165,22 +167,22 @@ def publish_folder(
         VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.
     """
     prepared = prepared or read_prepared(source)
-    stamp = _stamp_shards(source, prepared)
-    prepared, report = _measure_folder(
+    stamp = stamp_shards(source, prepared)
+    prepared, report = measure_folder(
         source, target.catalog, prepared=prepared, walk=not trust_lengths, advance=advance
     )
     prepared = replace(prepared, version_to_prepare=version_to_prepare)
-    version = _describe(prepared, report, target.slicing)
+    version = describe_version(prepared, report, target.slicing)
     try:
         _is_published(target.catalog, version)
     except VersionExistsError as error:
-        raise _name_rule(error, prepared, report, target.slicing) from error
+        raise name_rule(error, prepared, report, target.slicing) from error
     is_at_home = source.url == target.store.child(version.location).url
     if is_at_home or in_place:
         if not is_at_home:
-            version = replace(version, location=_absolute(source))
+            version = replace(version, location=absolute_location(source))
         evidence = None if trust_lengths else _gather(target, version, source, prepared, advance=advance)
-        if _stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may be of different records
+        if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may be of different records
             raise ShardMismatchError(
                 f"{source.url}: a shard was changed while the folder was published",
                 hint="Nothing was published. Do it again when nobody writes there.",
@@ -215,8 +217,8 @@ def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Adv
     Raises:
         PreparedFormatError, ShardMismatchError, VersionExistsError: as ``publish_folder``.
     """
-    prepared, report = _measure_folder(source, target.catalog, advance=advance)
-    version = _describe(prepared, report, target.slicing)
+    prepared, report = measure_folder(source, target.catalog, advance=advance)
+    version = describe_version(prepared, report, target.slicing)
     is_published = _is_published(target.catalog, version)
     prover = Prover(catalog=target.catalog, data=target.store, processes=target.processes, advance=advance)
     files = StoredSplits(source, prepared.splits, prepared.features)
@@ -231,46 +233,6 @@ def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Adv
 
     diff = diff_files(step.changes, open_files, show=show, processes=target.processes, advance=advance)
     return Preview(proof=proof, is_published=is_published, diff=diff)
-
-
-def _measure_folder(
-    source: Store,
-    catalog: SqlCatalog,
-    *,
-    prepared: PreparedDataset | None = None,
-    walk: bool = True,
-    advance: Advance | None,
-) -> tuple[PreparedDataset, VerifyReport]:
-    prepared = prepared or read_prepared(source)
-    check_file_format(prepared.file_format, source.url)
-    if not prepared.splits:
-        raise PreparedFormatError(
-            f"{source.url}: dataset_info.json names no split",
-            hint="There is nothing to publish. Prepare the dataset again.",
-            details={"key": "splits"},
-        )
-    if catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
-        check_new_name(prepared.name)  # before an hour of verifying
-    report = measure_shards(source, prepared.splits, walk=walk, advance=advance)
-    report.raise_for_faults(source.url)
-    return prepared, report
-
-
-def _stamp_shards(folder: Store, prepared: PreparedDataset) -> str:
-    """A digest that is another one as soon as a shard is written anew; what is missing is told by who reads it."""
-    digest = hashlib.sha256()
-    for split in prepared.splits:
-        for index in range(split.num_shards):
-            try:
-                digest.update(f"{folder.stamp(split.filename(index))}\n".encode())
-            except StorageError:
-                digest.update(b"\n")
-    return digest.hexdigest()
-
-
-def _absolute(folder: Store) -> str:
-    """The path of a folder of this machine, the URL of another."""
-    return folder.url if folder.local_root is None else str(folder.local_root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,35 +304,6 @@ def _tell_default_config(target: Target, version: DatasetVersion) -> None:
         write_default_config(target.store, version.name, version.config)
 
 
-def _describe(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:
-    features_json = prepared.features.to_json()
-    labels = {stem: tuple(names) for stem, names in prepared.features.labels().items()}
-    return DatasetVersion(
-        name=prepared.name,
-        config=prepared.config,
-        version=prepared.version,
-        splits=prepared.splits,
-        features_json=features_json,
-        labels=labels,
-        location=version_folder(prepared.name, prepared.config, prepared.version),
-        content_digest=content_digest(
-            features_json=features_json,
-            labels=labels,
-            file_format=prepared.file_format,
-            slicing=slicing,
-            disable_shuffling=prepared.disable_shuffling,
-            splits=prepared.splits,
-            shards=report.shards,
-        ),
-        file_format=prepared.file_format,
-        slicing=slicing,
-        disable_shuffling=prepared.disable_shuffling,
-        version_to_prepare=prepared.version_to_prepare,
-        experiments=prepared.experiments,
-        metadata=prepared.metadata,
-    )
-
-
 def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:
     """Whether this very content is published. Other content under the number is refused before anything is moved."""
     published = catalog.published_digest(version.name, version.config, version.version)
@@ -385,20 +318,6 @@ def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:
     return published is not None
 
 
-def _name_rule(
-    error: VersionExistsError, prepared: PreparedDataset, report: VerifyReport, rule: SlicingRule
-) -> VersionExistsError:
-    """``error``, or a better one where what is published are the very same shards under another slicing rule."""
-    for other in SlicingRule:
-        if other is not rule and _describe(prepared, report, other).content_digest == error.details["published"]:
-            return VersionExistsError(
-                f"{prepared.reference} is published with the same shards, and the slicing rule {other}",
-                hint=f"It can be read as it is: slicing={rule.value!r} resolves one call by the other rule.",
-                details={**error.details, "slicing": other.value},
-            )
-    return error
-
-
 def _move_into_place(staged: StagedFolder, store: Store, version: DatasetVersion, *, published: bool) -> bool:
     """Whether this call moved the folder; False where a sound folder of the same content is there already.
 
@@ -409,7 +328,7 @@ def _move_into_place(staged: StagedFolder, store: Store, version: DatasetVersion
     try:
         staged.commit()
     except FolderExistsError as error:
-        if _digest_of(store.child(place), version.slicing) == version.content_digest:
+        if digest_of(store.child(place), version.slicing) == version.content_digest:
             return False
         if not published:
             raise ConflictError(
@@ -421,13 +340,3 @@ def _move_into_place(staged: StagedFolder, store: Store, version: DatasetVersion
         store.publish_folder(place, f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}")
         staged.commit()
     return True
-
-
-def _digest_of(folder: Store, slicing: SlicingRule) -> str | None:
-    """The content digest of what lies in ``folder``; None where that is no sound prepared version."""
-    try:
-        prepared = read_prepared(folder)
-        report = measure_shards(folder, prepared.splits)
-    except (PreparedFormatError, OSError):
-        return None
-    return None if report.faults else _describe(prepared, report, slicing).content_digest
