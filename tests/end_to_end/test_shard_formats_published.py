@@ -64,7 +64,7 @@ def test_the_order_is_that_of_tfds(catalog: Catalog, tmp_path: Path, file_format
     catalog.publish(prepare_as(tmp_path / "1.0.0", file_format))
     dataset = catalog.dataset("animals")
     stored = list(range(COUNT))
-    interleaved = ages(dataset.read("train", ReadConfig()))
+    interleaved = ages(dataset.read("train", ReadConfig(interleave_cycle_length=16)))
     assert interleaved != stored
     assert ages(dataset.read("train")) == (stored if file_format == "array_record" else interleaved)
     assert ages(dataset.read("train", ReadConfig(interleave_cycle_length=1))) == stored
@@ -126,8 +126,8 @@ def test_the_same_records_in_another_format_are_a_patch(catalog: Catalog, tmp_pa
     info["version"] = "1.0.1"
     (folder / "dataset_info.json").write_text(json.dumps(info))
     assert catalog.publish(folder).newly
-    assert ages(catalog.dataset("animals:1.0.1").read("train", ReadConfig())) == ages(
-        catalog.dataset("animals:1.0.0").read("train", ReadConfig())
+    assert ages(catalog.dataset("animals:1.0.1").read("train", ReadConfig(interleave_cycle_length=16))) == ages(
+        catalog.dataset("animals:1.0.0").read("train", ReadConfig(interleave_cycle_length=16))
     )
 
 
