@@ -120,7 +120,8 @@ def _write_split(split: Split, extra: Mapping[str, Any] | None) -> dict[str, Any
 def _read_splits(fields: dict[str, JsonNode], name: str, file_format: str, extra: dict[str, Any]) -> tuple[Split, ...]:
     splits: list[Split] = []
     rests: dict[str, Any] = {}
-    for node in fields["splits"].elements() if "splits" in fields else ():
+    nodes = fields["splits"].elements() if "splits" in fields else []
+    for node in nodes:
         split, rest = _read_split(node, name, file_format)
         if any(split.name == other.name for other in splits):
             node.fail(f"the split name {split.name!r} is used twice")
@@ -129,7 +130,23 @@ def _read_splits(fields: dict[str, JsonNode], name: str, file_format: str, extra
             rests[split.name] = rest
     if rests:
         extra["splits"] = rests
+    _check_files(splits, nodes)
     return tuple(splits)
+
+
+def _check_files(splits: list[Split], nodes: list[JsonNode]) -> None:
+    """Refuse splits of which two have one file: each would be read, and copied, in the name of the other."""
+    if len(splits) == 1 or all(split.files.template == DEFAULT_TEMPLATE for split in splits):
+        return
+    owners: dict[str, str] = {}
+    for split, node in zip(splits, nodes, strict=True):
+        for filename in split.filenames:
+            owner = owners.setdefault(filename, split.name)
+            if owner != split.name:
+                node.fields().get("filepathTemplate", node).fail(
+                    f"the split {split.name!r} names the file {filename[:120]}, which is one of the split {owner!r}",
+                    hint="A template that splits share has {SPLIT} in it. Prepare the dataset again with such a one.",
+                )
 
 
 def _read_split(node: JsonNode, dataset: str, file_format: str) -> tuple[Split, dict[str, Any]]:

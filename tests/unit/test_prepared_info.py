@@ -134,6 +134,7 @@ def test_defaults_are_left_out() -> None:
 
 
 BASE = {"name": "a", "version": "1.0.0"}
+ONE_FILE = {"shardLengths": ["1"], "filepathTemplate": "{DATASET}.{FILEFORMAT}-{SHARD_X_OF_Y}"}
 
 
 @pytest.mark.parametrize(
@@ -187,6 +188,33 @@ BASE = {"name": "a", "version": "1.0.0"}
             "splits[0]",
             "it has shards, but not their lengths",
         ),
+        (
+            BASE | {"splits": [ONE_FILE | {"name": "x"}, ONE_FILE | {"name": "y"}]},
+            "splits[1].filepathTemplate",
+            "the split 'y' names the file a.tfrecord-00000-of-00001, which is one of the split 'x'",
+        ),
+        (
+            BASE
+            | {
+                "splits": [
+                    {"name": "x", "shardLengths": ["1"]},
+                    {"name": "y", "shardLengths": ["1"], "filepathTemplate": "a-x.tfrecord-{SHARD_X_OF_Y}"},
+                ]
+            },
+            "splits[1].filepathTemplate",
+            "the split 'y' names the file a-x.tfrecord-00000-of-00001, which is one of the split 'x'",
+        ),
+        (
+            BASE
+            | {
+                "splits": [
+                    {"name": "x", "shardLengths": ["1"], "filepathTemplate": "a-y.tfrecord-{SHARD_X_OF_Y}"},
+                    {"name": "y", "shardLengths": ["1"]},
+                ]
+            },
+            "splits[1]",
+            "the split 'y' names the file a-y.tfrecord-00000-of-00001, which is one of the split 'x'",
+        ),
         (BASE | {"file_format": "tfrecord", "fileFormat": "tfrecord"}, "fileFormat", "it is given twice"),
     ],
 )
@@ -196,6 +224,12 @@ def test_fault_names_its_key(info: Any, key: str, problem: str) -> None:
     assert caught.value.details["key"] == key
     assert problem in str(caught.value)
     assert caught.value.details["file"] == "dataset_info.json"
+
+
+def test_splits_of_one_template_that_share_no_file_are_read() -> None:
+    splits = [ONE_FILE | {"name": "x"}, ONE_FILE | {"name": "y", "shardLengths": ["1", "1"]}, ONE_FILE | {"name": "z"}]
+    splits[2] = splits[2] | {"shardLengths": []}
+    assert [split.num_shards for split in read(BASE | {"splits": splits}).splits] == [1, 2, 0]
 
 
 def test_split_name_used_twice_is_refused() -> None:
