@@ -19,7 +19,14 @@ from typing import BinaryIO, Final, TypeAlias
 from registry.errors import ConflictError, FolderExistsError, PreparedFormatError, ShardMismatchError, StorageError
 from registry.features import FeaturesDict, features_from_json
 from registry.model import DatasetMetadata, DatasetVersion, Shard, ShardedFileTemplate, Split, version_folder
-from registry.prepared import PreparedDataset, default_config, read_prepared, write_default_config, write_prepared
+from registry.prepared import (
+    PreparedDataset,
+    default_config,
+    extra_files,
+    read_prepared,
+    write_default_config,
+    write_prepared,
+)
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.shards import read_records
 from registry.storage import Store
@@ -53,7 +60,8 @@ def export_tfds(
 ) -> Exported:
     """Write ``version``, whose shards lie in ``source``, below ``data_dir`` as TFDS lays it out.
 
-    The folder appears when it is complete. Exporting again is harmless: what is there is compared.
+    The folder appears when it is complete. Exporting again is harmless: what is there is compared. Files beside the
+    shards, such as a licence, are copied with them; those that are links out of the folder, or no files, are left out.
 
     Args:
         version: the published version.
@@ -174,12 +182,12 @@ def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: A
                 advance(shard.num_bytes)
         is_same = prepared.file_format == stored.files.file_format
         splits.append(split if is_same else replace(split, num_bytes=num_payload_bytes))
-    described = set(write_prepared(target, replace(prepared, splits=tuple(splits))))
-    shard_files = {name for split in source.splits.values() for name in split.filenames}
+    write_prepared(target, replace(prepared, splits=tuple(splits)))
     if source.store.exists(INFO_FILENAME):
-        for name in source.store.list():
-            if "/" not in name and name not in shard_files | described and not name.endswith(".labels.txt"):
-                source.store.copy(name, target)  # a licence, or TFDS's metadata.json
+        stored_as = replace(prepared, splits=tuple(source.splits.values()))
+        for name in extra_files(source.store, stored_as):
+            if "/" not in name:
+                source.store.copy(name, target)
     return written
 
 

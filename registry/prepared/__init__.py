@@ -7,15 +7,17 @@
 
 from registry.prepared.data_dir import default_config, find_prepared, iter_prepared, write_default_config
 from registry.prepared.dataset import PreparedDataset
-from registry.prepared.folder import read_labels, read_prepared, write_prepared
+from registry.prepared.folder import extra_files, is_description, read_labels, read_prepared, write_prepared
 from registry.prepared.info import info_from_json, info_to_json
 
 __all__ = [
     "PreparedDataset",
     "default_config",
+    "extra_files",
     "find_prepared",
     "info_from_json",
     "info_to_json",
+    "is_description",
     "iter_prepared",
     "read_labels",
     "read_prepared",

@@ -51,6 +51,25 @@ def read_prepared(store: Store) -> PreparedDataset:
     return info_from_json(info, read_labels(store, features_from_json(schema)))
 
 
+def extra_files(store: Store, prepared: PreparedDataset) -> list[str]:
+    """What lies in the folder of ``prepared`` beside its shards and its description: a licence, TFDS's metadata.json.
+
+    Left out is what is no regular file within the folder, such as a link out of it or a named pipe: such a file says
+    nothing of the records, and a copy of the folder is whole without it.
+    """
+    shards = {name for split in prepared.splits for name in split.filenames}
+    return [
+        name
+        for name in store.list()
+        if name not in shards and not is_description(name) and "\\" not in name and store.is_regular(name)
+    ]
+
+
+def is_description(name: str) -> bool:
+    """Whether the file of a version folder describes it, as ``write_prepared`` does."""
+    return name in (INFO_FILENAME, FEATURES_FILENAME) or ("/" not in name and name.endswith(_label_file("")))
+
+
 def read_labels(store: Store, features: FeaturesDict) -> FeaturesDict:
     """``features`` with the names of its labels, from the label files that are in the folder.
 

@@ -30,7 +30,14 @@ from registry.model import (
     SplitFingerprint,
     version_folder,
 )
-from registry.prepared import PreparedDataset, read_prepared, write_default_config, write_prepared
+from registry.prepared import (
+    PreparedDataset,
+    extra_files,
+    is_description,
+    read_prepared,
+    write_default_config,
+    write_prepared,
+)
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.diff import VersionDiff, diff_files
 from registry.publishing.measured import (
@@ -198,15 +205,19 @@ def publish_folder(
 
 
 def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None:
-    """A prepared folder as it is; of a folder that says nothing of itself, the shards, and their description."""
-    if source.exists(INFO_FILENAME):
-        for name in source.list():
-            source.copy(name, target)
-        return
+    """The shards, the description that is there, or else one that is written, and what lies beside a description.
+
+    Files beside it that are none within the folder, such as a licence that is a link out of it, stay behind. The shards
+    and the description have to be such files.
+    """
     for split in prepared.splits:
         for name in split.filenames:
             source.copy(name, target)
-    write_prepared(target, prepared)
+    if not source.exists(INFO_FILENAME):
+        write_prepared(target, prepared)
+        return
+    for name in [*filter(is_description, source.list()), *extra_files(source, prepared)]:
+        source.copy(name, target)
 
 
 def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Advance | None = None) -> Preview:

@@ -73,6 +73,11 @@ class LocalStore(Store):
         """Whether ``name`` is a stored file or folder."""
         return os.path.exists(self._inside(check_relative_name(name)))
 
+    def is_regular(self, name: str) -> bool:
+        """Whether ``name`` is a regular file, or a link to one, inside the root."""
+        path = os.path.realpath(os.path.join(self._root, check_relative_name(name)))
+        return os.path.commonpath([self._root, path]) == self._root and os.path.isfile(path)
+
     def list(self, folder: str = "") -> Names:
         """Every file below ``folder``; linked folders are not entered."""
         top = self._inside(check_folder_name(folder))

@@ -52,6 +52,14 @@ class Store(abc.ABC):
     def exists(self, name: str) -> bool:
         """Whether ``name`` is a stored file or folder."""
 
+    def is_regular(self, name: str) -> bool:
+        """Whether ``name``, one of ``list``, is a file of bytes within the root; links out of it and pipes are listed.
+
+        Whether it can be read is another question. All that an object store lists is.
+        """
+        check_relative_name(name)
+        return True
+
     @abc.abstractmethod
     def list(self, folder: str = "") -> Names:
         """Every file below ``folder``, folders within folders included: names relative to the store, sorted.

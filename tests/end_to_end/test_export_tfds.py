@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,6 +117,26 @@ def test_other_data_in_the_way_is_left_alone(catalog: registry.Catalog, tmp_path
     assert error.value.message == f"other data lies at {folder}"
     assert error.value.hint == "Move it away, or export into another folder."
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "dangling"])
+def test_a_licence_that_is_no_file_of_the_folder_stays_behind(
+    catalog: registry.Catalog, tmp_path: Path, kind: str
+) -> None:
+    folder = prepare(tmp_path / "animals/1.0.0", shards=2)
+    (folder / "NOTES").write_text("mine")
+    (folder / "README").symlink_to("NOTES")
+    outside = tmp_path / "LICENSE"
+    outside.write_text("secret")
+    if kind == "pipe":
+        os.mkfifo(folder / "LICENSE")
+    else:
+        (folder / "LICENSE").symlink_to(outside if kind == "link" else tmp_path / "nowhere")
+    whole = sorted({path.name for path in folder.iterdir()} - {"LICENSE"})
+    list(catalog.import_tfds(folder))
+    exported = catalog.dataset("animals").export_tfds(tmp_path / "out")
+    assert sorted(path.name for path in Path(exported.folder).iterdir()) == whole
+    assert (Path(exported.folder) / "README").read_text() == "mine"
 
 
 def test_an_exported_version_can_be_imported(catalog: registry.Catalog, tmp_path: Path) -> None:

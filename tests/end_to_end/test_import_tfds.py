@@ -155,6 +155,39 @@ def test_a_copy_lies_in_the_data_directory_as_tfds_lays_it_out(catalog: registry
     assert len(list(catalog.dataset("pets").read("train"))) == 30
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "dangling"])
+def test_a_licence_that_is_no_file_of_the_folder_stays_behind(
+    catalog: registry.Catalog, tmp_path: Path, kind: str
+) -> None:
+    folder = prepare(tmp_path / "animals/1.0.0", shards=2)
+    (folder / "NOTES").write_text("mine")
+    (folder / "README").symlink_to("NOTES")
+    outside = tmp_path / "LICENSE"
+    outside.write_text("secret")
+    if kind == "pipe":
+        os.mkfifo(folder / "LICENSE")
+    else:
+        (folder / "LICENSE").symlink_to(outside if kind == "link" else tmp_path / "nowhere")
+    whole = sorted({path.name for path in folder.iterdir()} - {"LICENSE"})
+    assert outcomes(catalog.import_tfds(folder, copy=True)) == {"animals:1.0.0": "imported"}
+    copied = Path(catalog.data_dir) / "animals/1.0.0"
+    assert sorted(path.name for path in copied.iterdir()) == whole
+    assert (copied / "README").read_text() == "mine"
+
+
+def test_a_shard_that_is_a_link_out_of_its_folder_is_refused(catalog: registry.Catalog, tmp_path: Path) -> None:
+    folder = prepare(tmp_path / "animals/1.0.0")
+    shard = folder / "animals-train.tfrecord-00000-of-00001"
+    shard.rename(tmp_path / "shard")
+    shard.symlink_to(tmp_path / "shard")
+    for copy in (False, True):
+        (refused,) = catalog.import_tfds(folder, copy=copy)
+        assert refused.error is not None
+        assert refused.error.message == (
+            f"{folder.as_uri()}: 1 of 1 shards are not as promised\n  {shard} leads out of {folder}"
+        )
+
+
 def test_another_default_config_is_told_to_who_reads_the_data_directory(
     catalog: registry.Catalog, data_dir: Path
 ) -> None:
