@@ -131,9 +131,10 @@ def take_in(
                 num_examples=sum(split.num_examples for split in prepared.splits),
             )
         try:
+            chosen, unread = _target_of(one.folder, prepared, target)
             publication = publish_folder(
                 one.folder.store,
-                _target_of(one.folder, prepared, target),
+                chosen,
                 prepared=prepared,
                 in_place=not copy,
                 trust_lengths=trust_lengths,
@@ -144,7 +145,7 @@ def take_in(
         else:
             taken = _taken(one.folder, prepared, publication)
             gone = None if publication.newly else _gone(target, prepared.reference, store_of)
-            yield taken if gone is None else replace(taken, notes=(*taken.notes, gone))
+            yield replace(taken, notes=(*taken.notes, *(note for note in (unread, gone) if note is not None)))
 
 
 def look_at(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
@@ -163,21 +164,32 @@ def _read(folder: VersionFolder) -> _Found:
         return _Found(folder, error=error)
 
 
-def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target) -> Target:
-    """``target`` for this version: promoted where none is higher; its config made the default where there is none."""
+def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target) -> tuple[Target, str | None]:
+    """``target`` for this version: promoted where none is higher; its config made the default where there is none.
+
+    A file of the default config that cannot be read says nothing of the versions: they are taken without one, and what
+    is wrong with it is the second value.
+    """
     catalog = target.catalog
     try:
         configs = catalog.configs(prepared.name)
     except RegistryError:
         configs = ()
     canonical = next((one.canonical for one in configs if one.config == prepared.config), None)
-    return replace(
+    is_default, unread = False, None
+    if not any(one.is_default for one in configs):
+        try:
+            is_default = folder.is_default_config(prepared)
+        except (PreparedFormatError, StorageError) as error:
+            unread = f"which config is the default one could not be read: {error.message}"
+    chosen = replace(
         target,
         promote=canonical is None or prepared.version >= canonical,
-        default_config=not any(one.is_default for one in configs) and folder.is_default_config(prepared),
+        default_config=is_default,
         slicing=SlicingRule.TFDS_4,
         requires_number=False,
     )
+    return chosen, unread
 
 
 def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:

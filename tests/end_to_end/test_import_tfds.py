@@ -92,6 +92,23 @@ def test_the_default_config_is_the_one_that_tfds_wrote_down(catalog: registry.Ca
     assert catalog.dataset("pets").config == "tall"
 
 
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_default_config_that_cannot_be_read_is_noted_and_no_version_is_refused(
+    catalog: registry.Catalog, data_dir: Path, copy: bool
+) -> None:
+    metadata = data_dir / "pets/.config/metadata.json"
+    metadata.write_text('{"default_config_name": ')
+    found = {str(one.reference): one for one in catalog.import_tfds(data_dir, copy=copy)}
+    assert {one.outcome for one in found.values()} == {ImportOutcome.IMPORTED}
+    note = (
+        "which config is the default one could not be read: "
+        "pets/.config/metadata.json: no JSON: Expecting value in line 1, column 25"
+    )
+    assert [one.notes for one in found.values()] == [(), (), (note,), (note,)]
+    metadata.write_text('{"default_config_name": "tall"}')
+    assert [one.notes for one in catalog.import_tfds(data_dir / "pets", copy=copy)] == [(), ()]
+
+
 def test_without_a_default_config_a_look_up_names_the_configs(catalog: registry.Catalog, data_dir: Path) -> None:
     shutil.rmtree(data_dir / "pets/.config")
     list(catalog.import_tfds(data_dir))
