@@ -200,7 +200,7 @@ def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance:
         for split in prepared.splits:
             stored = source.splits[split.name]
             for shard in source.shards[split.name]:
-                facts = hash_file(folder, split.filename(shard.index), num_records=shard.num_examples)
+                facts = hash_file(folder, split.filename(shard.index), num_records=0)  # its sha256 tells them
                 expected = shard.sha256
                 if not source.copies(stored.filename(shard.index), stored):
                     with Path(os.devnull).open("wb") as nowhere:

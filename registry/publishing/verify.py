@@ -101,7 +101,8 @@ def measure_shards(
     def measure(split: Split, index: int) -> FileFacts:
         filename = split.filename(index)
         if not walk:
-            return hash_file(store, filename, num_records=split.shard_lengths[index])
+            file_format = split.files.file_format
+            return hash_file(store, filename, num_records=split.shard_lengths[index], file_format=file_format)
         found = walk_file(store, filename, file_format=split.files.file_format)
         if found.num_records != split.shard_lengths[index]:
             raise ShardMismatchError(

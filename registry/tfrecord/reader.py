@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Final
 
-from registry.errors import UsageError
+from registry.errors import ShardMismatchError, UsageError
 from registry.storage import Store
 from registry.tfrecord.facts import FileFacts
 from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, wrong_claim
 from registry.tfrecord.framing import iterate_records
 from registry.tfrecord.gzip_members import find_members
-from registry.tfrecord.streams import is_gzip, open_stream, stream_pieces
+from registry.tfrecord.streams import MOST_INFLATION, is_gzip, open_stream, stream_pieces
 from registry.tfrecord.whole_file import walk_whole
+
+_MOST_OF_OTHERS: Final = 2**40
+"""Of a file whose form does not say how few bytes a record can have."""
 
 
 def read_records(
@@ -92,17 +96,33 @@ def _walk_each(store: Store, name: str) -> FileFacts:
     )
 
 
-def hash_file(store: Store, name: str, *, num_records: int) -> FileFacts:
+def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "tfrecord") -> FileFacts:
     """The size and sha256 of a shard file, of which ``num_records`` is believed: no record is looked at.
 
+    What cannot be is not believed: a record has 16 bytes of framing, and gzip makes them 1032 times shorter at most.
+    Files of other formats (``file_format``) may hold very many equal records in few bytes, though not 2**40.
+
     Raises:
+        ShardMismatchError: the file is too short for so many records.
         StorageError: the file cannot be read.
     """
     digest, num_bytes = hashlib.sha256(), 0
     with store.open(name) as file:
+        is_compressed = is_gzip(file.read(HEADER_BYTES))
+        file.seek(0)
         while piece := file.read(2**20):
             digest.update(piece)
             num_bytes += len(piece)
+    if file_format == "tfrecord":
+        most = num_bytes * (MOST_INFLATION if is_compressed else 1) // FRAMING_BYTES
+    else:
+        most = _MOST_OF_OTHERS if num_bytes else 0
+    if num_records > most:
+        raise ShardMismatchError(
+            f"{name}: it is {num_bytes} bytes long, too few for {num_records} records",
+            hint="The numbers of records are wrong, or the file was cut off. Fetch or build it again.",
+            details={"path": name, "num_bytes": num_bytes, "num_records": num_records},
+        )
     return FileFacts(num_records=num_records, num_payload_bytes=0, num_bytes=num_bytes, sha256=digest.hexdigest())
 
 

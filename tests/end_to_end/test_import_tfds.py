@@ -335,6 +335,21 @@ def test_believed_lengths_skip_the_records_and_nothing_else(catalog: registry.Ca
     assert refused.error.details["faults"][0]["code"] == "not_stored"
 
 
+@pytest.mark.parametrize("compress", [False, True])
+def test_believed_lengths_for_which_a_file_is_too_short_are_refused(
+    catalog: registry.Catalog, tmp_path: Path, compress: bool
+) -> None:
+    folder = prepare(tmp_path / "animals/1.0.0", shards=4, compress=compress)
+    splits = json.loads((folder / "dataset_info.json").read_text())["splits"]
+    edit_info(folder, splits=[splits[0] | {"shardLengths": ["5", str(2**60), "5", str(2**60)]}])
+    (refused,) = catalog.import_tfds(folder, trust_lengths=True)
+    assert refused.error is not None
+    names = [f"animals-train.tfrecord-0000{index}-of-00004" for index in (1, 3)]
+    assert [fault["problem"] for fault in refused.error.details["faults"]] == [
+        f"{name}: it is {(folder / name).stat().st_size} bytes long, too few for {2**60} records" for name in names
+    ]
+
+
 def test_fingerprints_of_believed_versions_are_computed_when_they_are_needed(
     catalog: registry.Catalog, data_dir: Path
 ) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from registry.errors import BuildError, ShardMismatchError, StorageError, UsageError
 from registry.storage import Store, open_store
-from registry.tfrecord import FileFacts, RecordWriter, frame_record, masked_crc32c, read_records, walk_file
+from registry.tfrecord import FileFacts, RecordWriter, frame_record, hash_file, masked_crc32c, read_records, walk_file
 from registry.tfrecord.crc import crc32c
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "tfrecord"
@@ -215,3 +215,32 @@ def test_memory_holds_a_record_at_a_time(tmp_path: Path) -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 * 2**20  # of 40 MB
+
+
+@pytest.mark.parametrize(
+    ("content", "file_format", "most"),
+    [
+        (b"", "tfrecord", 0),
+        (framed([b""] * 10), "tfrecord", 10),
+        (framed([b"some content"] * 4), "tfrecord", 7),
+        (gzip.compress(framed([b""] * 10), mtime=0), "tfrecord", None),
+        (b"", "array_record", 0),
+        (b"PAR1", "parquet", 2**40),
+    ],
+)
+def test_more_records_than_a_file_has_room_for_are_not_believed(
+    store: Store, content: bytes, file_format: str, most: int | None
+) -> None:
+    put(store, "shard", content)
+    most = len(content) * 1032 // 16 if most is None else most
+    facts = hash_file(store, "shard", num_records=most, file_format=file_format)
+    assert (facts.num_records, facts.num_bytes) == (most, len(content))
+    assert facts.sha256 == hashlib.sha256(content).hexdigest()
+    with pytest.raises(ShardMismatchError) as caught:
+        hash_file(store, "shard", num_records=most + 1, file_format=file_format)
+    assert caught.value.message == f"shard: it is {len(content)} bytes long, too few for {most + 1} records"
+
+
+def test_what_gzip_makes_shortest_has_room_for_its_records(store: Store) -> None:
+    put(store, "shard", gzip.compress(framed([b""] * 100_000), 9, mtime=0))
+    assert hash_file(store, "shard", num_records=100_000).num_records == 100_000
