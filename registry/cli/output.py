@@ -48,9 +48,9 @@ class Output:
         """One JSON value on a line of its own; escaped where stdout does not take every letter."""
         print(json.dumps(value, ensure_ascii=not _takes_unicode()))
 
-    def json_document(self, value: Any) -> None:
-        """One JSON value over many lines; escaped as ``json_line`` does."""
-        print(json.dumps(value, indent=2, ensure_ascii=not _takes_unicode()))
+    def json_document(self, write: Callable[..., str]) -> None:
+        """What ``write(ensure_ascii=...)`` makes of a JSON value, many lines; escaped as ``json_line`` does."""
+        print(write(ensure_ascii=not _takes_unicode()))
 
     def fields(self, rows: Sequence[tuple[str, str]]) -> None:
         """Names and values, one pair a line, values aligned; empty values are left out."""

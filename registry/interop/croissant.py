@@ -52,6 +52,10 @@ _FORMATS: Final = {
 }
 """Formats without a media type: Croissant takes the address of a page that describes them."""
 
+_SCHEME: Final = r"[a-zA-Z][a-zA-Z0-9+.-]*:"
+_SCHEMES: Final = ("http", "https", "s3", "gs", "file")
+"""Of the addresses that a document gives."""
+
 _PARQUET: Final = "application/x-parquet"
 
 _MEANINGS: Final = {
@@ -96,7 +100,7 @@ def describe_croissant(
         "identifier": str(version.reference),
         "datePublished": version.published_at.isoformat() if version.published_at else "",
         "license": _license(version.metadata.license),
-        "url": version.metadata.homepage or base,
+        "url": _homepage(version.metadata.homepage) or base,
         "citeAs": version.metadata.citation,
         "keywords": list(version.metadata.config_tags),
         "creator": [{"@type": "sc:Person", "name": name} for name in creators],
@@ -109,8 +113,16 @@ def describe_croissant(
 
 
 def croissant_to_json(document: Mapping[str, Any]) -> str:
-    """The text of a document: the same bytes for the same version, in UTF-8, with a newline at its end."""
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    """The text of a document: the same bytes for the same version, in UTF-8, with a newline at its end.
+
+    It may stand in the script element of a page: ``<`` is written as an escape, so that no text in it ends the element.
+    """
+    return json_for_page(document, ensure_ascii=False) + "\n"
+
+
+def json_for_page(value: Any, *, ensure_ascii: bool) -> str:
+    """``value`` as JSON over many lines without ``<``, which stands in texts alone."""
+    return json.dumps(value, indent=2, ensure_ascii=ensure_ascii).replace("<", "\\u003c")
 
 
 def missing_properties(document: Mapping[str, Any]) -> list[str]:
@@ -288,8 +300,19 @@ def _escape(text: str) -> str:
 
 
 def _license(text: str) -> str | dict[str, str]:
-    """An SPDX id or an address as it is; words as a work of that name."""
-    return text if not re.search(r"\s", text.strip()) else {"@type": "sc:CreativeWork", "name": text.strip()}
+    """An SPDX id or an address as it is; words, and addresses that lead nowhere, as a work of that name."""
+    text = text.strip()
+    is_plain = not re.search(r"\s", text) and (_is_address(text) or not re.match(_SCHEME, text))
+    return text if is_plain else {"@type": "sc:CreativeWork", "name": text}
+
+
+def _homepage(text: str) -> str | None:
+    """The address of a page or a folder. Whoever shows the document makes links of it: ``javascript:`` is none."""
+    return text if _is_address(text) else None
+
+
+def _is_address(text: str) -> bool:
+    return re.match(rf"({'|'.join(_SCHEMES)}):", text, re.IGNORECASE) is not None
 
 
 def _summary(version: DatasetVersion) -> str:
@@ -301,10 +324,16 @@ def _check_base(base_url: str | None) -> str | None:
     """The address without its last slash."""
     if base_url is None:
         return None
-    if not re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:", base_url) or re.search(r"\s", base_url):
+    if not re.match(_SCHEME, base_url) or re.search(r"\s", base_url):
         raise UsageError(
             f"{base_url!r:.120} is no address of a folder",
             hint="Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1",
+            details={"url": base_url[:120]},
+        )
+    if not _is_address(base_url):
+        raise UsageError(
+            f"{base_url!r:.120} is no address from which files are fetched",
+            hint=f"Known: {', '.join(_SCHEMES)}, e.g. https://example.org/mnist/3.0.1",
             details={"url": base_url[:120]},
         )
     return base_url.rstrip("/")

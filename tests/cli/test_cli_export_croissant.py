@@ -9,6 +9,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from prepared_samples import prepare
 
 import registry
 
@@ -69,3 +70,14 @@ def test_an_address_that_is_none_is_refused(digits: Cli) -> None:
         "error: 'here' is no address of a folder\n"
         "hint: Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1\n",
     )
+
+
+def test_what_is_printed_may_stand_in_a_page_whatever_stdout_takes(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(tmp_path / "1.0.0", description="</script> größer")
+    assert cli("publish", str(tmp_path / "1.0.0")).code == 0
+    ran = cli("export", "croissant", "animals")
+    assert ran.json()["description"] == "</script> größer"
+    assert "\\u003c/script>" in ran.out
+    assert "<" not in ran.out

@@ -285,6 +285,33 @@ def test_a_licence_in_words_is_a_work_of_that_name() -> None:
     read_by_mlcroissant(document)
 
 
+@pytest.mark.parametrize("homepage", ["javascript:alert(1)", " javascript:alert(1)", "data:text/html,x", "example.org"])
+def test_a_homepage_that_is_no_address_is_left_out(homepage: str) -> None:
+    document = describe(metadata=replace(TOLD, homepage=homepage), base_url=None)
+    assert "url" not in document
+    assert "url" in missing_properties(document)
+
+
+@pytest.mark.parametrize("address", ["http://a", "HTTPS://a", "s3://a/b", "gs://a/b", "file:///a"])
+def test_a_homepage_and_a_folder_may_be_anywhere_that_files_are_fetched_from(address: str) -> None:
+    assert describe(metadata=replace(TOLD, homepage=address))["url"] == address
+    assert describe(metadata=replace(TOLD, homepage=""), base_url=address)["url"] == address
+
+
+def test_a_licence_is_no_link_that_runs_something() -> None:
+    document = describe(metadata=replace(TOLD, license="javascript:alert(1)"))
+    assert document["license"] == {"@type": "sc:CreativeWork", "name": "javascript:alert(1)"}
+    assert describe(metadata=replace(TOLD, license="https://a/b"))["license"] == "https://a/b"
+
+
+def test_a_document_may_stand_in_a_page() -> None:
+    document = describe(metadata=replace(TOLD, description="</script><script>alert(1)</script><!-- größer"))
+    text = croissant_to_json(document)
+    assert "<" not in text
+    assert "\\u003c/script>\\u003cscript>alert(1)\\u003c/script>\\u003c!-- größer" in text
+    assert json.loads(text) == document
+
+
 def test_the_address_stands_for_a_homepage_where_there_is_none() -> None:
     document = describe(metadata=replace(TOLD, homepage=""), base_url="https://example.org/data/")
     assert document["url"] == "https://example.org/data"
@@ -337,3 +364,11 @@ def test_an_address_that_is_none_is_refused(base_url: str) -> None:
     assert caught.value.hint == (
         "Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1"
     )
+
+
+@pytest.mark.parametrize("base_url", ["javascript:alert(1)", "data:text/html,x", "ftp://example.org/x"])
+def test_an_address_that_no_file_is_fetched_from_is_refused(base_url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        describe(base_url=base_url)
+    assert caught.value.message == f"{base_url!r} is no address from which files are fetched"
+    assert caught.value.hint == "Known: http, https, s3, gs, file, e.g. https://example.org/mnist/3.0.1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -42,7 +43,7 @@ def command(
     """
     with session.connect_unless_pinned() as catalog:
         document = session.look_up(catalog, reference).croissant(base_url=base_url, creators=creators)
-    from registry.interop.croissant import croissant_to_json, missing_properties
+    from registry.interop.croissant import croissant_to_json, json_for_page, missing_properties
 
     if missing := missing_properties(document):
         session.out.note(f"note: Croissant asks every dataset for {_listed(missing)}, which this version does not have")
@@ -50,7 +51,7 @@ def command(
 
     def human() -> None:
         if output is None:
-            session.out.json_document(document)
+            session.out.json_document(partial(json_for_page, document))
         else:
             session.out.line(f"wrote {output}")
 
