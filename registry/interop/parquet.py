@@ -53,11 +53,13 @@ def describe_parquet(
         ReferenceSyntaxError: a name or config that is none.
         MissingExtraError: pyarrow is not installed.
     """
-    named = name_of_folder(store) if name is None else check_name(name)
+    if name is not None:
+        check_name(name)
     if config is not None:
         check_config(config)
-    found = find_splits(store, dataset=named)
+    found = find_splits(store, dataset=name or _name_in_hints(store))
     raise_for_names(store, found)
+    named = name_of_folder(store) if name is None else name
     described = _Describer(store)
     splits = []
     for one in found:
@@ -133,6 +135,13 @@ def _difference(found: Any, first: Any, first_name: str) -> str | None:
             return f"its column {name!r} is {theirs[name]}, in {first_name} it is {kind}"
     more = [name for name in theirs if name not in ours]
     return f"it has a column {more[0]!r}, which {first_name} has not" if more else None
+
+
+def _name_in_hints(store: Store) -> str:
+    try:
+        return name_of_folder(store)
+    except PreparedFormatError:  # what the folder holds is looked at first
+        return "N"
 
 
 def name_of_folder(store: Store) -> str:
