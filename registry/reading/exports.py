@@ -153,7 +153,8 @@ class Exports:
 
         Iterating it reads ``config.repeat`` epochs, and iterating it again the next ones. A feature of unknown
         dimensions is a tensor with None in its shape, a Sequence of Sequences a RaggedTensor, text is ``tf.string``. A
-        Dataset is as a Sequence, and a feature that is not known here, which has no type, is left out.
+        Dataset is as a Sequence, but what may differ in shape in its examples is refused. A feature that is not known
+        here, which has no type, is left out.
         What the reader raises comes as TensorFlow's error, with the message in it.
 
         Args:

@@ -11,7 +11,7 @@ import pytest
 from framework_samples import FEATURES, plain, wide_reader
 
 from registry.errors import UsageError
-from registry.features import FeaturesDict, Image
+from registry.features import Dataset, FeaturesDict, Image
 from registry.features import Sequence as SequenceOf
 from registry.order import ReadConfig
 from registry.reading import SupervisedReader
@@ -105,3 +105,23 @@ def test_what_has_no_tensor_is_refused() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="a sequence of values that differ in shape, which is no"):
         list(pictures)
     assert np.dtype("uint8") == FEATURES["image"].dtype
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_a_dataset_of_images_of_any_shape_is_refused_before_it_is_read(batch_size: int | None) -> None:
+    """Whether all of them have one shape, which a Sequence of them would need, only reading them would tell."""
+    features = FeaturesDict({"id": "int64", "steps": Dataset({"seen": Image(shape=(None, 2, 1)), "reward": "float32"})})
+    reader = wide_reader([0], features=features)
+    with pytest.raises(UsageError) as refused:
+        reader.to_tf_dataset(batch_size=batch_size)
+    assert str(refused.value) == (
+        "feature 'steps/seen' is of the examples of a Dataset, where it may differ in shape: all of them together are "
+        "no tensor"
+    )
+    assert refused.value.hint == (
+        "Iterate the reader, which gives these examples one by one; or declare the shape that all have."
+    )
+    assert refused.value.details == {"feature": "steps/seen"}
+    declared = FeaturesDict({"steps": Dataset({"seen": Image(shape=(4, 2, 1))})})
+    spec = wide_reader([0], features=declared).to_tf_dataset().element_spec
+    assert spec["steps"]["seen"] == tf.TensorSpec((None, 4, 2, 1), tf.uint8)

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 class LeafColumn(NamedTuple):
     """One leaf of an example: its ``names`` from the outermost dict inwards, and ``lengths`` of Sequences around it.
 
-    Lengths are outermost first, None for any length.
+    Lengths are outermost first, None for any length; ``words`` are what each of these is, a Sequence or a Dataset.
     """
 
     names: tuple[str, ...]
     leaf: Leaf
     lengths: tuple[int | None, ...]
+    words: tuple[str, ...]
 
     @property
     def path(self) -> str:
@@ -64,7 +65,7 @@ def read_features(reader: Reader) -> FeaturesDict:
 
 def leaves_of(features: FeaturesDict) -> list[LeafColumn]:
     """Every leaf of an example."""
-    return [LeafColumn(column.names, column.leaf, column.lengths) for column in columns_of(features)]
+    return [LeafColumn(column.names, column.leaf, column.lengths, column.words) for column in columns_of(features)]
 
 
 def no_examples(features: FeaturesDict) -> dict[str, Any]:

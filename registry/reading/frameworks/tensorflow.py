@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from registry.errors import UsageError
-from registry.features import RawFeature
+from registry.features import Dataset, RawFeature
 from registry.features.feature import TEXT
 from registry.reading.frameworks.arrays import LeafColumn, leaves_of, no_examples, read_features
 
@@ -72,6 +72,13 @@ class _Shaped:
     """A leaf whose values differ in shape: all values, where those of each example begin, and their shapes."""
 
     def __init__(self, leaf: LeafColumn) -> None:
+        if Dataset.word in leaf.words and None in leaf.leaf.shape:  # its examples are put together by nobody else
+            raise UsageError(
+                f"feature {leaf.path!r} is of the examples of a Dataset, where it may differ in shape: all of them "
+                "together are no tensor",
+                hint="Iterate the reader, which gives these examples one by one; or declare the shape that all have.",
+                details={"feature": leaf.path},
+            )
         self.leaf = leaf
         self._shape = (*leaf.lengths, *leaf.leaf.shape)
         self.specs = [tf.TensorSpec((None,), _dtype(leaf)), _NUMBERS, tf.TensorSpec((None, len(self._shape)), tf.int64)]
