@@ -42,7 +42,7 @@ def look_at_media(shard: RowGroupShard) -> Media:
     wanted = [column for column in columns_of(features) if isinstance(column.leaf, Image) or column.path in hints]
     if not wanted or not shard.filled_groups:
         return Media()
-    table = shard.read_table(shard.filled_groups[0], list({column.names[0] for column in wanted})).slice(0, 1)
+    table = next(shard.read_tables(shard.filled_groups[0], list({column.names[0] for column in wanted}))).slice(0, 1)
     as_bytes: set[str] = set()
     sounds: dict[str, Audio] = {}
     for column in wanted:

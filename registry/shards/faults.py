@@ -32,6 +32,15 @@ def bad_rows(path: str, record: int, *, rows: range, reason: object) -> CorruptR
     return fault
 
 
+def huge_rows(path: str, *, rows: range, problem: str) -> ShardMismatchError:
+    """The error for a row group of a Parquet file that asks for more memory than any should."""
+    return ShardMismatchError(
+        f"{path}: its row group, records {rows.start} to {rows.stop - 1}, {problem}",
+        hint="Write the file again with smaller row groups, e.g. of 1,000 rows.",
+        details={"path": path, "first": rows.start, "stop": rows.stop},
+    )
+
+
 def name_record(fault: CorruptExampleError, filename: str, record: int) -> CorruptExampleError:
     """``fault`` of an example, with the file and the place in it where it is stored."""
     return CorruptExampleError(

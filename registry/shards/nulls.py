@@ -63,13 +63,13 @@ def _holds_null(shard: RowGroupShard, group: int, column: Column, place: int | N
     told = None if place is None else shard.null_count(group, place)
     if told is not None:
         return told > 0
-    array = shard.read_table(group, [column.names[0]]).column(column.names[0])
-    for chunk in array.chunks:
-        inner = plain_array(chunk)
-        for name in column.names[1:]:
-            inner = plain_array(inner.field(name))
-        if inner.null_count:
-            return True
+    for table in shard.read_tables(group, [column.names[0]]):
+        for chunk in table.column(column.names[0]).chunks:
+            inner = plain_array(chunk)
+            for name in column.names[1:]:
+                inner = plain_array(inner.field(name))
+            if inner.null_count:
+                return True
     return False
 
 

@@ -2,6 +2,10 @@
 
 A row group is the smallest part of a Parquet file that is decoded: some hundred or thousand rows. What was decoded is
 kept in a cache of bounded size that the open files of a reader share, so memory holds no more than that and one group.
+Whoever reads all rows in order is given some thousand at a time, and none is kept.
+
+A few hundred bytes of a file may say that a value is there a billion times. A group that asks for more than 2 GiB is
+refused: by the footer where that tells, else as soon as so much is decoded.
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ import numpy as np
 from registry.errors import RegistryError
 from registry.shards.arrow_import import import_pyarrow
 from registry.shards.blocks import Block, join_blocks
-from registry.shards.faults import bad_file, bad_rows, check_promise
+from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
 from registry.storage import Store
 from registry.storage.faults import storage_error, storage_errors
 from registry.tfrecord import Places
 
 _CACHE_BYTES: Final = 128 * 2**20
+_BATCH_ROWS: Final = 8192
+_MOST_BYTES: Final = 2**31
+"""Of a row group, decoded or not."""
+_VALUE_BYTES: Final = 8
 
 
 class BlockCache:
@@ -77,6 +85,8 @@ class RowGroupShard:
         self._ends: Places = np.cumsum(sizes, dtype=np.int64)
         self._starts: Places = self._ends - np.array(sizes, np.int64)
         self.num_records: int = metadata.num_rows
+        for group in range(metadata.num_row_groups):
+            self._check_size(group)
 
     @property
     def schema(self) -> Any:
@@ -131,10 +141,27 @@ class RowGroupShard:
         places[by_group] = np.arange(by_group.size)
         return join_blocks(blocks).take(places)
 
-    def groups(self) -> Iterator[Block]:
-        """The row groups, one after the other; none is kept."""
-        for group in self.filled_groups:
-            yield self._decode(group, int(self._starts[group]))[0]
+    def stream(self, first: int, count: int) -> Iterator[Block]:
+        """Records ``first`` to ``first + count``, some thousand at a time; none is kept.
+
+        For who reads many in order: the rows before ``first`` in its row group are decoded, too.
+        """
+        stop = first + count
+        check_promise(self._path, stop, found=self.num_records, promised=self._promised)
+        while first < stop:
+            group = self._group_of(first)
+            start = int(self._starts[group])
+            for table in self._read_tables(group, first, self._columns):
+                end = start + table.num_rows
+                if end > first:
+                    wanted = table.slice(first - start, min(end, stop) - first)
+                    with _parquet_errors(self._path, self._fault(group, first)):
+                        block = self._make_block(wanted)
+                    yield block
+                    first += block.num_records
+                start = end
+                if first >= stop:
+                    return
 
     @property
     def filled_groups(self) -> list[int]:
@@ -142,9 +169,9 @@ class RowGroupShard:
         found: list[int] = np.flatnonzero(self._ends > self._starts).tolist()
         return found
 
-    def read_table(self, group: int, columns: list[str]) -> Any:
-        """A row group as a ``pyarrow.Table`` of these columns, and of those named as a field of them."""
-        return self._read_table(group, int(self._starts[group]), columns)
+    def read_tables(self, group: int, columns: list[str]) -> Iterator[Any]:
+        """A row group of these columns, and of those named as their fields: ``pyarrow.Table``s of few thousand rows."""
+        return self._read_tables(group, int(self._starts[group]), columns)
 
     def _group_of(self, record: int) -> int:
         return int(np.searchsorted(self._ends, record, side="right"))
@@ -157,24 +184,75 @@ class RowGroupShard:
         return found
 
     def _decode(self, group: int, record: int) -> tuple[Block, int]:
-        table = self._read_table(group, record, self._columns)
+        tables, num_bytes = [], 0
+        for table in self._read_tables(group, record, self._columns):
+            num_bytes += _num_bytes(table)
+            if num_bytes > _MOST_BYTES:
+                raise self._huge(group, f"takes more than {_MOST_BYTES} bytes once it is decoded")
+            tables.append(table)
         with _parquet_errors(self._path, self._fault(group, record)):
-            return self._make_block(table), table.nbytes
+            return self._make_block(_join_tables(tables)), num_bytes
+
+    def _check_size(self, group: int) -> None:
+        """Refuse a row group that asks for too much, as far as the footer tells. Raises ShardMismatchError."""
+        about = self._file.metadata.row_group(group)
+        if about.total_byte_size > _MOST_BYTES:
+            raise self._huge(group, f"takes {about.total_byte_size} bytes, more than {_MOST_BYTES}")
+        if about.num_rows * max(1, self.num_columns) * _VALUE_BYTES > _MOST_BYTES:
+            raise self._huge(
+                group,
+                f"holds {about.num_rows} rows of {self.num_columns} columns, "
+                f"more than {_MOST_BYTES // _VALUE_BYTES} values",
+            )
+
+    def _huge(self, group: int, problem: str) -> RegistryError:
+        return huge_rows(self._path, rows=range(int(self._starts[group]), int(self._ends[group])), problem=problem)
 
     def _fault(self, group: int, record: int) -> Callable[[Exception], RegistryError]:
         rows = range(int(self._starts[group]), int(self._ends[group]))
         return lambda reason: bad_rows(self._path, record, rows=rows, reason=reason)
 
-    def _read_table(self, group: int, record: int, columns: list[str] | None) -> Any:
+    def _read_tables(self, group: int, record: int, columns: list[str] | None) -> Iterator[Any]:
+        """A row group, some thousand rows at a time; ``record`` is the first that somebody wants of it."""
         # Where in the file it lies is not asked: pyarrow 26 ends the process where that part of the footer is damaged.
-        num_rows = int(self._ends[group] - self._starts[group])
-        with _parquet_errors(self._path, self._fault(group, record)):
-            table = self._file.read_row_group(group, columns=columns)
-            # Codes of a damaged file may lead out of the dictionary.
-            table.validate(full="dictionary<" in str(table.schema))
-            if table.num_rows != num_rows:
-                raise ValueError(f"it holds {table.num_rows} rows")
-            return table
+        start, stop = int(self._starts[group]), int(self._ends[group])
+        tables = self._open_tables(group, stop - start, columns)
+        while True:
+            with _parquet_errors(self._path, self._fault(group, max(start, record))):
+                table = next(tables, None)
+                if table is not None:
+                    # Codes of a damaged file may lead out of the dictionary.
+                    table.validate(full="dictionary<" in str(table.schema))
+                    start += table.num_rows
+                if start > stop or (table is None and start < stop):
+                    raise ValueError(f"it holds {start - int(self._starts[group])} rows")
+            if table is None:
+                return
+            yield table
+
+    def _open_tables(self, group: int, num_rows: int, columns: list[str] | None) -> Iterator[Any]:
+        if num_rows <= _BATCH_ROWS or columns == []:  # rows of no column come in one table only
+            yield self._file.read_row_group(group, columns=columns)
+            return
+        make_table = import_pyarrow().Table.from_batches
+        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+            yield make_table([batch])
+
+
+def _num_bytes(table: Any) -> int:
+    """The memory that a table takes, without the dictionaries that it may share with others."""
+    types = import_pyarrow().types
+    return sum(
+        4 * table.num_rows if types.is_dictionary(column.type) else column.nbytes for column in table.itercolumns()
+    )
+
+
+def _join_tables(tables: list[Any]) -> Any:
+    """The rows of all ``tables`` in chunks that are as long as can be: rows are taken from many chunks slowly."""
+    if len(tables) == 1:
+        return tables[0]
+    joined = import_pyarrow().concat_tables(tables)
+    return joined if "dictionary<" in str(joined.schema) else joined.combine_chunks()
 
 
 def open_parquet(store: Store, name: str, *, checksums: bool = True) -> Any:

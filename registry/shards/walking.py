@@ -82,7 +82,7 @@ def walk_file(
     num_payload_bytes = num_records = 0
     shard = _open(store, name, file_format, features, num_records=None)
     if isinstance(shard, RowGroupShard):
-        for block in shard.groups():
+        for block in shard.stream(0, shard.num_records):
             num_records += block.num_records
             num_payload_bytes += block.num_bytes
     else:
@@ -147,6 +147,15 @@ def _blocks(
     """Some records at a time, with the place of the first of them."""
     stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
     check_promise(path, stop, found=shard.num_records, promised=num_records)
+    if isinstance(shard, RowGroupShard):
+        for many in shard.stream(skip, stop - skip):
+            mean = many.num_bytes // many.num_records
+            step = min(_STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))
+            for start in range(0, many.num_records, step):
+                block = many.take(np.arange(start, min(start + step, many.num_records)))
+                yield block, skip
+                skip += block.num_records
+        return
     step = 1
     while skip < stop:
         block = shard.read(skip, min(step, stop - skip))

@@ -289,13 +289,13 @@ def test_a_row_group_of_many_leaves_is_decoded_once_for_its_fingerprint(
     table = pa.table({"id": pa.array(range(5000), pa.int64())})
     fingerprints = []
     decoded: list[str] = []
-    decode = RowGroupShard._decode
+    open_tables = RowGroupShard._open_tables
 
-    def counted(shard: RowGroupShard, group: int, record: int) -> Any:
+    def counted(shard: RowGroupShard, group: int, num_rows: int, columns: list[str] | None) -> Any:
         decoded.append(f"{shard.num_records} rows, group {group}")
-        return decode(shard, group, record)
+        return open_tables(shard, group, num_rows, columns)
 
-    monkeypatch.setattr(RowGroupShard, "_decode", counted)
+    monkeypatch.setattr(RowGroupShard, "_open_tables", counted)
     for size in (5000, 700):
         folder = tmp_path / str(size)
         folder.mkdir()
