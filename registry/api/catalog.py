@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from registry.api.actor import current_actor
 from registry.api.aliases import Aliases
@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.api.imports import ImportedVersion, ImportProgress
     from registry.api.pins import CatalogPins
     from registry.building import BuildProgress, DatasetBuilder
+    from registry.prepared import PreparedDataset
     from registry.publishing import Advance, Preview, Publication, VersionDiff
     from registry.storage import Store
     from registry.tfrecord import IndexFolder
@@ -317,6 +318,7 @@ class Catalog:
             progress=progress,
         )
 
+    @overload
     def import_parquet(
         self,
         folder: str | os.PathLike[str],
@@ -326,8 +328,34 @@ class Catalog:
         version: str | Version = "1.0.0",
         copy: bool = False,
         promote: bool | None = None,
+        dry_run: Literal[False] = False,
         advance: Advance | None = None,
-    ) -> Publication:
+    ) -> Publication: ...
+    @overload
+    def import_parquet(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        config: str | None = None,
+        version: str | Version = "1.0.0",
+        copy: bool = False,
+        promote: bool | None = None,
+        dry_run: Literal[True],
+        advance: Advance | None = None,
+    ) -> PreparedDataset: ...
+    def import_parquet(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        config: str | None = None,
+        version: str | Version = "1.0.0",
+        copy: bool = False,
+        promote: bool | None = None,
+        dry_run: bool = False,
+        advance: Advance | None = None,
+    ) -> Publication | PreparedDataset:
         """Publish a folder of Parquet shards with typed columns: where it lies, or as a copy below ``data_dir``.
 
         Args:
@@ -338,6 +366,8 @@ class Catalog:
             copy: copy the shards, under names of ours where theirs follow no template; else nothing is written but
                 rows, and the folder has to stay.
             promote: as ``publish``.
+            dry_run: only look which version the files make, and give that: rows are read where the footers do not tell
+                whether a column holds a null, and the first one where it holds images or sounds.
             advance: as ``publish``.
 
         Raises:
@@ -348,7 +378,6 @@ class Catalog:
         """
         from registry.interop.parquet import describe_parquet
         from registry.interop.parquet_names import with_fitting_names
-        from registry.publishing import Target, publish_folder
         from registry.storage import open_store
 
         source = open_store(folder)
@@ -356,6 +385,10 @@ class Catalog:
         if copy:
             source = with_fitting_names(source, dataset=name or "N")
         prepared = describe_parquet(source, name=name, config=config, version=number)
+        if dry_run:
+            return prepared
+        from registry.publishing import Target, publish_folder
+
         if promote is None:
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
         target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())

@@ -54,6 +54,45 @@ def test_name_version_config_and_copy(cli: Cli, folder: Path, workspace: Path) -
     assert (workspace / "datasets" / "beasts" / "few" / "2.0.0" / "test.parquet").exists()
 
 
+def test_a_dry_run_says_which_version_the_files_make(cli: Cli, folder: Path) -> None:
+    ran = cli("import", "parquet", str(folder), "--dry-run")
+    described = (
+        "animals:1.0.0: 6 examples\n"
+        "\n"
+        "SPLIT  EXAMPLES  SHARDS\n"
+        "train         4       2\n"
+        "test          2       1\n"
+        "\n"
+        "name: Text()\n"
+        "legs: Tensor(shape=(), dtype=int64)\n"
+        "\n"
+    )
+    assert (ran.code, ran.err, ran.out) == (0, "", f"{described}not published yet\n")
+    options = ("--name", "beasts", "--config", "few", "--version", "1.2.0", "--copy", "--format", "json")
+    shown = cli("import", "parquet", str(folder), "--dry-run", *options).json()
+    features = shown["data"].pop("features")
+    assert shown == {
+        "schema": "registry.import.parquet/1",
+        "warnings": [],
+        "data": {
+            "dataset": "beasts/few",
+            "version": "1.2.0",
+            "published": None,
+            "num_examples": 6,
+            "splits": [
+                {"name": "train", "num_examples": 4, "num_shards": 2},
+                {"name": "test", "num_examples": 2, "num_shards": 1},
+            ],
+        },
+    }
+    assert sorted(features["featuresDict"]["features"]) == ["legs", "name"]
+    assert cli("list", "--format", "json").json()["data"] == []
+    digest = cli("import", "parquet", str(folder), "--format", "json").json()["data"]["content_digest"]
+    again = cli("import", "parquet", str(folder), "--dry-run")
+    assert again.out == f"{described}a version of this number is published already ({digest[:19]})\n"
+    assert cli("import", "parquet", str(folder), "--dry-run", "--format", "json").json()["data"]["published"] == digest
+
+
 def test_refusals_name_the_file_or_the_column(cli: Cli, folder: Path) -> None:
     (folder / "train-00001-of-00002.parquet").unlink()
     ran = cli("import", "parquet", str(folder))
