@@ -1,4 +1,4 @@
-"""What can be done with a catalog and the folder of its data? Look up, list, compare; ``intake`` builds and publishes."""
+"""What can be done with a catalog and the folder of its data? Look up, list, compare; ``intake`` brings in."""
 
 from __future__ import annotations
 
