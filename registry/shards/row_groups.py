@@ -2,7 +2,7 @@
 
 A row group is the smallest part of a Parquet file that is decoded: some hundred or thousand rows. What was decoded is
 kept in a cache of bounded size that the open files of a reader share, so memory holds no more than that and one group.
-Whoever reads all rows in order is given some thousand at a time, and none is kept.
+Whoever reads all rows in order is given a thousand at a time, and none is kept.
 
 A few hundred bytes of a file may say that a value is there a billion times. A group that asks for more than 2 GiB is
 refused: by the footer where that tells, else as soon as so much is decoded.
@@ -27,6 +27,7 @@ from registry.tfrecord import Places
 
 _CACHE_BYTES: Final = 128 * 2**20
 _BATCH_ROWS: Final = 8192
+_STREAM_ROWS: Final = 1024  # each may be as long as the longest value that a page tells once for all of them
 _MOST_BYTES: Final = 2**31
 """Of a row group, decoded or not."""
 _VALUE_BYTES: Final = 8
@@ -142,7 +143,7 @@ class RowGroupShard:
         return join_blocks(blocks).take(places)
 
     def stream(self, first: int, count: int) -> Iterator[Block]:
-        """Records ``first`` to ``first + count``, some thousand at a time; none is kept.
+        """Records ``first`` to ``first + count``, a thousand at a time; none is kept.
 
         For who reads many in order: the rows before ``first`` in its row group are decoded, too.
         """
@@ -151,7 +152,7 @@ class RowGroupShard:
         while first < stop:
             group = self._group_of(first)
             start = int(self._starts[group])
-            for table in self._read_tables(group, first, self._columns):
+            for table in self._read_tables(group, first, self._columns, _STREAM_ROWS):
                 end = start + table.num_rows
                 if end > first:
                     wanted = table.slice(first - start, min(end, stop) - first)
@@ -170,8 +171,8 @@ class RowGroupShard:
         return found
 
     def read_tables(self, group: int, columns: list[str]) -> Iterator[Any]:
-        """A row group of these columns, and of those named as their fields: ``pyarrow.Table``s of few thousand rows."""
-        return self._read_tables(group, int(self._starts[group]), columns)
+        """A row group of these columns, and of those named as their fields: ``pyarrow.Table``s of a thousand rows."""
+        return self._read_tables(group, int(self._starts[group]), columns, _STREAM_ROWS)
 
     def _group_of(self, record: int) -> int:
         return int(np.searchsorted(self._ends, record, side="right"))
@@ -185,7 +186,7 @@ class RowGroupShard:
 
     def _decode(self, group: int, record: int) -> tuple[Block, int]:
         tables, num_bytes = [], 0
-        for table in self._read_tables(group, record, self._columns):
+        for table in self._read_tables(group, record, self._columns, _BATCH_ROWS):
             num_bytes += _num_bytes(table)
             if num_bytes > _MOST_BYTES:
                 raise self._huge(group, f"takes more than {_MOST_BYTES} bytes once it is decoded")
@@ -212,11 +213,11 @@ class RowGroupShard:
         rows = range(int(self._starts[group]), int(self._ends[group]))
         return lambda reason: bad_rows(self._path, record, rows=rows, reason=reason)
 
-    def _read_tables(self, group: int, record: int, columns: list[str] | None) -> Iterator[Any]:
-        """A row group, some thousand rows at a time; ``record`` is the first that somebody wants of it."""
+    def _read_tables(self, group: int, record: int, columns: list[str] | None, most: int) -> Iterator[Any]:
+        """A row group, ``most`` rows at a time; ``record`` is the first that somebody wants of it."""
         # Where in the file it lies is not asked: pyarrow 26 ends the process where that part of the footer is damaged.
         start, stop = int(self._starts[group]), int(self._ends[group])
-        tables = self._open_tables(group, stop - start, columns)
+        tables = self._open_tables(group, stop - start, columns, most)
         while True:
             with _parquet_errors(self._path, self._fault(group, max(start, record))):
                 table = next(tables, None)
@@ -230,12 +231,12 @@ class RowGroupShard:
                 return
             yield table
 
-    def _open_tables(self, group: int, num_rows: int, columns: list[str] | None) -> Iterator[Any]:
-        if num_rows <= _BATCH_ROWS or columns == []:  # rows of no column come in one table only
+    def _open_tables(self, group: int, num_rows: int, columns: list[str] | None, most: int) -> Iterator[Any]:
+        if num_rows <= most or columns == []:  # rows of no column come in one table only
             yield self._file.read_row_group(group, columns=columns)
             return
         make_table = import_pyarrow().Table.from_batches
-        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
+        for batch in self._file.iter_batches(most, row_groups=[group], columns=columns):
             yield make_table([batch])
 
 

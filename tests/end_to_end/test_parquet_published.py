@@ -291,9 +291,9 @@ def test_a_row_group_of_many_leaves_is_decoded_once_for_its_fingerprint(
     decoded: list[str] = []
     open_tables = RowGroupShard._open_tables
 
-    def counted(shard: RowGroupShard, group: int, num_rows: int, columns: list[str] | None) -> Any:
+    def counted(shard: RowGroupShard, group: int, *options: Any) -> Any:
         decoded.append(f"{shard.num_records} rows, group {group}")
-        return open_tables(shard, group, num_rows, columns)
+        return open_tables(shard, group, *options)
 
     monkeypatch.setattr(RowGroupShard, "_open_tables", counted)
     for size in (5000, 700):

@@ -1,4 +1,4 @@
-"""A small Parquet file of a billion values that are all one: refused, or read some thousand rows at a time."""
+"""A small Parquet file of a billion values that are all one: refused, or read a thousand rows at a time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from registry.storage import open_store
 
 HINT = "Write the file again with smaller row groups, e.g. of 1,000 rows."
 FORMAT = "parquet_columns"
-MANY = 2**19
+MANY = 2**15
 
 
 @pytest.fixture(params=[True, False], ids=["statistics", "none"])
 def bomb(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The folder of a file of some kilobytes, of which one row group is 100 MB of text once it is decoded."""
+    """The folder of a file of some kilobytes, of which one row group is 131 MB of text once it is decoded."""
     codes = pa.array(np.zeros(MANY, np.int32))
-    table = pa.table({"text": pa.DictionaryArray.from_arrays(codes, ["x" * 200]).cast(pa.string())})
+    table = pa.table({"text": pa.DictionaryArray.from_arrays(codes, ["x" * 4000]).cast(pa.string())})
     path = tmp_path / "train.parquet"
     parquet.write_table(table, path, row_group_size=MANY, write_statistics=request.param)
-    assert path.stat().st_size < 2**14
+    assert path.stat().st_size < 2**15
     return tmp_path
 
 
@@ -48,7 +48,7 @@ def test_a_description_a_walk_and_a_fingerprint_take_little_memory(bomb: Path, m
     prepared = describe_parquet(store, name="bomb")
     facts = walk_file(store, "train.parquet", file_format=FORMAT)
     assert facts.num_records == MANY
-    assert facts.num_payload_bytes > 200 * MANY
+    assert facts.num_payload_bytes > 4000 * MANY
     assert 0 < most_memory() < 2**25
     found = fingerprint_splits(StoredSplits(store, prepared.splits, prepared.features), processes=1)
     assert found["train"].num_examples == MANY
@@ -116,6 +116,7 @@ def test_rows_are_the_same_in_batches(tmp_path: Path, monkeypatch: pytest.Monkey
 
     whole = read(0, count)
     monkeypatch.setattr(row_groups, "_BATCH_ROWS", 3)
+    monkeypatch.setattr(row_groups, "_STREAM_ROWS", 2)
     shard = open_shard(store, "train.parquet", file_format=FORMAT, features=features)
     for first in range(count + 1):
         for stop in range(first, count + 1):
