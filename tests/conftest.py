@@ -16,9 +16,14 @@ import pytest
 from catalog_server import PostgresServer
 from hypothesis import HealthCheck, settings
 
-# No test is about time: cores are shared and noisy. On CI the examples are the same on every run.
+# No test is about time: cores are shared and noisy. On CI the examples are the same on every run. So many of each law
+# keep the whole suite short; REGISTRY_EXAMPLES=1000 attacks a law for longer.
 settings.register_profile(
-    "registry", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+    "registry",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+    max_examples=int(os.environ.get("REGISTRY_EXAMPLES", "50")),
 )
 settings.load_profile("registry")
 
