@@ -1,6 +1,6 @@
 """How fast is a folder of TFDS imported? Beside sha256 over the same files on all cores.
 
-    python benchmarks/importing.py [--bytes 1e9] [--sets A B C] [--rounds 3]
+    python benchmarks/importing.py [--bytes 2e9] [--sets A B C] [--rounds 3]
 
 A: examples of about 100 bytes. B: of about 800. C: of about 110 KB. "import" hashes every file, checks and counts every
 record and fingerprints every value; with --trust-lengths files are hashed, and nothing more. ``sha256sum`` runs in one
@@ -34,7 +34,7 @@ _SHARDS = 16
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bytes", type=float, default=1e9, help="size of each set")
+    parser.add_argument("--bytes", type=float, default=2e9, help="size of each set")
     parser.add_argument("--sets", nargs="+", choices=list(_RECORD_BYTES), default=list(_RECORD_BYTES))
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
