@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING
 
 from registry.api.actor import current_actor
 from registry.catalog import SqlCatalog
@@ -204,7 +204,6 @@ class Intake(ABC):
             progress=progress,
         )
 
-    @overload
     def import_parquet(
         self,
         folder: str | os.PathLike[str],
@@ -214,34 +213,8 @@ class Intake(ABC):
         version: str | Version = "1.0.0",
         copy: bool = False,
         promote: bool | None = None,
-        dry_run: Literal[False] = False,
         advance: Advance | None = None,
-    ) -> Publication: ...
-    @overload
-    def import_parquet(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        name: str | None = None,
-        config: str | None = None,
-        version: str | Version = "1.0.0",
-        copy: bool = False,
-        promote: bool | None = None,
-        dry_run: Literal[True],
-        advance: Advance | None = None,
-    ) -> PreparedDataset: ...
-    def import_parquet(
-        self,
-        folder: str | os.PathLike[str],
-        *,
-        name: str | None = None,
-        config: str | None = None,
-        version: str | Version = "1.0.0",
-        copy: bool = False,
-        promote: bool | None = None,
-        dry_run: bool = False,
-        advance: Advance | None = None,
-    ) -> Publication | PreparedDataset:
+    ) -> Publication:
         """Publish a folder of Parquet shards with typed columns: where it lies, or as a copy below ``data_dir``.
 
         Args:
@@ -252,8 +225,6 @@ class Intake(ABC):
             copy: copy the shards, under names of ours where theirs follow no template; else nothing is written but
                 rows, and the folder has to stay.
             promote: as ``publish``.
-            dry_run: only look which version the files make, and give that: rows are read where the footers do not tell
-                whether a column holds a null, and the first one where it holds images or sounds.
             advance: as ``publish``.
 
         Raises:
@@ -262,23 +233,30 @@ class Intake(ABC):
             CorruptExampleError: a list, struct or image is null, or something in a list, or an image is none.
             As ``publish``.
         """
-        from registry.interop.parquet import describe_parquet
-        from registry.interop.parquet_names import with_fitting_names
-        from registry.storage import open_store
-
-        source = open_store(folder)
-        number = Version.parse(version) if isinstance(version, str) else version
-        if copy:
-            source = with_fitting_names(source, dataset=name or "N")
-        prepared = describe_parquet(source, name=name, config=config, version=number)
-        if dry_run:
-            return prepared
         from registry.publishing import Target, publish_folder
 
+        source, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         if promote is None:
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
         target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())
         return publish_folder(source, target, prepared=prepared, in_place=not copy, advance=advance)
+
+    def preview_parquet(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        config: str | None = None,
+        version: str | Version = "1.0.0",
+        copy: bool = False,
+    ) -> PreparedDataset:
+        """Which version ``import_parquet`` would make of a folder. Arguments and errors as there.
+
+        Rows are read where the footers do not tell whether a column holds a null, and the first one where it holds
+        images or sounds.
+        """
+        _, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
+        return prepared
 
     def preview(self, folder: str | os.PathLike[str], *, show: int = 5, advance: Advance | None = None) -> Preview:
         """What publishing a prepared version folder would come to: the proof of its number, and all that changed.
@@ -325,3 +303,18 @@ class Intake(ABC):
             return True
         canonical = next((one.canonical for one in configs if one.config == config), None)
         return canonical is None or version >= canonical
+
+
+def _describe_parquet(
+    folder: str | os.PathLike[str], *, name: str | None, config: str | None, version: str | Version, copy: bool
+) -> tuple[Store, PreparedDataset]:
+    """The shards under names that can be read, and the version that they make."""
+    from registry.interop.parquet import describe_parquet
+    from registry.interop.parquet_names import with_fitting_names
+    from registry.storage import open_store
+
+    source = open_store(folder)
+    number = Version.parse(version) if isinstance(version, str) else version
+    if copy:
+        source = with_fitting_names(source, dataset=name or "N")
+    return source, describe_parquet(source, name=name, config=config, version=number)

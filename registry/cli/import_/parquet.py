@@ -55,9 +55,7 @@ def command(
     """
     if dry_run:
         with session.connect() as catalog:
-            prepared = catalog.import_parquet(
-                folder, name=name, config=config, version=version, copy=copy, promote=promote, dry_run=True
-            )
+            prepared = catalog.preview_parquet(folder, name=name, config=config, version=version, copy=copy)
             published = catalog.published_digest(prepared.reference)
         _print(session, prepared, published)
         return
