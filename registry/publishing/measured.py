@@ -100,15 +100,18 @@ def name_rule(
     return error
 
 
-def stamp_shards(folder: Store, prepared: PreparedDataset) -> str:
-    """A digest that is another one as soon as a shard is written anew; what is missing is told by who reads it."""
+def stamp_shards(folder: Store, prepared: PreparedDataset) -> str | None:
+    """A digest that is another one as soon as a shard is written anew; None where one is missing, as its reader tells.
+
+    A folder may promise millions that it does not have: the first one that is missing is enough.
+    """
     digest = hashlib.sha256()
     for split in prepared.splits:
         for index in range(split.num_shards):
             try:
                 digest.update(f"{folder.stamp(split.filename(index))}\n".encode())
             except StorageError:
-                digest.update(b"\n")
+                return None
     return digest.hexdigest()
 
 
