@@ -6,7 +6,8 @@
     │   ├── SplitSyntaxError                    a split expression that does not parse
     │   ├── SliceError                          a slice that parses and cannot be resolved
     │   ├── CitationSyntaxError                 a citation of a pin that does not parse
-    │   └── StateMismatchError                  a state of another read than the one that is to go on
+    │   ├── StateMismatchError                  a state of another read than the one that is to go on
+    │   └── WrongTypeError (TypeError)          a value of a type that cannot be used there
     ├── NotFoundError (LookupError)             nothing of that name
     │   ├── DatasetNotFoundError
     │   ├── ConfigNotFoundError
@@ -16,7 +17,9 @@
     │   ├── SplitNotFoundError
     │   ├── ExperimentNotFoundError
     │   ├── BuilderNotFoundError
-    │   └── PinNotFoundError (KeyError)
+    │   ├── PinNotFoundError (KeyError)
+    │   ├── ItemNotFoundError (KeyError, ValueError)
+    │   └── FeatureNotFoundError (KeyError)
     ├── ConflictError                           somebody was there before
     │   ├── VersionExistsError                  that number is published with other content
     │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
@@ -45,6 +48,7 @@
     │   ├── SchemaBehindError                   run `registry db upgrade`
     │   ├── SchemaAheadError                    written by a newer registry
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
+    ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
 Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning`` and
@@ -166,6 +170,12 @@ class StateMismatchError(UsageError):
     code = "state_mismatch"
 
 
+class WrongTypeError(UsageError, TypeError):
+    """A value of a type that cannot be used there, e.g. a number where texts are to be filled in."""
+
+    code = "wrong_type"
+
+
 class NotFoundError(RegistryError, LookupError):
     """Nothing of that name; the hint offers the nearest names there are."""
 
@@ -242,6 +252,20 @@ class PinNotFoundError(NotFoundError, KeyError):
 
     code = "pin_not_found"
     noun = "pin"
+
+
+class ItemNotFoundError(NotFoundError, KeyError, ValueError):
+    """The decoder or provider has no item of that name."""
+
+    code = "item_not_found"
+    noun = "item"
+
+
+class FeatureNotFoundError(NotFoundError, KeyError):
+    """An item handler asks for a feature that the decoder does not parse."""
+
+    code = "feature_not_found"
+    noun = "feature"
 
 
 class ConflictError(RegistryError):
@@ -465,6 +489,12 @@ class CatalogUnavailableError(CatalogError):
 
     code = "catalog_unavailable"
     exit_code = 75
+
+
+class OutOfRangeError(RegistryError, StopIteration):
+    """A data provider has handed out its last record: TensorFlow's name for the end of the data."""
+
+    code = "out_of_range"
 
 
 class MissingExtraError(RegistryError, ImportError):
