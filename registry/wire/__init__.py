@@ -1,4 +1,4 @@
-"""What do the bytes of a record say? tf.train.Example to and from numpy, without TensorFlow.
+"""What do the bytes of a record say? tf.train.Example and SequenceExample to numpy, without TensorFlow.
 
 One record at a time: a flat mapping of names to lists of int64, float32 or bytes. Many at once: flat columns. Shapes,
 dtypes and nesting are what ``registry.features`` makes of them. ``example.proto`` has TensorFlow's fields under a
@@ -7,8 +7,9 @@ package name of its own.
 
 from registry.errors import CorruptExampleError
 from registry.wire.block import BlockDecoder, FlatBlock, decode_block
-from registry.wire.codec import FlatValue, decode_example, encode_example
+from registry.wire.codec import FlatValue, decode_example, decode_features, encode_example
 from registry.wire.columns import BytesColumn, FlatColumn, NumberColumn
+from registry.wire.sequence import SequenceValues, decode_sequence_example
 
 __all__ = [
     "BlockDecoder",
@@ -18,7 +19,10 @@ __all__ = [
     "FlatColumn",
     "FlatValue",
     "NumberColumn",
+    "SequenceValues",
     "decode_block",
     "decode_example",
+    "decode_features",
+    "decode_sequence_example",
     "encode_example",
 ]

@@ -10,7 +10,7 @@ form is read by protobuf itself, and its floats from the bytes that it writes.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,17 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, FeatureError
 from registry.wire.varint import read_varint, read_varints, write_varint, write_varints
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+M = TypeVar("M", bound="Message")
+
 FlatValue: TypeAlias = npt.NDArray[Any] | list[bytes]
 """A 1-d array of int64 or float32, or a list of bytes."""
 
 # A field's tag: its number, times 8, plus 2 for "length, then that many bytes", which all fields on the way down are.
-_FIELD_1: Final = 0x0A  # Example.features, Features.feature, an entry's key, a list's values; Feature.bytes_list
-_FIELD_2: Final = 0x12  # an entry's value; Feature.float_list
+FIELD_1: Final = 0x0A  # Example.features, Features.feature, an entry's key, a list's values; Feature.bytes_list
+FIELD_2: Final = 0x12  # an entry's value; Feature.float_list
 _BYTES_LIST: Final = 0x0A
 _FLOAT_LIST: Final = 0x12
 _INT64_LIST: Final = 0x1A
@@ -53,12 +58,12 @@ def encode_example(values: Mapping[str, FlatValue]) -> bytes:
         size = sum(map(len, content))
         # The fields around the list, from the inside out: only their heads, so that large bytes are copied once.
         list_head = _head(kind, size)
-        value_head = _head(_FIELD_2, size + len(list_head))
-        entry_start = _head(_FIELD_1, len(name)) + name + value_head + list_head
-        entries.append((name, [_head(_FIELD_1, len(entry_start) + size), entry_start, *content]))
+        value_head = _head(FIELD_2, size + len(list_head))
+        entry_start = _head(FIELD_1, len(name)) + name + value_head + list_head
+        entries.append((name, [_head(FIELD_1, len(entry_start) + size), entry_start, *content]))
     entries.sort()
     pieces = [piece for _, entry in entries for piece in entry]
-    return b"".join([_head(_FIELD_1, sum(map(len, pieces))), *pieces])
+    return b"".join([_head(FIELD_1, sum(map(len, pieces))), *pieces])
 
 
 def decode_example(record: bytes | memoryview) -> dict[str, FlatValue]:
@@ -73,13 +78,18 @@ def decode_example(record: bytes | memoryview) -> dict[str, FlatValue]:
     Raises:
         CorruptExampleError: the bytes are no tf.train.Example.
     """
+    return {key: [] if value is None else value for key, value in decode_features(record).items()}
+
+
+def decode_features(record: bytes | memoryview) -> dict[str, FlatValue | None]:
+    """As ``decode_example``, but None for a feature of no kind."""
     try:
         return _decode_common_form(record)
-    except (_OtherFormError, IndexError, ValueError):  # ValueError: a name that is not UTF-8, or a bad varint
+    except (OtherFormError, IndexError, ValueError):  # ValueError: a name that is not UTF-8, or a bad varint
         return _decode_any_form(record)
 
 
-class _OtherFormError(Exception):
+class OtherFormError(Exception):
     """Not the form that is decoded here; it may be valid all the same."""
 
 
@@ -97,7 +107,7 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
             return _FLOAT_LIST, _packed(value.astype(_STORED_FLOAT, copy=False).tobytes())
         kind = f"an array of {value.dtype} and {value.ndim} dimensions"
     elif _is_bytes_list(value):
-        return _BYTES_LIST, [piece for item in value for piece in (_head(_FIELD_1, len(item)), item)]
+        return _BYTES_LIST, [piece for item in value for piece in (_head(FIELD_1, len(item)), item)]
     else:
         kind = f"a {type(value).__name__}"
     raise FeatureError(
@@ -108,98 +118,116 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
 
 
 def _packed(content: bytes) -> list[bytes]:
-    return [_head(_FIELD_1, len(content)), content] if content else []
+    return [_head(FIELD_1, len(content)), content] if content else []
 
 
 def _is_bytes_list(value: object) -> TypeGuard[list[bytes]]:
     return isinstance(value, list) and all([isinstance(item, bytes) for item in value])  # noqa: C419 - twice as fast
 
 
-def _decode_common_form(record: bytes | memoryview) -> dict[str, FlatValue]:
+def _decode_common_form(record: bytes | memoryview) -> dict[str, FlatValue | None]:
     """The values, where each field stands once, in the order of its number, and lists are packed.
 
     Raises:
-        _OtherFormError, IndexError, ValueError: anything else.
+        OtherFormError, IndexError, ValueError: anything else.
     """
-    values: dict[str, FlatValue] = {}
-    end = len(record)
-    if not end:
-        return values
-    position = _enter(record, _FIELD_1, 0, end)
+    if not len(record):
+        return {}
+    return read_features(record, enter_field(record, FIELD_1, 0, len(record)), len(record))
+
+
+def read_features(record: bytes | memoryview, position: int, end: int) -> dict[str, FlatValue | None]:
+    """The entries of a message Features, ``record[position:end]``. Raises as ``_decode_common_form``."""
+    values: dict[str, FlatValue | None] = {}
     while position < end:
-        if record[position] != _FIELD_1:
-            raise _OtherFormError
+        if record[position] != FIELD_1:
+            raise OtherFormError
         size, position = read_varint(record, position + 1)
         entry_end = position + size
-        if entry_end > end or record[position] != _FIELD_1:
-            raise _OtherFormError
+        if entry_end > end or record[position] != FIELD_1:
+            raise OtherFormError
         size, position = read_varint(record, position + 1)
         name = str(record[position : position + size], "utf-8")
-        position = _enter(record, _FIELD_2, position + size, entry_end)
-        if position == entry_end:
-            values[name] = []
-            continue
-        kind = record[position]
-        position = _enter(record, kind, position, entry_end)
-        if kind == _BYTES_LIST:
-            items = []
-            while position < entry_end:
-                if record[position] != _FIELD_1:
-                    raise _OtherFormError
-                size, start = read_varint(record, position + 1)
-                position = start + size
-                items.append(bytes(record[start:position]))
-            if position != entry_end:
-                raise _OtherFormError
-            values[name] = items
-        elif kind in (_FLOAT_LIST, _INT64_LIST):
-            if position < entry_end:
-                position = _enter(record, _FIELD_1, position, entry_end)
-            if kind == _INT64_LIST:
-                values[name] = read_varints(record, position, entry_end)
-            else:  # frombuffer refuses a size that is no multiple of 4; the copy makes it ours, in native byte order
-                values[name] = np.frombuffer(record[position:entry_end], dtype=_STORED_FLOAT).astype(_FLOAT32)
-        else:
-            raise _OtherFormError
+        position = enter_field(record, FIELD_2, position + size, entry_end)
+        values[name] = read_feature(record, position, entry_end)
         position = entry_end
     return values
 
 
-def _enter(record: bytes | memoryview, tag: int, position: int, end: int) -> int:
+def read_feature(record: bytes | memoryview, position: int, end: int) -> FlatValue | None:
+    """What a message Feature holds, ``record[position:end]``: None if it is of no kind. Raises as above."""
+    if position == end:
+        return None
+    kind = record[position]
+    position = enter_field(record, kind, position, end)
+    if kind == _BYTES_LIST:
+        items = []
+        while position < end:
+            if record[position] != FIELD_1:
+                raise OtherFormError
+            size, start = read_varint(record, position + 1)
+            position = start + size
+            items.append(bytes(record[start:position]))
+        if position != end:
+            raise OtherFormError
+        return items
+    if kind not in (_FLOAT_LIST, _INT64_LIST):
+        raise OtherFormError
+    if position < end:
+        position = enter_field(record, FIELD_1, position, end)
+    if kind == _INT64_LIST:
+        return read_varints(record, position, end)
+    # frombuffer refuses a size that is no multiple of 4; the copy makes it ours, in native byte order
+    return np.frombuffer(record[position:end], dtype=_STORED_FLOAT).astype(_FLOAT32)
+
+
+def enter_field(record: bytes | memoryview, tag: int, position: int, end: int) -> int:
     """Where the content of a field starts that stands at ``position`` and fills all up to ``end``."""
     if position >= end or record[position] != tag:
-        raise _OtherFormError
+        raise OtherFormError
     size, start = read_varint(record, position + 1)
     if start + size != end:
-        raise _OtherFormError
+        raise OtherFormError
     return start
 
 
-def _decode_any_form(record: bytes | memoryview) -> dict[str, FlatValue]:
+def _decode_any_form(record: bytes | memoryview) -> dict[str, FlatValue | None]:
     """The values as protobuf reads them, or the error that there are none."""
-    from google.protobuf.message import DecodeError
-
     from registry.wire.example_pb2 import Example
 
+    return message_values(parse_message(Example, record).features)
+
+
+def parse_message(kind: type[M], record: bytes | memoryview) -> M:
+    """The message of this ``kind`` that ``record`` is; CorruptExampleError if it is none."""
+    from google.protobuf.message import DecodeError
+
     try:
-        example = Example.FromString(bytes(record))
+        return kind.FromString(bytes(record))
     except DecodeError as error:
         raise CorruptExampleError(
-            f"these {len(record)} bytes are no tf.train.Example: {error}",
+            f"these {len(record)} bytes are no tf.train.{kind.__name__}: {error}",
             hint="The record's checksum is right, so it was written like this. Was the dataset made of other messages?",
             details={"num_bytes": len(record), "start": record[:16].hex()},
         ) from error
-    values: dict[str, FlatValue] = {}
-    for name, feature in example.features.feature.items():
-        match feature.WhichOneof("kind"):
-            case "int64_list":
-                integers = feature.int64_list.value
-                values[name] = np.fromiter(integers, dtype=np.int64, count=len(integers))
-            case "float_list":
-                values[name] = _floats(feature.float_list)
-            case _:
-                values[name] = list(feature.bytes_list.value)
-    return values
+
+
+def message_values(features: Any) -> dict[str, FlatValue | None]:
+    """The values of a message Features."""
+    return {name: message_value(feature) for name, feature in features.feature.items()}
+
+
+def message_value(feature: Any) -> FlatValue | None:
+    """The values of a message Feature, None if it is of no kind."""
+    match feature.WhichOneof("kind"):
+        case "int64_list":
+            integers = feature.int64_list.value
+            return np.fromiter(integers, dtype=np.int64, count=len(integers))
+        case "float_list":
+            return _floats(feature.float_list)
+        case "bytes_list":
+            return list(feature.bytes_list.value)
+    return None
 
 
 def _floats(float_list: Any) -> npt.NDArray[np.float32]:

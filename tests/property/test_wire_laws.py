@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import CorruptExampleError
-from registry.wire import FlatValue, decode_example, encode_example
+from registry.wire import FlatValue, decode_example, decode_features, decode_sequence_example, encode_example
 from registry.wire.codec import _decode_any_form
-from registry.wire.example_pb2 import Example
+from registry.wire.example_pb2 import Example, Feature, SequenceExample
+from registry.wire.sequence import _decode_any_form as _decode_sequence
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300))
 INTEGERS = st.lists(NUMBERS, max_size=40).map(lambda values: np.array(values, np.int64))
@@ -63,14 +64,14 @@ def test_damaged_bytes_are_read_as_protobuf_reads_them(values: dict[str, FlatVal
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(record) - 1))
         record[place] = data.draw(st.one_of(st.integers(0, 255), st.sampled_from([0x0A, 0x12, 0x1A, 0x80, 0x01])))
-    ours = decoded_or_none(decode_example, bytes(record))
+    ours = decoded_or_none(decode_features, bytes(record))
     theirs = decoded_or_none(_decode_any_form, bytes(record))
     assert quiet(ours) == quiet(theirs)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_as_protobuf_reads_them(record: bytes) -> None:
-    ours = decoded_or_none(decode_example, record)
+    ours = decoded_or_none(decode_features, record)
     assert quiet(ours) == quiet(decoded_or_none(_decode_any_form, record))
 
 
@@ -85,3 +86,49 @@ def quiet(values: dict[str, object] | None) -> dict[str, object] | None:
             bits[(bits & 0x7FFFFFFF) > 0x7F800000] |= 0x00400000
             made[key] = (value[0], bits.tobytes())
     return made
+
+
+STEPS = st.lists(st.one_of(FLAT_VALUES, st.none()), max_size=4)
+LISTS = st.dictionaries(st.text(max_size=6).filter(str.isprintable), STEPS, max_size=3)
+
+
+def feature_of(value: FlatValue | None) -> Feature:
+    """The message of one value."""
+    if value is None:
+        return Feature()
+    return Example.FromString(encode_example({"x": value})).features.feature["x"]
+
+
+def sequence_bits(record: bytes, decode: object) -> object:
+    """What two SequenceExamples must have in common to be the same; None for bytes that are none."""
+    try:
+        context, lists = decode(record)  # type: ignore[operator] # one of two functions
+    except CorruptExampleError:
+        return None
+    steps = {(key, at): step for key, values in lists.items() for at, step in enumerate(values)}
+    sizes = {key: len(values) for key, values in lists.items()}
+    return quiet(bits_of(context)), quiet(bits_of(steps)), sizes
+
+
+@given(EXAMPLES, LISTS, st.data())
+def test_steps_are_read_as_protobuf_reads_them(
+    context: dict[str, FlatValue], lists: dict[str, list[FlatValue | None]], data: st.DataObject
+) -> None:
+    message = SequenceExample()
+    for key, value in context.items():
+        message.context.feature[key].CopyFrom(feature_of(value))
+    for key, values in lists.items():
+        message.feature_lists.feature_list[key].feature.extend(map(feature_of, values))
+    record = message.SerializeToString()
+    decoded = decode_sequence_example(record)
+    assert {key: len(steps) for key, steps in decoded.lists.items()} == {key: len(lists[key]) for key in lists}
+    for key, values in lists.items():
+        for ours, given_ in zip(decoded.lists[key], values, strict=True):
+            assert bits_of({"x": ours}) == bits_of({"x": given_})
+    assert bits_of(decoded.context) == bits_of(context)
+    damaged = bytearray(record)
+    for _ in range(data.draw(st.integers(0, 3)) if record else 0):
+        place = data.draw(st.integers(0, len(record) - 1))
+        damaged[place] = data.draw(st.one_of(st.integers(0, 255), st.sampled_from([0x0A, 0x12, 0x1A, 0x80, 0x01])))
+    for some in (bytes(damaged), record[: data.draw(st.integers(0, len(record)))]):
+        assert sequence_bits(some, decode_sequence_example) == sequence_bits(some, _decode_sequence)
