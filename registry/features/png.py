@@ -2,8 +2,8 @@
 
 Writing is deterministic (``deflate``): 8 or 16 bits, grey, grey with alpha, RGB or RGBA, one filter for the whole
 image, the one of None, Sub and Up that leaves the smallest differences. Reading covers the same kinds with all five
-filters; palettes, fewer bits and interlacing are left to Pillow (``pictures``). Source: the PNG specification, third
-edition.
+filters; palettes, fewer bits and interlacing are left to others (``pictures``, and ``png_images`` of the slim layer).
+Source: the PNG specification, third edition.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class PngError(ValueError):
 class Png:
     """A PNG taken apart: what its header says, and its compressed data.
 
-    ``channels`` is the number of samples of a pixel as they are stored: 1 for a palette.
+    ``channels`` is the number of samples of a pixel as they are stored: 1 for a palette. ``palette`` and
+    ``transparency`` are the bodies of the chunks PLTE and tRNS.
     """
 
     height: int
@@ -41,6 +42,10 @@ class Png:
     channels: int
     is_simple: bool
     data: bytes
+    color_type: int = 0
+    is_interlaced: bool = False
+    palette: bytes = b""
+    transparency: bytes = b""
 
     @property
     def stride(self) -> int:
@@ -92,36 +97,42 @@ def read_png(data: bytes) -> Png:
     bit_depth, color_type, compression, filtering, interlacing = header[8:]
     if not (0 < height < 2**31 and 0 < width < 2**31) or compression or filtering or interlacing > 1:
         raise PngError("it has no valid header")
-    is_transparent = any(kind == b"tRNS" for kind, _ in chunks)
+    extras = {kind: body for kind, body in chunks if kind in (b"PLTE", b"tRNS")}
     return Png(
         height=height,
         width=width,
         bit_depth=bit_depth,
         channels=_CHANNELS.get(color_type, 1),
-        is_simple=bit_depth in (8, 16) and color_type in _CHANNELS and not interlacing and not is_transparent,
+        is_simple=bit_depth in (8, 16) and color_type in _CHANNELS and not interlacing and b"tRNS" not in extras,
         data=b"".join([body for kind, body in chunks if kind == b"IDAT"]),
+        color_type=color_type,
+        is_interlaced=bool(interlacing),
+        palette=extras.get(b"PLTE", b""),
+        transparency=extras.get(b"tRNS", b""),
     )
 
 
 def undo_filters(png: Png, raw: bytes) -> npt.NDArray[Any]:
     """The array (height, width, channels), uint8 or uint16, of the rows that ``png.inflate`` gave."""
     depth = png.bit_depth // 8
-    pixel = png.channels * depth
-    rows = np.frombuffer(raw, np.uint8).reshape(png.height, -1)
-    filters, rows = rows[:, 0], rows[:, 1:]
-    kinds = set(filters.tolist())
-    if kinds == {_NONE}:
-        pixels = rows.copy()
-    elif kinds == {_UP}:
-        pixels = np.add.accumulate(rows, axis=0, dtype=np.uint8)
-    elif kinds == {_SUB}:
-        pixels = np.add.accumulate(rows.reshape(png.height, -1, pixel), axis=1, dtype=np.uint8)
-    else:
-        pixels = _undo_row_by_row(filters.tolist(), rows, pixel)
-    samples: npt.NDArray[Any] = pixels.reshape(png.height, -1)
+    samples: npt.NDArray[Any] = undo_row_filters(raw, png.height, png.channels * depth)
     if depth == 2:
         samples = samples.view(">u2").astype(np.uint16)
     return samples.reshape(png.height, png.width, png.channels)
+
+
+def undo_row_filters(raw: bytes, height: int, pixel: int) -> npt.NDArray[np.uint8]:
+    """The bytes (height, bytes of a row) of filtered rows whose pixels have ``pixel`` bytes."""
+    rows = np.frombuffer(raw, np.uint8).reshape(height, -1)
+    filters, rows = rows[:, 0].tolist(), rows[:, 1:]
+    kinds = set(filters)
+    if kinds == {_NONE}:
+        return rows.copy()
+    if kinds == {_UP}:
+        return np.add.accumulate(rows, axis=0, dtype=np.uint8)
+    if kinds == {_SUB}:
+        return np.add.accumulate(rows.reshape(height, -1, pixel), axis=1, dtype=np.uint8).reshape(height, -1)
+    return _undo_row_by_row(filters, rows, pixel)
 
 
 def _undo_row_by_row(filters: list[int], rows: npt.NDArray[np.uint8], pixel: int) -> npt.NDArray[np.uint8]:

@@ -1,0 +1,185 @@
+"""How does a record's encoded image become an array? By a handler with the options that it has in TF-Slim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import CorruptExampleError, FeatureError, UsageError, WrongTypeError
+from registry.features.dtypes import as_dtype, is_bfloat16
+from registry.slim.image_codec import MAX_PIXELS, ImageFault
+from registry.slim.images import CHANNELS, decode_image, decode_raw
+from registry.slim.item_handlers import ItemHandler
+from registry.slim.sparse import SparseTensorValue
+
+_RAW: Final = (b"raw", b"RAW")
+_METHODS: Final = ("", "INTEGER_FAST", "INTEGER_ACCURATE")
+
+
+class Image(ItemHandler):
+    """Decodes an encoded image, or raw values, to an array (height, width, channels) of ``dtype``.
+
+    The first bytes tell the format, whatever the record says: JPEG, PNG, BMP, GIF or WebP. Only the format ``raw`` or
+    ``RAW`` is heeded: the bytes are values then, the lowest byte first, in one row unless ``shape`` is given. A GIF and
+    a WebP give (frames, height, width, channels). A record may ask for ``MAX_PIXELS`` pixels at most.
+
+    PNG and BMP need nothing else; JPEG, GIF and WebP need Pillow.
+
+    Args:
+        image_key: the feature of strings that holds the image; None is ``image/encoded``.
+        format_key: the feature of strings that holds its format; None is ``image/format``.
+        shape: the shape of the result, into which the values are put in their order, nothing is resized; one size may
+            be -1, which is found out.
+        channels: 1, 3 or 4; 0 are those of the file.
+        dtype: a dtype of NumPy or TensorFlow, or its name. Floats are in 0..1 and integers fill their range, but of a
+            JPEG, whose 0..255 are only cast.
+        repeated: the feature holds any number of images, which give (n, *shape of one*).
+        dct_method: how a JPEG is decoded: ``INTEGER_ACCURATE`` is what is always done; ``''`` and ``INTEGER_FAST`` are
+            hints, which TensorFlow follows with pixels that differ a little.
+
+    Raises:
+        UsageError: an option that means nothing.
+        WrongTypeError: an option of another type.
+    """
+
+    def __init__(
+        self,
+        image_key: str | None = None,
+        format_key: str | None = None,
+        shape: Sequence[int] | None = None,
+        channels: int = 3,
+        dtype: Any = np.uint8,
+        repeated: bool = False,
+        dct_method: str = "",
+    ) -> None:
+        self._image_key = image_key or "image/encoded"
+        self._format_key = format_key or "image/format"
+        super().__init__([self._image_key, self._format_key])
+        self._shape = None if shape is None else _check_shape(shape)
+        self._dtype = _check_dtype(dtype)
+        self._repeated = repeated
+        if channels not in CHANNELS:
+            raise UsageError(f"channels={channels!r}", hint="Give 1, 3 or 4, or 0 for those of the file.")
+        self._channels = int(channels)
+        if dct_method not in _METHODS:
+            raise UsageError(f"dct_method={dct_method!r}", hint="Give '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'.")
+
+    def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> npt.NDArray[Any]:
+        """The image, (height, width, channels) or ``shape``; with ``repeated`` all images, stacked.
+
+        Raises:
+            CorruptExampleError: the image is empty, damaged, cut off, too large, of no known format, or does not fit
+                the options; ``details["feature"]`` is its key.
+            MissingExtraError: the image needs Pillow, which is not installed.
+        """
+        found, form = keys_to_tensors[self._image_key], keys_to_tensors[self._format_key]
+        try:
+            is_raw = (form if type(form) is bytes else _one(form, self._format_key, is_format=True)) in _RAW
+            if self._repeated:
+                return self._decode_all(_several(found), is_raw=is_raw)
+            data = found if type(found) is bytes else _one(found, self._image_key)
+            return self._decode(data, is_raw=is_raw, limit=MAX_PIXELS)
+        except ImageFault as error:
+            raise CorruptExampleError(
+                f"feature {self._image_key!r}: {error.problem}",
+                hint=error.hint,
+                details={"feature": self._image_key, "problem": error.problem},
+            ) from error
+
+    def _decode(self, data: bytes, *, is_raw: bool, limit: int) -> npt.NDArray[Any]:
+        if is_raw:
+            image = decode_raw(data, self._dtype, limit)
+        else:
+            image = decode_image(data, channels=self._channels, dtype=self._dtype, limit=limit)
+        if self._shape is None or image.shape == self._shape:
+            return image
+        return _reshape(image, self._shape)
+
+    def _decode_all(self, images: list[bytes], *, is_raw: bool) -> npt.NDArray[Any]:
+        if not images:
+            if self._shape is None or -1 in self._shape:
+                raise ImageFault(
+                    "there are no images, and their shape is not known",
+                    "Give Image the shape of one, all sizes, to get an array of none.",
+                )
+            return np.empty((0, *self._shape), self._dtype)
+        limit = MAX_PIXELS
+        decoded: list[npt.NDArray[Any]] = []
+        for place, data in enumerate(images):
+            try:
+                image = self._decode(data, is_raw=is_raw, limit=limit)
+            except ImageFault as error:
+                raise ImageFault(f"image {place}: {error.problem}", error.hint) from error
+            if decoded and image.shape != decoded[0].shape:
+                raise ImageFault(
+                    f"image {place} has the shape {list(image.shape)}, and those before it {list(decoded[0].shape)}",
+                    "Images of one record are stacked. Write them in one size, or one to a record.",
+                )
+            decoded.append(image)
+            limit -= image.size // (image.shape[-1] if image.ndim > 2 else 1)
+        return np.stack(decoded)
+
+
+def _reshape(image: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    known = math.prod(size for size in shape if size >= 0)
+    fits = (known > 0 and image.size % known == 0) if -1 in shape else known == image.size
+    if not fits:
+        counted = " x ".join(str(size) for size in image.shape)
+        total = f" = {image.size}" if image.ndim > 1 else ""
+        raise ImageFault(
+            f"it has {counted}{total} values, and shape={list(shape)} takes "
+            + (f"a multiple of {known}" if -1 in shape else f"{known}"),
+            "shape only arranges the values: nothing is resized. Give the shape that was stored, or none.",
+        )
+    return image.reshape(shape)
+
+
+def _one(found: Any, key: str, *, is_format: bool = False) -> bytes:
+    """The one text of a feature; a format may be missing."""
+    texts = _several(found)
+    if is_format and not texts:
+        return b""
+    if len(texts) != 1:
+        noun = "formats" if is_format else "images"
+        hint = "All images of a record have one format." if is_format else "Image(repeated=True) takes several or none."
+        raise ImageFault(f"{len(texts)} {noun} in {key!r}, where one belongs", hint)
+    return texts[0]
+
+
+def _several(found: Any) -> list[bytes]:
+    """The texts of a feature, however it was parsed."""
+    values = found.values if isinstance(found, SparseTensorValue) else found
+    texts = [values] if isinstance(values, (bytes, str)) else np.asarray(values).reshape(-1).tolist()
+    for text in texts:
+        if not isinstance(text, (bytes, str)):
+            raise ImageFault(
+                f"it holds {type(text).__name__} and no strings", "Parse it with FixedLenFeature((), 'string')."
+            )
+    return [text.encode() if isinstance(text, str) else text for text in texts]
+
+
+def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    hint = "Give whole numbers, [height, width, channels]; one of them may be -1."
+    try:
+        sizes = tuple(size.__index__() for size in shape)
+    except (TypeError, AttributeError) as error:
+        raise WrongTypeError(f"shape={shape!r:.60}", hint=hint) from error
+    if any(not -1 <= size < 2**31 for size in sizes) or sizes.count(-1) > 1 or len(sizes) > 32:
+        raise UsageError(f"shape={list(sizes)!r:.60}", hint=hint)
+    return sizes
+
+
+def _check_dtype(dtype: Any) -> np.dtype[Any]:
+    # A dtype of TensorFlow says what it is for NumPy, so that TensorFlow need not be there.
+    named = getattr(dtype, "as_numpy_dtype", dtype)
+    try:
+        found = as_dtype(named)
+    except FeatureError as error:
+        raise WrongTypeError(f"dtype={dtype!r:.60}: {error.message}", hint="Give a dtype of numbers.") from error
+    if found.kind not in "iuf" and not is_bfloat16(found):
+        raise WrongTypeError(f"dtype={dtype!r:.60} of an image", hint="Give a dtype of numbers, e.g. uint8 or float32.")
+    return found

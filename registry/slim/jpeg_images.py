@@ -1,0 +1,77 @@
+"""How does a JPEG become pixels? By libjpeg, as Pillow brings it, after a look at the header that bounds the size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.slim.image_channels import to_grey
+from registry.slim.image_codec import ImageFault, check_pixels, run_codec
+
+SIGNATURE: Final = b"\xff\xd8\xff"
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0xF0))
+_ADOBE: Final = 0xEE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Header:
+    height: int
+    width: int
+    components: int
+    is_adobe: bool
+
+
+def decode_jpeg(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
+    """The pixels (height, width, 1 or 3) of a JPEG, as TensorFlow gives them with ``INTEGER_ACCURATE``.
+
+    0 channels are those of the file, of CMYK and YCCK three: the product of each ink with black, as TensorFlow mixes
+    them. Grey is the stored brightness itself. The orientation that a camera notes down is not applied.
+
+    Raises:
+        ImageFault: damaged, cut off, more pixels than ``limit``, or 4 channels are asked for.
+        MissingExtraError: Pillow is not installed.
+    """
+    if channels == 4:
+        raise ImageFault("a JPEG has no channel of transparency", "Give channels=3 to Image, or 0 for those stored.")
+    header = _read_header(data)
+    check_pixels(header.height, header.width, limit)
+    size = (header.height, header.width)
+    if header.components == 4:
+        inks = run_codec("jpeg", "CMYK", size, data, ("CMYK", ""), of="JPEG").reshape(*size, 4)
+        color = _mix(inks if header.is_adobe else ~inks)
+        return to_grey(color) if channels == 1 else color
+    wanted = channels or header.components
+    mode = "L" if wanted == 1 else "RGB"
+    return run_codec("jpeg", mode, size, data, (mode, ""), of="JPEG").reshape(*size, wanted)
+
+
+def _mix(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """RGB of what cyan, magenta, yellow and black leave of the light (Adobe stores it this way)."""
+    wide = inks.astype(np.uint16)
+    return (wide[:, :, :3] * wide[:, :, 3:] // 255).astype(np.uint8)
+
+
+def _read_header(data: bytes) -> _Header:
+    """Walks the segments to the start of the frame (ITU-T T.81, B.2.2), as strictly as libjpeg at least."""
+    place, is_adobe = 2, False
+    while place + 4 <= len(data) and data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xFF:  # a byte that fills up
+            place += 1
+            continue
+        length = int.from_bytes(data[place + 2 : place + 4], "big")
+        if marker not in _SEGMENTS or length < 2:
+            break
+        if marker in _FRAMES:
+            frame = data[place + 4 : place + 10]
+            if len(frame) < 6 or frame[5] not in (1, 3, 4):
+                break
+            height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
+            return _Header(height=height, width=width, components=frame[5], is_adobe=is_adobe)
+        is_adobe = is_adobe or (marker == _ADOBE and length >= 14 and data[place + 4 : place + 9] == b"Adobe")
+        place += 2 + length
+    raise ImageFault("a damaged JPEG: it has no frame")
