@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import CorruptExampleError, UsageError, WrongTypeError
+from registry.slim.parsed_block import Column, DenseColumn, RaggedColumn
+from registry.slim.sparse import SparseTensorValue, fill_value
 
 
 class ItemHandler(abc.ABC):
@@ -13,6 +20,12 @@ class ItemHandler(abc.ABC):
     Args:
         keys: the name of a feature, or several.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "tensors_to_item" in cls.__dict__ and "columns_to_items" not in cls.__dict__:
+            # What a base class does with many records is not what this class does with one.
+            cls.columns_to_items = ItemHandler.columns_to_items  # type: ignore[method-assign] # on purpose
 
     def __init__(self, keys: str | Sequence[str]) -> None:
         self._keys = [keys] if isinstance(keys, str) else list(keys)
@@ -25,3 +38,314 @@ class ItemHandler(abc.ABC):
     @abc.abstractmethod
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
         """The item, from the parsed value of each of ``keys``: an array, ``bytes``, or a ``SparseTensorValue``."""
+
+    def columns_to_items(
+        self,
+        keys_to_columns: Mapping[str, Column],  # noqa: ARG002 (those who override it need them)
+    ) -> npt.NDArray[Any] | Sequence[Any] | None:
+        """The items of many records at once, exactly those of ``tensors_to_item``; None where it is done one by one."""
+        return None
+
+
+class ItemHandlerCallback(ItemHandler):
+    """An item made by a function.
+
+    Args:
+        keys: the name of a feature, or several.
+        func: takes a dict of them, and gives the item.
+    """
+
+    def __init__(self, keys: str | Sequence[str], func: Callable[[Mapping[str, Any]], Any]) -> None:
+        super().__init__(keys)
+        self._func = func
+
+    def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
+        """What the function gives."""
+        return self._func(keys_to_tensors)
+
+
+class Tensor(ItemHandler):
+    """The value of a feature, dense, and reshaped where a shape is given.
+
+    Args:
+        tensor_key: the feature.
+        shape_keys: the feature that holds the shape of this record's item, or several, whose values are joined.
+        shape: of the item; one size may be -1. Neither leaves it as it is: of a VarLenFeature, in one dimension.
+        default_value: what fills places of a sparse feature that have no value; None is 0, or ``b""``. It is no value
+            for a feature that a record lacks: that is ``FixedLenFeature(default_value=)``.
+
+    Raises:
+        UsageError: both ``shape_keys`` and ``shape``.
+    """
+
+    def __init__(
+        self,
+        tensor_key: str,
+        shape_keys: str | Sequence[str] | None = None,
+        shape: Any = None,
+        default_value: Any = 0,
+    ) -> None:
+        if shape_keys and shape is not None:
+            raise UsageError(
+                f"Tensor({tensor_key!r}) was given both shape_keys and shape",
+                hint="shape_keys= where each record stores its shape, shape= where all have the same one.",
+            )
+        self._tensor_key = tensor_key
+        self._shape_keys = [shape_keys] if isinstance(shape_keys, str) else list(shape_keys or ())
+        self._shape = None if shape is None else check_item_shape(shape)
+        self._default_value = default_value
+        super().__init__([tensor_key, *self._shape_keys])
+
+    def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
+        """The array.
+
+        Raises:
+            CorruptExampleError: it does not have as many values as the shape takes.
+            WrongTypeError: ``default_value`` is of another type than the values.
+        """
+        tensor = keys_to_tensors[self._tensor_key]
+        shape = self._shape
+        if self._shape_keys:
+            shape = tuple(size for key in self._shape_keys for size in shape_values(keys_to_tensors[key]))
+        if isinstance(tensor, SparseTensorValue):
+            tensor = tensor.to_dense(self._default_value)
+        return tensor if shape is None else reshape_item(tensor, shape, self._tensor_key)
+
+    def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
+        """One array; a list of arrays where records have different numbers of values."""
+        column = keys_to_columns[self._tensor_key]
+        if self._shape_keys:
+            return None
+        try:
+            if isinstance(column, RaggedColumn):
+                fill_value(self._default_value, column.values.dtype)
+                if column.same_count is None:
+                    return column.pieces if self._shape is None else None
+                column = DenseColumn(column.values.reshape(column.counts.size, column.same_count))
+            if not isinstance(column, DenseColumn):
+                return None
+            values = column.values
+            if self._shape is None:
+                return values
+            shape = reshape_item(values[0], self._shape, self._tensor_key).shape
+            return values.reshape(len(values), *shape)
+        except (CorruptExampleError, WrongTypeError):
+            return None  # which then is told of the record itself
+
+
+class LookupTable(Protocol):
+    """A table of numbers, e.g. one of ``tf.lookup`` that gives numpy arrays."""
+
+    def lookup(self, keys: npt.NDArray[Any], /) -> Any:
+        """The number of each of ``keys``, an array of the same shape."""
+
+
+class LookupTensor(Tensor):
+    """The numbers that a vocabulary has for the values of a feature: int64, and -1 for what it does not know.
+
+    Args:
+        tensor_key: the feature, usually of strings.
+        table: the vocabulary: a list of texts, which are numbered from 0; a dict of numbers; or an object with a method
+            ``lookup`` that takes an array.
+        shape_keys: as ``Tensor``.
+        shape: as ``Tensor``.
+        default_value: as ``Tensor``; it is looked up like the values.
+
+    Raises:
+        UsageError: as ``Tensor``, or no table.
+    """
+
+    def __init__(
+        self,
+        tensor_key: str,
+        table: Mapping[Any, int] | Sequence[str | bytes] | LookupTable,
+        shape_keys: str | Sequence[str] | None = None,
+        shape: Any = None,
+        default_value: Any = "",
+    ) -> None:
+        super().__init__(tensor_key, shape_keys, shape, default_value)
+        self._lookup = _lookup_of(table)
+
+    def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
+        """The numbers, in the shape that ``Tensor`` gives."""
+        return self._lookup(super().tensors_to_item(keys_to_tensors))
+
+    def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
+        """The same of many records."""
+        found = super().columns_to_items(keys_to_columns)
+        if found is None:
+            return None
+        return self._lookup(found) if isinstance(found, np.ndarray) else list(map(self._lookup, found))
+
+
+class BackupHandler(ItemHandler):
+    """The item of one handler, or of another one where that has no elements.
+
+    Args:
+        handler: the first choice.
+        backup: asked where the first gives nothing, and only then.
+
+    Raises:
+        UsageError: one is no ItemHandler.
+    """
+
+    def __init__(self, handler: ItemHandler, backup: ItemHandler) -> None:
+        for name, given in (("primary", handler), ("backup", backup)):
+            if not isinstance(given, ItemHandler):
+                raise UsageError(
+                    f"the {name} handler is of type {type(given).__name__} instead of ItemHandler",
+                    hint="BackupHandler takes two handlers: BackupHandler(Tensor('label'), Tensor('label/backup')).",
+                )
+        self._handler = handler
+        self._backup = backup
+        super().__init__([*handler.keys, *backup.keys])
+
+    def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
+        """The first item that has elements; the backup's if none has."""
+        item = self._handler.tensors_to_item(keys_to_tensors)
+        is_empty = 0 in item.dense_shape if isinstance(item, SparseTensorValue) else np.size(item) == 0
+        return self._backup.tensors_to_item(keys_to_tensors) if is_empty else item
+
+
+class SparseTensor(ItemHandler):
+    """A sparse array whose places, values and shape are features of their own.
+
+    The last number of each index is what ``indices_key`` holds. The shape is that of ``shape_key``, else ``shape``,
+    else that of the list of indices, which is its *length*: right only by chance, so give one of the two.
+
+    Args:
+        indices_key: a VarLenFeature; "indices" by default.
+        values_key: a VarLenFeature; "values" by default.
+        shape_key: the feature that holds the shape.
+        shape: of the array, where no feature holds it.
+        densify: whether the item is an array, rather than a ``SparseTensorValue``.
+        default_value: what fills the places that have no value; None is 0, or ``b""``.
+    """
+
+    def __init__(
+        self,
+        indices_key: str | None = None,
+        values_key: str | None = None,
+        shape_key: str | None = None,
+        shape: Any = None,
+        densify: bool = False,
+        default_value: Any = 0,
+    ) -> None:
+        self._indices_key = indices_key or "indices"
+        self._values_key = values_key or "values"
+        self._shape_key = shape_key
+        self._shape = check_item_shape(shape) if shape is not None else ()
+        self._densify = densify
+        self._default_value = default_value
+        super().__init__([self._indices_key, self._values_key, *([shape_key] if shape_key else [])])
+
+    def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
+        """A ``SparseTensorValue``, or the array.
+
+        Raises:
+            CorruptExampleError: the shape has another number of dimensions than the indices; or, with ``densify``, what
+                ``SparseTensorValue.to_dense`` refuses.
+        """
+        indices = as_sparse(keys_to_tensors[self._indices_key], self._indices_key)
+        values = as_sparse(keys_to_tensors[self._values_key], self._values_key)
+        if self._shape_key:
+            shape = np.array(shape_values(keys_to_tensors[self._shape_key]), np.int64)
+        else:
+            shape = np.array(self._shape, np.int64) if self._shape else indices.dense_shape
+        places = indices.indices.copy()
+        if shape.size != places.shape[1]:
+            raise CorruptExampleError(
+                f"the indices {self._indices_key!r} have {places.shape[1]} dimensions, and the shape {shape.tolist()} "
+                f"has {shape.size}",
+                hint="Give the shape that was written: shape=, or shape_key= where records store it.",
+                details={"feature": self._indices_key},
+            )
+        places[:, -1] = indices.values
+        item = SparseTensorValue(places, values.values, shape)
+        return item.to_dense(self._default_value) if self._densify else item
+
+
+def item_rows(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int) -> Iterable[Any]:
+    """The item of each record; made when it is asked for, where the handler does not make many at once."""
+    found = handler.columns_to_items(keys_to_columns)
+    return _each_item(handler, keys_to_columns, num_records) if found is None else found
+
+
+def check_item_shape(shape: Any) -> tuple[int, ...]:
+    """``shape`` as a tuple of whole numbers from 0, of which one may be -1; UsageError if it is none."""
+    try:
+        sizes = tuple(int(size) for size in np.asarray(shape).reshape(-1).tolist() if int(size) == size >= -1)
+    except (TypeError, ValueError):
+        sizes = (-1, -1)
+    if len(sizes) != np.size(shape) or sizes.count(-1) > 1:
+        raise UsageError(
+            f"shape={shape!r:.80} is no shape",
+            hint="Give a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is worked out.",
+        )
+    return sizes
+
+
+def shape_values(stored: Any) -> list[int]:
+    """The sizes that a feature holds, in one list."""
+    values = stored.to_dense() if isinstance(stored, SparseTensorValue) else stored
+    return [int(size) for size in np.reshape(values, -1).tolist()]
+
+
+def reshape_item(values: Any, shape: tuple[int, ...], key: str) -> npt.NDArray[Any]:
+    """``values`` in another shape; CorruptExampleError where that takes another number of them."""
+    array = np.asarray(values, object if isinstance(values, bytes) else None)
+    try:
+        if min(shape, default=0) < -1:
+            raise ValueError
+        return array.reshape(shape)[()]
+    except ValueError as error:
+        raise CorruptExampleError(
+            f"feature {key!r} has {array.size} values, which the shape {list(shape)} does not take",
+            hint="A shape arranges the values that there are: it neither cuts nor fills, nor resizes an image.",
+            details={"feature": key, "found": array.size, "expected": list(shape)},
+        ) from error
+
+
+def as_sparse(value: Any, key: str) -> SparseTensorValue:
+    """A parsed feature as a sparse array; WrongTypeError for one that was declared otherwise."""
+    if not isinstance(value, SparseTensorValue):
+        raise WrongTypeError(
+            f"feature {key!r} is no sparse array",
+            hint=f"Declare it as a VarLenFeature: {{{key!r}: VarLenFeature(...)}}.",
+            details={"feature": key},
+        )
+    return value
+
+
+def _each_item(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int) -> Iterator[Any]:
+    columns = {key: iter(column) for key, column in keys_to_columns.items()}
+    for _ in range(num_records):
+        yield handler.tensors_to_item({key: next(values) for key, values in columns.items()})
+
+
+def _lookup_of(table: Any) -> Callable[[Any], Any]:
+    if not isinstance(table, (Mapping, str, bytes)) and callable(getattr(table, "lookup", None)):
+        return lambda keys: np.asarray(table.lookup(keys))
+    if isinstance(table, Sequence) and not isinstance(table, (str, bytes)):
+        table = {text: number for number, text in enumerate(table)}
+    if not isinstance(table, Mapping):
+        raise UsageError(
+            f"{table!r:.80} is no table",
+            hint="Give a list of texts, a dict of numbers, or an object with a method lookup(array).",
+        )
+    try:
+        numbers = {
+            key.encode() if isinstance(key, str) else key: int(np.int64(number)) for key, number in table.items()
+        }
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(
+            "the numbers of a table are whole numbers, e.g. {'cat': 0, 'dog': 1}",
+            hint="To look up anything else, use an ItemHandlerCallback.",
+        ) from error
+
+    def look_up(keys: Any) -> Any:
+        array = np.asarray(keys, object if isinstance(keys, bytes) else None)
+        flat = [numbers.get(key, -1) for key in array.reshape(-1).tolist()]
+        return np.array(flat, np.int64).reshape(array.shape)[()]
+
+    return look_up

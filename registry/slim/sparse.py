@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +12,10 @@ from registry.errors import CorruptExampleError, MissingExtraError, UsageError, 
 
 if TYPE_CHECKING:
     import scipy.sparse
+
+
+_MOST_BYTES: Final = 2**31
+"""What a dense array may take: a record cannot be longer, and the shape comes out of it."""
 
 
 class SparseTensorValue(NamedTuple):
@@ -65,6 +70,11 @@ class SparseTensorValue(NamedTuple):
 
     def _places(self, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
         """Where in the array, laid out in one run, each value stands."""
+        if min(shape, default=0) < 0 or prod(shape) * self.values.itemsize > _MOST_BYTES:
+            raise CorruptExampleError(
+                f"an array of the shape {list(shape)} cannot be made of this record",
+                hint=f"Sizes are 0 or more, and an array takes {_MOST_BYTES} bytes at most. Keep it sparse.",
+            )
         if len(self.indices) != len(self.values):
             raise CorruptExampleError(
                 f"{len(self.indices)} indices and {len(self.values)} values",

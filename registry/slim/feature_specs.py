@@ -1,0 +1,229 @@
+"""Which features does a record have, and as what are they read? TensorFlow's four specifications, without TensorFlow.
+
+A decoder takes TensorFlow's own as well (``tf.io.FixedLenFeature``, ...), and dtypes as numpy and TensorFlow name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import UsageError, WrongTypeError
+from registry.wire.entries import Kind
+
+STRING: Final = np.dtype(object)
+"""The dtype of texts: objects of ``bytes``."""
+
+_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "int64": np.dtype(np.int64),
+    "float32": np.dtype(np.float32),
+    **dict.fromkeys(("string", "bytes", "str", "object"), STRING),
+}
+_KINDS: Final[dict[str, Kind]] = {"i": "int64", "f": "float", "O": "bytes"}
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLenFeature:
+    """A feature of always as many values, read as an array of ``shape``: ``tf.io.FixedLenFeature``.
+
+    Args:
+        shape: of the array; ``()`` for a single value.
+        dtype: int64, float32 or string.
+        default_value: the values where a record does not have the feature, as many as ``shape`` takes; None for a
+            feature that every record must have. A feature that is there and empty is an error all the same.
+
+    Raises:
+        UsageError: the shape is not known, or does not take the default.
+        WrongTypeError: another dtype, or a default of another type.
+    """
+
+    shape: Any
+    dtype: Any
+    default_value: Any = None
+
+    def __post_init__(self) -> None:
+        shape = check_shape(self.shape, "FixedLenFeature")
+        dtype = check_dtype(self.dtype)
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", dtype)
+        if self.default_value is not None:
+            object.__setattr__(self, "default_value", _default_of(self.default_value, shape, dtype))
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class VarLenFeature:
+    """A feature of any number of values, read as a ``SparseTensorValue`` of one dimension: ``tf.io.VarLenFeature``.
+
+    In a sequence it has two: the steps, and the values of each.
+    """
+
+    dtype: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", check_dtype(self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class SparseFeature:
+    """Values, and their places, stored as features of their own: ``tf.io.SparseFeature``.
+
+    Args:
+        index_key: the int64 feature that has the place of each value; a list of them for several dimensions.
+        value_key: the feature that has the values.
+        dtype: of the values.
+        size: of the dimension, or a list of sizes. That indices are below it is checked where it is made dense.
+        already_sorted: whether the indices are stored in ascending order; they are sorted if not.
+    """
+
+    index_key: Any
+    value_key: str
+    dtype: Any
+    size: Any
+    already_sorted: bool = False
+
+    def __post_init__(self) -> None:
+        keys = (self.index_key,) if isinstance(self.index_key, str) else tuple(self.index_key)
+        sizes = (self.size,) if np.ndim(self.size) == 0 else tuple(self.size)
+        if len(keys) != len(sizes) or not keys:
+            raise UsageError(
+                f"SparseFeature has {len(keys)} index keys and {len(sizes)} sizes",
+                hint="Give a size for each index key: SparseFeature(['row', 'column'], 'value', 'float32', [4, 6]).",
+            )
+        object.__setattr__(self, "index_key", keys)
+        object.__setattr__(self, "size", check_shape(sizes, "SparseFeature"))
+        object.__setattr__(self, "dtype", check_dtype(self.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLenSequenceFeature:
+    """A feature of any number of elements, each of ``shape``: ``tf.io.FixedLenSequenceFeature``.
+
+    Read as an array (n, *shape). In an Example all elements stand in one list, and ``allow_missing`` has to be True; in
+    a SequenceExample each is a step, and without ``allow_missing`` every record must have the list.
+
+    Args:
+        shape: of an element.
+        dtype: int64, float32 or string.
+        allow_missing: whether a record may go without the feature, which then has no elements.
+        default_value: accepted and not used: TensorFlow pads batches with it, which have no such padding here.
+    """
+
+    shape: Any
+    dtype: Any
+    allow_missing: bool = False
+    default_value: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", check_shape(self.shape, "FixedLenSequenceFeature"))
+        object.__setattr__(self, "dtype", check_dtype(self.dtype))
+        if 0 in self.shape:
+            raise UsageError(
+                f"elements of the shape {list(self.shape)} hold nothing, so that nobody could count them",
+                hint="Give the shape of one element; () where each is a single value.",
+            )
+
+    @property
+    def size(self) -> int:
+        """The number of values of an element."""
+        return prod(self.shape)
+
+
+FeatureSpec: TypeAlias = FixedLenFeature | VarLenFeature | SparseFeature | FixedLenSequenceFeature
+
+_SPECS: Final[dict[str, type[FeatureSpec]]] = {
+    kind.__name__: kind for kind in (FixedLenFeature, VarLenFeature, SparseFeature, FixedLenSequenceFeature)
+}
+
+
+def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[FeatureSpec]]) -> dict[str, FeatureSpec]:
+    """The specifications by key; TensorFlow's own are taken over.
+
+    Raises:
+        UsageError: one is none, or none of the kinds that are ``allowed`` there.
+    """
+    found: dict[str, FeatureSpec] = {}
+    names = [kind.__name__ for kind in allowed]
+    for key, given in keys_to_features.items():
+        kind = _SPECS.get(type(given).__name__)
+        if kind is None or kind not in allowed:
+            raise UsageError(
+                f"feature {key!r:.80} is {given!r:.200}, and has to be one of {', '.join(names)}",
+                hint="e.g. {'label': FixedLenFeature((), 'int64')}. See docs/slim.md.",
+            )
+        found[key] = given if isinstance(given, kind) else kind(*given)
+    return found
+
+
+def check_dtype(dtype: Any) -> np.dtype[Any]:
+    """int64, float32, or object for strings, whatever it is called; WrongTypeError for what records cannot store."""
+    name = getattr(dtype, "name", dtype)
+    if dtype in (str, bytes, object):
+        return STRING
+    found = _DTYPES.get(name) if isinstance(name, str) else None
+    if found is None:
+        try:
+            made = np.dtype(dtype)
+        except TypeError:
+            made = None
+        found = STRING if made is not None and made.kind in "SU" else _DTYPES.get("" if made is None else made.name)
+    if found is None:
+        raise WrongTypeError(
+            f"features are int64, float32 or string, not {name!r:.60}",
+            hint="Declare what is stored, and convert what was read: array.astype(...), or an ItemHandlerCallback.",
+        )
+    return found
+
+
+def check_shape(shape: Any, where: str) -> tuple[int, ...]:
+    """``shape`` as a tuple of whole numbers from 0; UsageError if it is none."""
+    sizes = (shape,) if shape is None or np.ndim(shape) == 0 else tuple(shape)
+    try:
+        known = tuple(int(size) for size in sizes if size is not None and int(size) == size >= 0)
+    except (TypeError, ValueError):
+        known = ()
+    if len(known) != len(sizes):
+        raise UsageError(
+            f"{where} needs a shape of known sizes, not {shape!r:.80}",
+            hint="Where the first size is not known, use FixedLenSequenceFeature or VarLenFeature.",
+        )
+    return known
+
+
+def kind_of(spec: FeatureSpec) -> Kind:
+    """In which kind of list the values of the feature are stored."""
+    return _KINDS[spec.dtype.kind]
+
+
+def _default_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """The default as an array of ``shape``: as many values are needed as that takes, in any shape."""
+    if dtype is STRING:
+        found = np.array(given, dtype=STRING)
+        texts = [value.encode() if isinstance(value, str) else value for value in found.reshape(-1).tolist()]
+        is_right = all(isinstance(value, bytes) for value in texts)
+        array = np.fromiter(texts, STRING, len(texts))
+    else:
+        array = np.asarray(given)
+        is_right = array.dtype.kind in ("iuf" if dtype.kind == "f" else "iu") or not array.size
+    if not is_right:
+        raise WrongTypeError(
+            f"default_value={given!r:.60} is not of the feature's type, {'string' if dtype is STRING else dtype}",
+            hint="Give a default of the type that is declared.",
+        )
+    if array.size != prod(shape):
+        raise UsageError(
+            f"default_value={given!r:.60} has {array.size} values, and the shape {list(shape)} takes {prod(shape)}",
+            hint="Give a value for each element.",
+        )
+    default = array.astype(dtype).reshape(shape)
+    default.flags.writeable = False
+    return default

@@ -1,0 +1,302 @@
+"""How does a serialized example become items? Its features are parsed as declared, and handlers make items of them.
+
+The names of ``tf_slim.data.tfexample_decoder`` are all here: decoders, handlers, and the features they declare.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import CorruptExampleError, FeatureNotFoundError, UsageError
+from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
+from registry.slim.data_decoder import DataDecoder, at_place
+from registry.slim.feature_specs import (
+    FeatureSpec,
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    SparseFeature,
+    VarLenFeature,
+    check_features,
+)
+from registry.slim.image_handler import Image
+from registry.slim.item_handlers import (
+    BackupHandler,
+    ItemHandler,
+    ItemHandlerCallback,
+    LookupTensor,
+    SparseTensor,
+    Tensor,
+    item_rows,
+)
+from registry.slim.parsed_block import Column, OddRecordError, parse_block, stored_keys
+from registry.slim.parsing import parse_feature, parse_steps
+from registry.slim.sparse import SparseTensorValue
+from registry.tfrecord import RecordBlock
+from registry.wire import BlockDecoder, decode_features, decode_sequence_example
+
+__all__ = [
+    "BackupHandler",
+    "BoundingBox",
+    "BoundingBoxSequence",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "Image",
+    "ItemHandler",
+    "ItemHandlerCallback",
+    "KeypointsSequence",
+    "LookupTensor",
+    "NumBoxesSequence",
+    "SparseFeature",
+    "SparseTensor",
+    "SparseTensorValue",
+    "TFExampleDecoder",
+    "TFSequenceExampleDecoder",
+    "Tensor",
+    "VarLenFeature",
+]
+
+_FEW: Final = 3
+"""Up to so many records are decoded one by one, which then costs less."""
+
+
+class _HandlerDecoder(DataDecoder):
+    """What both decoders do with handlers."""
+
+    def __init__(self, features: Mapping[str, FeatureSpec], items_to_handlers: Mapping[str, ItemHandler]) -> None:
+        for item, handler in items_to_handlers.items():
+            if not isinstance(handler, ItemHandler):
+                raise UsageError(
+                    f"item {item!r:.80} has {handler!r:.200}, which is no ItemHandler",
+                    hint="e.g. {'label': Tensor('image/class/label')}.",
+                )
+        self._features = dict(features)
+        self._handlers = dict(items_to_handlers)
+
+    def list_items(self) -> list[str]:
+        """The names of the items, in the order in which their handlers were given."""
+        return list(self._handlers)
+
+    def _keys_of(self, items: Sequence[str]) -> list[str]:
+        """The features that the items are made of; FeatureNotFoundError for one that is not declared."""
+        keys = dict.fromkeys(key for item in items for key in self._handlers[item].keys)
+        for key in keys:
+            if key not in self._features:
+                user = next(item for item in items if key in self._handlers[item].keys)
+                raise FeatureNotFoundError.of(
+                    key, self._features, where=f"the features of this decoder, which item {user!r} is made of"
+                )
+        return list(keys)
+
+    def _make_items(self, items: Sequence[str], parsed: Mapping[str, Any]) -> list[Any]:
+        handlers = [self._handlers[item] for item in items]
+        return [handler.tensors_to_item({key: parsed[key] for key in handler.keys}) for handler in handlers]
+
+
+class TFExampleDecoder(_HandlerDecoder):
+    """Decodes records that are tf.train.Examples.
+
+    Args:
+        keys_to_features: how each feature is stored: FixedLenFeature, VarLenFeature, SparseFeature, or
+            FixedLenSequenceFeature with ``allow_missing=True``; TensorFlow's own will do, too.
+        items_to_handlers: what makes each item.
+        lazy: whether only the features of the items that are asked for are parsed. That is faster where there are many;
+            and a record that lacks another feature, or holds it in another kind, is no error then.
+
+    Raises:
+        UsageError: a feature that cannot be declared, or a handler that is none.
+
+    >>> decoder = TFExampleDecoder({"label": FixedLenFeature((), "int64")}, {"class": Tensor("label")})
+    >>> from registry.wire import encode_example
+    >>> decoder.decode(encode_example({"label": np.array([7])}), ["class"])
+    [np.int64(7)]
+    """
+
+    def __init__(
+        self, keys_to_features: Mapping[str, Any], items_to_handlers: Mapping[str, ItemHandler], *, lazy: bool = False
+    ) -> None:
+        allowed = (FixedLenFeature, VarLenFeature, SparseFeature, FixedLenSequenceFeature)
+        super().__init__(check_features(keys_to_features, allowed), items_to_handlers)
+        for key, spec in self._features.items():
+            if isinstance(spec, FixedLenSequenceFeature) and not spec.allow_missing:
+                raise UsageError(
+                    f"feature {key!r} is a FixedLenSequenceFeature, which in an Example needs allow_missing=True",
+                    hint="In an Example an empty list and a missing one are the same.",
+                )
+        self._lazy = lazy
+        self._local = _BlockDecoders()
+
+    def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+        """The values of ``items`` in one record, in that order, repeats included; of all items if None or empty.
+
+        Arrays of numbers, object arrays of ``bytes``, numpy scalars and ``bytes`` for single values, and
+        ``SparseTensorValue``.
+
+        Raises:
+            CorruptExampleError: the record is no tf.train.Example, or does not hold what was declared.
+            ItemNotFoundError: no such item (a KeyError, and a ValueError).
+            FeatureNotFoundError: a handler needs a feature that is not declared (a KeyError).
+        """
+        items = self.check_items(items)
+        values = decode_features(data)
+        parsed = {key: parse_feature(key, spec, values) for key, spec in self._wanted(items).items()}
+        return self._make_items(items, parsed)
+
+    def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
+        """What ``decode`` gives for each record of a block; features are parsed for all of them at once."""
+        if block.num_records <= _FEW:
+            yield from super().decode_rows(block, items)
+            return
+        items = self.check_items(items)
+        columns = self._parse(block, items)
+        if columns is None:
+            yield from super().decode_rows(block, items)
+            return
+        rows = [_placed(self._item_rows(item, columns, block.num_records)) for item in items]
+        yield from map(list, zip(*rows, strict=True)) if items else ([] for _ in range(block.num_records))
+
+    def decode_batch(self, records: RecordBlock | Sequence[bytes], items: Sequence[str] | None = None) -> list[Any]:
+        """The values of ``items`` in many records, in that order: for each item an array, its first dimension records.
+
+        An object array (records,) of the values where their shapes differ, or they are sparse. ``column[i]`` is what
+        ``decode`` gives for record ``i``. Errors as ``decode``; ``details["record"]`` is the record's place.
+        """
+        block = records if isinstance(records, RecordBlock) else _block_of(records)
+        items = self.check_items(items)
+        columns = self._parse(block, items) if block.num_records > _FEW else None
+        if columns is None:
+            found = list(super().decode_rows(block, items))
+            return [stack_items([row[place] for row in found]) for place in range(len(items))]
+        made = {}
+        for item in dict.fromkeys(items):
+            rows = self._item_rows(item, columns, block.num_records)
+            made[item] = rows if isinstance(rows, np.ndarray) else stack_items(list(_placed(rows)))
+        return [made[item] for item in items]
+
+    def _wanted(self, items: Sequence[str]) -> Mapping[str, FeatureSpec]:
+        keys = self._keys_of(items)
+        return {key: self._features[key] for key in keys} if self._lazy else self._features
+
+    def _parse(self, block: RecordBlock, items: Sequence[str]) -> dict[str, Column] | None:
+        """The columns that the items need; None where records have to be decoded one by one."""
+        wanted = self._wanted(items)
+        try:
+            return parse_block(block, wanted, self._local.decoder_of(wanted))
+        except OddRecordError:
+            return None
+
+    def _item_rows(self, item: str, columns: Mapping[str, Column], num_records: int) -> Iterable[Any]:
+        handler = self._handlers[item]
+        return item_rows(handler, {key: columns[key] for key in handler.keys}, num_records)
+
+
+class TFSequenceExampleDecoder(_HandlerDecoder):
+    """Decodes records that are tf.train.SequenceExamples.
+
+    Args:
+        keys_to_context_features: features of the whole record: FixedLenFeature or VarLenFeature.
+        keys_to_sequence_features: lists of steps: FixedLenSequenceFeature or VarLenFeature.
+        items_to_handlers: what makes each item.
+
+    Raises:
+        UsageError: a key is in both, a feature that cannot be declared, or a handler that is none.
+    """
+
+    def __init__(
+        self,
+        keys_to_context_features: Mapping[str, Any],
+        keys_to_sequence_features: Mapping[str, Any],
+        items_to_handlers: Mapping[str, ItemHandler],
+    ) -> None:
+        both = [key for key in keys_to_context_features if key in keys_to_sequence_features]
+        if both:
+            raise UsageError(
+                f"context and sequence keys are not unique: {', '.join(map(repr, both))} in both",
+                hint="A handler names a feature by its key alone. Declare each where it is stored.",
+            )
+        self._context = check_features(keys_to_context_features, (FixedLenFeature, VarLenFeature))
+        self._sequence = check_features(keys_to_sequence_features, (FixedLenSequenceFeature, VarLenFeature))
+        super().__init__({**self._context, **self._sequence}, items_to_handlers)
+
+    def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+        """The values of ``items`` in one record, as ``TFExampleDecoder.decode``.
+
+        A FixedLenSequenceFeature is an array (steps, *shape), a VarLenFeature of the sequence a ``SparseTensorValue``
+        of the shape [steps, most values in a step].
+
+        Raises:
+            CorruptExampleError: the record is no tf.train.SequenceExample, or does not hold what was declared.
+            ItemNotFoundError, FeatureNotFoundError: as ``TFExampleDecoder.decode``.
+        """
+        items = self.check_items(items)
+        self._keys_of(items)
+        values = decode_sequence_example(data)
+        for key, spec in self._context.items():
+            if isinstance(spec, FixedLenFeature) and values.context.get(key, ()) is None:
+                raise CorruptExampleError(
+                    f"feature {key!r} of the context is there, and holds values of no kind",
+                    hint="To do without it, leave its key out of the context.",
+                    details={"feature": key},
+                )
+        parsed = {key: parse_feature(key, spec, values.context) for key, spec in self._context.items()}
+        for key, spec in self._sequence.items():
+            parsed[key] = parse_steps(key, spec, values.lists.get(key))
+        return self._make_items(items, parsed)
+
+
+class _BlockDecoders(threading.local):
+    """What was learned of the form of records, by the keys that are read of them; each thread has its own."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], BlockDecoder] = {}
+
+    def decoder_of(self, features: Mapping[str, FeatureSpec]) -> BlockDecoder:
+        """The decoder for records of which these features are read."""
+        keys = tuple(features)
+        if keys not in self._known:
+            self._known[keys] = BlockDecoder(stored_keys(features))
+        return self._known[keys]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _BlockDecoders, ()
+
+
+def stack_items(values: list[Any]) -> npt.NDArray[Any]:
+    """The values as one array, where they are of one shape and dtype; else an object array (n,) of them."""
+    first = values[0] if values else None
+    if isinstance(first, np.generic) and all(type(value) is type(first) for value in values):
+        return np.array(values, first.dtype)
+    if isinstance(first, np.ndarray) and all(
+        isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype for value in values
+    ):
+        return np.stack(values)
+    return np.fromiter(values, object, len(values))
+
+
+def _placed(rows: Iterable[Any]) -> Iterator[Any]:
+    """The same; a fault says at which place."""
+    if isinstance(rows, np.ndarray | list):
+        return iter(rows)
+    return _with_places(iter(rows))
+
+
+def _with_places(rows: Iterator[Any]) -> Iterator[Any]:
+    place = 0
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except CorruptExampleError as error:
+            raise at_place(error, place) from error
+        yield row
+        place += 1
+
+
+def _block_of(records: Sequence[bytes]) -> RecordBlock:
+    lengths = np.fromiter(map(len, records), np.int64, len(records))
+    return RecordBlock(np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths)
