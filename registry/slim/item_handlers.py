@@ -106,7 +106,7 @@ class Tensor(ItemHandler):
         tensor = keys_to_tensors[self._tensor_key]
         shape = self._shape
         if self._shape_keys:
-            shape = tuple(size for key in self._shape_keys for size in shape_values(keys_to_tensors[key]))
+            shape = tuple(size for key in self._shape_keys for size in shape_values(keys_to_tensors[key], key))
         if isinstance(tensor, SparseTensorValue):
             tensor = tensor.to_dense(self._default_value)
         return tensor if shape is None else reshape_item(tensor, shape, self._tensor_key)
@@ -249,7 +249,7 @@ class SparseTensor(ItemHandler):
         indices = as_sparse(keys_to_tensors[self._indices_key], self._indices_key)
         values = as_sparse(keys_to_tensors[self._values_key], self._values_key)
         if self._shape_key:
-            shape = np.array(shape_values(keys_to_tensors[self._shape_key]), np.int64)
+            shape = np.array(shape_values(keys_to_tensors[self._shape_key], self._shape_key), np.int64)
         else:
             shape = np.array(self._shape, np.int64) if self._shape else indices.dense_shape
         places = indices.indices.copy()
@@ -260,7 +260,7 @@ class SparseTensor(ItemHandler):
                 hint="Give the shape that was written: shape=, or shape_key= where records store it.",
                 details={"feature": self._indices_key},
             )
-        places[:, -1] = indices.values
+        places[:, -1] = whole_numbers(indices.values, self._indices_key)
         item = SparseTensorValue(places, values.values, shape)
         return item.to_dense(self._default_value) if self._densify else item
 
@@ -285,10 +285,33 @@ def check_item_shape(shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def shape_values(stored: Any) -> list[int]:
-    """The sizes that a feature holds, in one list."""
+def shape_values(stored: Any, key: str) -> list[int]:
+    """The sizes that the feature ``key`` holds, in one list. Errors as ``whole_numbers``."""
     values = stored.to_dense() if isinstance(stored, SparseTensorValue) else stored
-    return [int(size) for size in np.reshape(values, -1).tolist()]
+    sizes: list[int] = whole_numbers(np.reshape(values, -1), key).tolist()
+    return sizes
+
+
+def whole_numbers(values: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:
+    """The numbers of the feature ``key`` as int64; of floats, what stands before the point.
+
+    Raises:
+        WrongTypeError: they are texts.
+        CorruptExampleError: one is not finite, or beyond int64.
+    """
+    if values.dtype.kind not in "if":
+        raise WrongTypeError(
+            f"feature {key!r} holds texts, and is used for sizes or places",
+            hint="Declare the feature that holds the numbers, as int64.",
+            details={"feature": key},
+        )
+    if values.dtype.kind == "f" and not bool((np.abs(values) < 2.0**63).all()):
+        raise CorruptExampleError(
+            f"feature {key!r} is used for sizes or places, and holds what is no int64",
+            hint="Store sizes and places as int64.",
+            details={"feature": key},
+        )
+    return values.astype(np.int64)
 
 
 def reshape_item(values: Any, shape: tuple[int, ...], key: str) -> npt.NDArray[Any]:
@@ -343,8 +366,15 @@ def _lookup_of(table: Any) -> Callable[[Any], Any]:
             hint="To look up anything else, use an ItemHandlerCallback.",
         ) from error
 
+    known = next(iter(numbers), None)
+
     def look_up(keys: Any) -> Any:
         array = np.asarray(keys, object if isinstance(keys, bytes) else None)
+        if known is not None and isinstance(known, bytes) != (array.dtype.kind == "O"):
+            raise WrongTypeError(
+                f"values of {array.dtype.name.replace('object', 'string')} are looked up in a table of {known!r:.60}",
+                hint="Keys of the table are of the feature's type: texts for strings, whole numbers for int64.",
+            )
         flat = [numbers.get(key, -1) for key in array.reshape(-1).tolist()]
         return np.array(flat, np.int64).reshape(array.shape)[()]
 

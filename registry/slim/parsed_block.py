@@ -6,7 +6,7 @@ What is not plain, for example a feature of no kind, or a record that does not h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -79,8 +79,12 @@ Column: TypeAlias = DenseColumn | RaggedColumn | ValueColumn
 """Iterating a column gives the value of each record, as ``parse_feature`` does."""
 
 
-def parse_block(block: RecordBlock, features: Mapping[str, FeatureSpec], decoder: BlockDecoder) -> dict[str, Column]:
+def parse_block(
+    block: RecordBlock, features: Mapping[str, FeatureSpec], decoder: BlockDecoder, *, used: Collection[str]
+) -> dict[str, Column]:
     """The columns of ``features`` in a block of one record or more; ``decoder`` knows their ``stored_keys``.
+
+    A SparseFeature that is not ``used`` is not put together, and has no column.
 
     Raises:
         OddRecordError: records have to be parsed one by one.
@@ -89,9 +93,15 @@ def parse_block(block: RecordBlock, features: Mapping[str, FeatureSpec], decoder
     if flat.fault is not None:
         raise OddRecordError
     try:
-        return {key: _parse_column(flat, key, spec) for key, spec in features.items()}
+        columns: dict[str, Column] = {}
+        for key, spec in features.items():
+            if key in used or not isinstance(spec, SparseFeature):
+                columns[key] = _parse_column(flat, key, spec)
+            else:
+                _stored_lists(flat, spec)
     except CorruptExampleError as error:
         raise OddRecordError from error
+    return columns
 
 
 def stored_keys(features: Mapping[str, FeatureSpec]) -> list[str]:
@@ -104,10 +114,8 @@ def stored_keys(features: Mapping[str, FeatureSpec]) -> list[str]:
 
 def _parse_column(flat: FlatBlock, key: str, spec: FeatureSpec) -> Column:
     if isinstance(spec, SparseFeature):
-        lists = [_lists_of(flat, name, INDICES)[0].pieces for name in spec.index_key]
-        values = _lists_of(flat, spec.value_key, spec)[0].pieces
-        rows = zip(zip(*lists, strict=True), values, strict=True)
-        return ValueColumn([sort_sparse(key, spec, list(places), some) for places, some in rows])
+        rows = zip(*(lists.pieces for lists in _stored_lists(flat, spec)), strict=True)
+        return ValueColumn([sort_sparse(key, spec, places, values) for *places, values in rows])
     column, present = _lists_of(flat, key, spec)
     match spec:
         case VarLenFeature():
@@ -127,6 +135,12 @@ def _parse_column(flat: FlatBlock, key: str, spec: FeatureSpec) -> Column:
     dense[...] = spec.default_value
     dense[present] = column.values.reshape(-1, *spec.shape)
     return DenseColumn(dense)
+
+
+def _stored_lists(flat: FlatBlock, spec: SparseFeature) -> list[RaggedColumn]:
+    """The indices in each dimension, then the values."""
+    indices = [_lists_of(flat, name, INDICES)[0] for name in spec.index_key]
+    return [*indices, _lists_of(flat, spec.value_key, spec)[0]]
 
 
 def _lists_of(flat: FlatBlock, key: str, spec: FeatureSpec) -> tuple[RaggedColumn, Any]:

@@ -53,6 +53,17 @@ def parse_feature(key: str, spec: FeatureSpec, values: Mapping[str, FlatValue | 
             return shape_elements(key, spec, take_values(key, spec, values.get(key)))
 
 
+def check_kinds(spec: SparseFeature, values: Mapping[str, FlatValue | None]) -> None:
+    """Refuse what no SparseFeature can be made of; whether there is an index for each value, who makes one sees.
+
+    Raises:
+        CorruptExampleError: its lists are of other kinds.
+    """
+    for name in spec.index_key:
+        take_values(name, INDICES, values.get(name))
+    take_values(spec.value_key, spec, values.get(spec.value_key))
+
+
 def parse_steps(key: str, spec: FeatureSpec, steps: list[FlatValue | None] | None) -> Any:
     """The value of a feature list of a SequenceExample: an array (steps, *shape), or a ``SparseTensorValue`` of rank 2.
 

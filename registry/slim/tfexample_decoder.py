@@ -34,7 +34,7 @@ from registry.slim.item_handlers import (
     item_rows,
 )
 from registry.slim.parsed_block import Column, OddRecordError, parse_block, stored_keys
-from registry.slim.parsing import parse_feature, parse_steps
+from registry.slim.parsing import check_kinds, parse_feature, parse_steps
 from registry.slim.sparse import SparseTensorValue
 from registry.tfrecord import RecordBlock
 from registry.wire import BlockDecoder, decode_features, decode_sequence_example
@@ -142,8 +142,14 @@ class TFExampleDecoder(_HandlerDecoder):
             FeatureNotFoundError: a handler needs a feature that is not declared (a KeyError).
         """
         items = self.check_items(items)
+        used = self._keys_of(items)
         values = decode_features(data)
-        parsed = {key: parse_feature(key, spec, values) for key, spec in self._wanted(items).items()}
+        parsed: dict[str, Any] = {}
+        for key, spec in self._wanted(used).items():
+            if key in used or not isinstance(spec, SparseFeature):
+                parsed[key] = parse_feature(key, spec, values)
+            else:
+                check_kinds(spec, values)
         return self._make_items(items, parsed)
 
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
@@ -177,15 +183,16 @@ class TFExampleDecoder(_HandlerDecoder):
             made[item] = rows if isinstance(rows, np.ndarray) else stack_items(list(_placed(rows)))
         return [made[item] for item in items]
 
-    def _wanted(self, items: Sequence[str]) -> Mapping[str, FeatureSpec]:
-        keys = self._keys_of(items)
-        return {key: self._features[key] for key in keys} if self._lazy else self._features
+    def _wanted(self, used: Sequence[str]) -> Mapping[str, FeatureSpec]:
+        """The features that are parsed, where ``used`` ones are needed."""
+        return {key: self._features[key] for key in used} if self._lazy else self._features
 
     def _parse(self, block: RecordBlock, items: Sequence[str]) -> dict[str, Column] | None:
         """The columns that the items need; None where records have to be decoded one by one."""
-        wanted = self._wanted(items)
+        used = self._keys_of(items)
+        wanted = self._wanted(used)
         try:
-            return parse_block(block, wanted, self._local.decoder_of(wanted))
+            return parse_block(block, wanted, self._local.decoder_of(wanted), used=used)
         except OddRecordError:
             return None
 
