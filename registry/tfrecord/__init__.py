@@ -10,6 +10,7 @@ from registry.tfrecord.block import Places, RecordBlock, join_blocks
 from registry.tfrecord.checking import Verify, check_verify
 from registry.tfrecord.crc import masked_crc32c
 from registry.tfrecord.facts import FileFacts
+from registry.tfrecord.forward import read_blocks
 from registry.tfrecord.framing import frame_record
 from registry.tfrecord.gzip_members import write_gzip_records
 from registry.tfrecord.index import IndexFolder
@@ -33,6 +34,7 @@ __all__ = [
     "join_blocks",
     "masked_crc32c",
     "open_shard",
+    "read_blocks",
     "read_records",
     "walk_file",
     "write_gzip_records",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import BinaryIO, Final
@@ -18,25 +18,15 @@ import numpy as np
 
 from registry.errors import StorageError
 from registry.storage import Store
-from registry.tfrecord.block import Octets, Places, RecordBlock, join_blocks
-from registry.tfrecord.checking import Verify, find_fault
-from registry.tfrecord.faults import (
-    FRAMING_BYTES,
-    HEADER_BYTES,
-    MAX_RECORD_BYTES,
-    DamagedStreamError,
-    FilePlace,
-    no_such_record,
-    not_so_many,
-    wrong_claim,
-)
-from registry.tfrecord.framing import ByteStream, is_header
+from registry.tfrecord.block import Places, RecordBlock, join_blocks
+from registry.tfrecord.checking import Verify
+from registry.tfrecord.faults import HEADER_BYTES, DamagedStreamError, no_such_record, not_so_many
+from registry.tfrecord.framing import ByteStream
 from registry.tfrecord.gzip_members import Member, find_members
 from registry.tfrecord.shard import MappedShard, map_file
 from registry.tfrecord.streams import MOST_INFLATION, MembersAhead, stream_pieces
-from registry.tfrecord.walking import walk_frames
+from registry.tfrecord.window import Window
 
-_WINDOW_BYTES: Final = 2**18
 _DENSE: Final = 4
 """Records here and there are read through while they are at least one in so many."""
 
@@ -45,7 +35,7 @@ class StreamedShard:
     """A shard that is read forwards."""
 
     def __init__(self, store: Store, name: str, *, num_records: int | None, verify: Verify) -> None:
-        self._window: _Window | None = None  # first, for __del__
+        self._window: Window | None = None  # first, for __del__
         self._store = store
         self._name = name
         self._num_records = num_records
@@ -92,7 +82,7 @@ class StreamedShard:
         if self._window is not None:
             self._window.close()
 
-    def _step(self, window: _Window, most: int, verify: Verify, stop: int) -> RecordBlock:
+    def _step(self, window: Window, most: int, verify: Verify, stop: int) -> RecordBlock:
         """The next records that lie in the window as it is, at least one."""
         try:
             return window.take(most, verify)
@@ -102,7 +92,7 @@ class StreamedShard:
                 raise not_so_many(path, self._num_records, found=window.record) from None
             raise no_such_record(path, stop - 1, found=window.record) from None
 
-    def _window_at(self, first: int) -> _Window:
+    def _window_at(self, first: int) -> Window:
         """A window that has not come to ``first`` yet: the one that is open, or a new one."""
         window = self._window
         if window is not None and window.record == first:
@@ -121,20 +111,20 @@ class StreamedShard:
         with self._store.open(self._name) as file:
             return find_members(file, self._size)
 
-    def _open(self, first_member: int = 0) -> _Window:
+    def _open(self, first_member: int = 0) -> Window:
         """A window that begins with a member, or with the file."""
         file = self._store.open(self._name)
         path = self._store.locate(self._name)
         if not self._members:
             stream = stream_pieces(file.read, file.read(HEADER_BYTES), size=self._size, path=path)
-            return _Window(stream, file.close, record=0, base=0)
+            return Window(stream, file.close, record=0, base=0)
         member = self._members[first_member]
         file.seek(member.start)
         ahead = MembersAhead(file, (one.claim for one in self._members[first_member:]))
         limit = MOST_INFLATION * self._size
         stream = ByteStream(path=path, start=b"", more=ahead, limit=limit, compressed=True)
         claims = {one.content_start: one.first_record for one in self._members[first_member:]}
-        return _Window(stream, file.close, record=member.first_record, base=member.content_start, claims=claims)
+        return Window(stream, file.close, record=member.first_record, base=member.content_start, claims=claims)
 
     def _copy_content(self) -> None:
         """A copy of the content that is mapped; none where the stream is damaged, and is read record by record."""
@@ -177,132 +167,3 @@ class StreamedShard:
             )
             failed.errno = error.errno
             raise failed from error
-
-
-class _Window:
-    """The part of a stream that is held in memory; ``record`` is the next one."""
-
-    def __init__(
-        self,
-        stream: ByteStream,
-        close: Callable[[], None],
-        *,
-        record: int,
-        base: int,
-        claims: Mapping[int, int] | None = None,
-    ) -> None:
-        self.record = record
-        self.close = close
-        self._stream = stream
-        self._data: Octets = np.frombuffer(bytes(stream.start), np.uint8)
-        self._position = 0
-        self._base = base  # where the data begins, in the content
-        self._limit = base + stream.limit
-        self._claims = sorted((claims or {}).items())  # where members begin in the content, and with which record
-        self._ended = False
-        self._damage: DamagedStreamError | None = None
-
-    @property
-    def is_compressed(self) -> bool:
-        """Whether the content was inflated."""
-        return self._stream.compressed
-
-    def pieces(self) -> Iterator[bytes]:
-        """All that is to come, from the start."""
-        yield bytes(self._data)
-        while piece := self._stream.more():
-            yield piece
-
-    def take(self, most: int, verify: Verify) -> RecordBlock:
-        """The next records, checked: at least one, at most ``most``.
-
-        Raises:
-            EOFError: the content ends here.
-            CorruptRecordError: the next record is damaged.
-        """
-        needed = HEADER_BYTES
-        while True:
-            starts = walk_frames(self._data, self._position, limit=self._data.size, most=most)
-            if starts.size > 1:
-                break
-            needed = self._needed(needed)
-            self._fill(needed)
-        frames, lengths = starts[:-1], np.diff(starts) - FRAMING_BYTES
-        fault = find_fault(self._data, frames, lengths, verify=verify)
-        if fault is not None:
-            if not fault.place:
-                raise self._here.bad_header() if fault.in_header else self._here.bad_payload(int(lengths[0]))
-            starts, frames, lengths = starts[: fault.place + 1], frames[: fault.place], lengths[: fault.place]
-        self._check_claims(starts + self._base)
-        self._position = int(starts[-1])
-        self.record += frames.size
-        return RecordBlock(self._data, frames + HEADER_BYTES, lengths)
-
-    def _check_claims(self, starts: Places) -> None:
-        """The members that begin among these records must begin with those that they claim."""
-        while self._claims and self._claims[0][0] < starts[-1]:
-            start, record = self._claims.pop(0)
-            place = int(np.searchsorted(starts, start))
-            if starts[place] != start or self.record + place != record:
-                raise wrong_claim(self._stream.path, record)
-
-    def check_end(self) -> None:
-        """Nothing may follow."""
-        if self._data.size == self._position:
-            self._fill(1)
-        if self._data.size == self._position:
-            if self._damage is not None:
-                raise self._end_error(HEADER_BYTES)
-            return
-        self._fill(HEADER_BYTES)
-        if not is_header(self._header):
-            self._needed(HEADER_BYTES)
-        raise not_so_many(self._stream.path, self.record, found=self.record, more=True)
-
-    @property
-    def _here(self) -> FilePlace:
-        return FilePlace(self._stream.path, self._stream.compressed, self.record, self._base + self._position)
-
-    @property
-    def _header(self) -> bytes:
-        return bytes(self._data[self._position : self._position + HEADER_BYTES])
-
-    def _needed(self, wanted: int) -> int:
-        """How many bytes the next frame needs, of which the window holds too few."""
-        header = self._header
-        if len(header) < HEADER_BYTES:
-            if self._ended:
-                if not header and self._damage is None:
-                    raise EOFError
-                raise self._end_error(HEADER_BYTES)
-            return HEADER_BYTES
-        if not is_header(header):
-            raise self._here.bad_header()
-        needed = int.from_bytes(header[:8], "little") + FRAMING_BYTES
-        if self._ended:
-            raise self._end_error(needed)
-        if needed > MAX_RECORD_BYTES + FRAMING_BYTES or self._base + self._position + needed > self._limit:
-            raise self._here.cut_off(needed, end=self._limit)
-        return max(needed, wanted)
-
-    def _end_error(self, needed: int) -> Exception:
-        if self._damage is not None:
-            return self._here.corrupt(f"{self._damage}, here or after")
-        return self._here.cut_off(needed, end=self._base + self._data.size)
-
-    def _fill(self, needed: int) -> None:
-        """Hold ``needed`` bytes from the next record on, and some more, or all there are."""
-        pieces = [self._data[self._position :].tobytes()] if self._position < self._data.size else []
-        have, wanted = self._data.size - self._position, max(needed, _WINDOW_BYTES)
-        while have < wanted and not self._ended:
-            try:
-                piece = self._stream.more()
-            except DamagedStreamError as error:
-                self._damage, piece = error, b""
-            self._ended = not piece
-            have += len(piece)
-            if piece:
-                pieces.append(piece)
-        self._base += self._position
-        self._position = 0
-        self._data = np.frombuffer(pieces[0] if len(pieces) == 1 else b"".join(pieces), np.uint8)

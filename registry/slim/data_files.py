@@ -1,0 +1,230 @@
+"""Which files do data sources name? Paths, URLs, patterns and sharded names become a list of files to read.
+
+The sources of a dataset are the first thing that can be wrong with it, so they are looked at when a provider is made:
+a pattern that matches nothing and a file that is missing are errors at once, not an empty stream later.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
+from registry.features import FeaturesDict
+from registry.splits import FileInstruction
+from registry.storage import Store, open_store
+from registry.storage.names import is_unfinished
+
+_WILD = re.compile(r"[*?\[]")
+_SHARDED = re.compile(r"(?P<stem>.+)@(?P<count>[0-9]{1,5})", flags=re.DOTALL)
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """A file to read, or a run of the records in it: what a path says, and what only a catalog knows.
+
+    Attributes:
+        store: the folder.
+        filename: the file's name in it.
+        skip: records that are passed over.
+        take: how many are read then; None for all that follow.
+        num_records: how many records the file holds; None where nobody knows. It is checked.
+        file_format: one of ``registry.shards.FILE_FORMATS``.
+        features: what a row of ``parquet_columns`` is an example of; other formats need none.
+        path: what the file is called in keys and errors; where the store has it by default.
+    """
+
+    store: Store
+    filename: str
+    skip: int = 0
+    take: int | None = None
+    num_records: int | None = None
+    file_format: str = "tfrecord"
+    features: FeaturesDict | None = None
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            object.__setattr__(self, "path", self.store.locate(self.filename))
+        stop = self.skip + (self.take or 0)
+        if self.skip < 0 or (self.take or 0) < 0 or (self.num_records is not None and stop > self.num_records):
+            raise UsageError(
+                f"{self.path}: cannot skip {self.skip} and take {self.take} of {self.num_records} records",
+                details={"path": self.path, "skip": self.skip, "take": self.take},
+            )
+
+    @classmethod
+    def of_instruction(
+        cls,
+        store: Store,
+        instruction: FileInstruction,
+        *,
+        file_format: str = "tfrecord",
+        features: FeaturesDict | None = None,
+    ) -> DataFile:
+        """The records that a file instruction reads of the version that lies in ``store``."""
+        return cls(
+            store=store,
+            filename=instruction.filename,
+            skip=instruction.skip,
+            take=instruction.take,
+            num_records=instruction.examples_in_shard,
+            file_format=file_format,
+            features=features,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its path says all there is to say: a whole TFRecord file, or one of a reader's own format."""
+        return self.skip == 0 and self.take is None and self.file_format == "tfrecord"
+
+
+def get_data_files(data_sources: Any) -> list[str]:
+    """The paths of the files that ``data_sources`` name, in reading order: TF-Slim's function of that name.
+
+    Args:
+        data_sources: a path; a URL that fsspec knows; a pattern with ``*``, ``?`` or ``[``, whose files are sorted;
+            ``path@128``, which is ``path-00000-of-00128`` and so on; a ``DataFile``; or a list or tuple of these. A
+            file of exactly that name wins over a pattern and over a sharded name.
+
+    Raises:
+        NotStoredError: files are missing; all of them are named.
+        UsageError: nothing is named, or nothing matches.
+        StorageError: a folder, or a place that cannot be listed.
+        WrongTypeError: something else than the above.
+    """
+    return [file.path for file in find_data_files(data_sources)]
+
+
+def find_data_files(data_sources: Any) -> list[DataFile]:
+    """The same, as values that can be opened. Errors as ``get_data_files``."""
+    missing: list[str] = []
+    found = list(_find(data_sources, missing))
+    if missing:
+        named = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else "")
+        error = NotStoredError(
+            f"no such data file: {named}" if len(missing) == 1 else f"{len(missing)} data files are missing: {named}",
+            hint="Check the paths. A pattern like folder/train-* takes what is there.",
+            details={"paths": missing[:100], "errno": errno.ENOENT, "doing": "read"},
+        )
+        error.errno = errno.ENOENT
+        raise error
+    return found
+
+
+def _find(source: Any, missing: list[str]) -> Iterator[DataFile]:
+    if isinstance(source, DataFile):
+        yield source
+    elif isinstance(source, list | tuple):
+        if not source:
+            raise _nothing_in(source)
+        for one in source:
+            yield from _find(one, missing)
+    else:
+        yield from _find_path(_as_text(source), missing)
+
+
+def _as_text(source: Any) -> str:
+    text = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+    if isinstance(text, str) and text:
+        return text
+    raise WrongTypeError(
+        f"{source!r:.100} is no data source",
+        hint="Give a path, a URL, a pattern like folder/train-*, path@128, or a list of these.",
+    )
+
+
+def _find_path(text: str, missing: list[str]) -> Iterator[DataFile]:
+    file = _literal(text)
+    if file is not None:
+        yield file
+    elif _WILD.search(text):
+        matches = [match for path in _matches(text) if (match := _literal(path)) is not None]
+        if not matches:
+            raise _nothing_in(text)
+        yield from matches
+    elif sharded := _SHARDED.fullmatch(text):
+        yield from _present(_shard_names(sharded["stem"], int(sharded["count"])), missing)
+    else:
+        missing.append(text)
+
+
+def _present(paths: Iterable[str], missing: list[str]) -> Iterator[DataFile]:
+    for path in paths:
+        file = _literal(path)
+        if file is None:
+            missing.append(path)
+        else:
+            yield file
+
+
+def _shard_names(stem: str, count: int) -> list[str]:
+    if not count:
+        raise _nothing_in(f"{stem}@0")
+    return [f"{stem}-{shard:05d}-of-{count:05d}" for shard in range(count)]
+
+
+def _literal(text: str) -> DataFile | None:
+    """The file of exactly this name; None where there is none.
+
+    Raises:
+        StorageError: it is a folder.
+    """
+    if "://" in text:
+        folder, _, name = text.rpartition("/")
+        store = open_store(folder if not folder.endswith(":/") else f"{folder}/")
+        if not name or not store.exists(name):
+            return None
+        return DataFile(store=store, filename=name, path=text)
+    path = _expanded(text)
+    if path.is_dir():
+        raise StorageError(
+            f"{text} is a folder",
+            hint=f"Give the files in it: {text.rstrip('/')}/*",
+            details={"path": text, "errno": errno.EISDIR, "doing": "read"},
+        )
+    if not path.exists():
+        return None
+    # A link may lead anywhere: a store holds only what is below its root, so it is rooted where the file itself is.
+    real = path.resolve()
+    return DataFile(store=open_store(real.parent), filename=real.name, path=text)
+
+
+def _matches(pattern: str) -> list[str]:
+    """The files that match a pattern, sorted. Folders are left out, and files that somebody is still writing."""
+    if "://" in pattern:
+        return _remote_matches(pattern)
+    found = map(Path, glob.glob(str(_expanded(pattern)) if pattern.startswith("~") else pattern))  # noqa: PTH207
+    return sorted(str(path) for path in found if path.is_file() and not is_unfinished(path.name))
+
+
+def _remote_matches(pattern: str) -> list[str]:
+    wild = _WILD.search(pattern)
+    root = pattern[: wild.start() if wild else None].rpartition("/")[0]
+    parts = pattern[len(root) + 1 :].split("/")
+    names = [name.split("/") for name in open_store(root).list()]
+    return [
+        f"{root}/{'/'.join(name)}" for name in names if len(name) == len(parts) and all(map(fnmatchcase, name, parts))
+    ]
+
+
+def _expanded(text: str) -> Path:
+    return Path(text).expanduser() if text.startswith("~") else Path(text)
+
+
+def _nothing_in(source: Any) -> UsageError:
+    return UsageError(
+        f"no data files found in {source!r:.200}"
+        if not isinstance(source, str)
+        else f"no data files found in {source}",
+        hint="Check the folder and the pattern: * stands for any part of a name, but not for a folder.",
+        details={"data_sources": str(source)[:1000]},
+    )

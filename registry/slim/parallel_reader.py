@@ -1,0 +1,386 @@
+"""How are many files read at the same time, shuffled in memory, once or for ever? As keys and records, one by one.
+
+    data sources -> files, permuted for each epoch -> slots that take turns -> shuffle buffer -> (key, record)
+
+With the same seed, sources and number of readers the order is the same in every run, whatever the threads' pace.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, count
+from operator import index
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import OutOfRangeError, UsageError, WrongTypeError
+from registry.slim.background import wait_for
+from registry.slim.data_files import DataFile, find_data_files
+from registry.slim.interleaving import ReadFile, Slots
+from registry.slim.readers import Reader, Record, TFRecordReader, read_units
+from registry.slim.shuffling import permuted, random_words, shuffled
+
+_CLOSE_SECONDS: Final = 1.0
+_TEXT_TYPES: Final = ("string", "str", "bytes", "object", "bytes_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """What is read, and in which order. ``num_epochs`` is None for ever; ``buffer_size`` 0 does not shuffle."""
+
+    files: tuple[DataFile, ...]
+    read_file: ReadFile
+    num_epochs: int | None
+    num_readers: int
+    buffer_size: int
+    seed: int
+    deterministic: bool
+    mix_epochs: bool
+
+    def chunks(self, progress: _Progress) -> Iterator[list[Record]]:
+        """All records in order, some at a time."""
+        epochs = count() if self.num_epochs is None else iter(range(self.num_epochs))
+        if self.mix_epochs:
+            yield from self._pass(chain.from_iterable(self._files_of(epoch, progress) for epoch in epochs), 0, progress)
+        else:
+            for epoch in epochs:
+                yield from self._pass(iter(self._files_of(epoch, progress)), epoch, progress)
+
+    def _pass(self, files: Iterator[DataFile], epoch: int, progress: _Progress) -> Iterator[list[Record]]:
+        progress.slots = slots = Slots(files, self.read_file, num_slots=self.num_readers, on_end=progress.end_file)
+        chunks = slots.in_turn() if self.deterministic else slots.as_ready()
+        if self.buffer_size:
+            chunks = shuffled(chunks, random_words(self.seed, 2 * epoch + 1), size=self.buffer_size)
+        return chunks
+
+    def _files_of(self, epoch: int, progress: _Progress) -> list[DataFile]:
+        files = list(self.files)
+        if self.num_epochs is None and len(progress.empty_files) == len({id(file) for file in files}):
+            named = ", ".join(file.path for file in files[:5])
+            raise UsageError(
+                f"there is no record in {named}" + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
+                hint="To read them for ever gives nothing, for ever. Check the data sources, or give num_epochs=1.",
+                details={"paths": [file.path for file in files[:100]]},
+            )
+        return permuted(files, random_words(self.seed, 2 * epoch)) if self.buffer_size else files
+
+
+class _Progress:
+    """How far a reading has come."""
+
+    def __init__(self) -> None:
+        self.num_records = 0
+        self.num_files = 0
+        self.empty_files: set[int] = set()
+        self.slots: Slots | None = None
+
+    def end_file(self, file: DataFile, has_read: bool) -> None:
+        self.num_files += 1
+        if not has_read:
+            self.empty_files.add(id(file))
+
+
+class ParallelReader:
+    """The records of many files as (key, record), both bytes. Made by ``parallel_read``, which has the arguments.
+
+    Iterate, or call ``read``; threads may do so at the same time. An error of a file comes after all records before it,
+    and again whenever more is asked for: what was lost is not skipped in silence.
+
+    Attributes:
+        seed: of the order, drawn where none was given.
+        num_readers: how many files are read at the same time.
+    """
+
+    def __init__(
+        self,
+        files: Iterable[DataFile],
+        reader: Reader,
+        *,
+        reader_kwargs: Mapping[str, Any],
+        num_epochs: int | None,
+        num_readers: int,
+        seed: int,
+        unit_records: int,
+        buffer_size: int,
+        deterministic: bool,
+        mix_epochs: bool,
+    ) -> None:
+        self.seed = seed
+        self.num_readers = num_readers
+        self._progress = _Progress()
+        self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._records: list[Record] = []
+        self._position = 0
+        self._closed = False
+        self._failed: tuple[BaseException, TracebackType | None] | None = None
+        options = dict(reader_kwargs)
+        reading = _Reading(
+            files=tuple(files),
+            read_file=lambda file: read_units(reader, file, options, most=unit_records),
+            num_epochs=num_epochs,
+            num_readers=num_readers,
+            buffer_size=buffer_size,
+            seed=seed,
+            deterministic=deterministic,
+            mix_epochs=mix_epochs,
+        )
+        self._chunks = reading.chunks(self._progress)
+
+    @property
+    def num_records_produced(self) -> int:
+        """How many records were handed out."""
+        return self._progress.num_records
+
+    @property
+    def num_work_units_completed(self) -> int:
+        """How many files were read to their end, counted in each epoch."""
+        return self._progress.num_files
+
+    def read(self) -> tuple[bytes, bytes]:
+        """The next key and record.
+
+        Raises:
+            OutOfRangeError: there are no more; it is a StopIteration.
+            CorruptRecordError, ShardMismatchError, StorageError: a file cannot be read, or is damaged.
+            UsageError: it was closed, or made in another process; or files without any record are read for ever.
+        """
+        (record,) = self.read_records(1)
+        return record.key, record.value
+
+    def read_up_to(self, num_records: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
+        """The next keys and records, object arrays of bytes, (n,) each: fewer at the end. Errors as ``read``."""
+        if num_records < 1:
+            raise UsageError(f"num_records must be 1 or more, not {num_records}")
+        keys, values = np.empty(num_records, object), np.empty(num_records, object)
+        have = 0
+        with self._lock:
+            while have < num_records:
+                try:
+                    records = self.read_records(num_records - have)
+                except Exception:
+                    if have:
+                        break  # it comes again, in its place
+                    raise
+                keys[have : have + len(records)] = [record.key for record in records]
+                values[have : have + len(records)] = [record.value for record in records]
+                have += len(records)
+        return keys[:have], values[:have]
+
+    def read_records(self, most: int | None = None) -> list[Record]:
+        """The next records as they are at hand: at least one, ``most`` at most. Errors as ``read``."""
+        self._check_process()
+        with self._lock:
+            if self._position == len(self._records):
+                self._records, self._position = self._next_chunk(), 0
+            stop = len(self._records) if most is None else min(len(self._records), self._position + most)
+            is_whole = stop - self._position == len(self._records)
+            records = self._records if is_whole else self._records[self._position : stop]
+            if stop == len(self._records):
+                self._records, self._position = [], 0  # what is handed out is not held
+            else:
+                self._position = stop
+            self._progress.num_records += len(records)
+            return records
+
+    def close(self) -> None:
+        """Read no more. Waits for reads that are under way, a second at most."""
+        self._closed = True
+        if os.getpid() != self._process or not self._lock.acquire(timeout=_CLOSE_SECONDS):
+            return
+        try:
+            self._records, self._position = [], 0
+            slots, self._progress.slots = self._progress.slots, None
+            pending = slots.pending() if slots is not None else []
+            self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
+            wait_for(pending, seconds=_CLOSE_SECONDS)
+        finally:
+            self._lock.release()
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes]:
+        return self.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next_chunk(self) -> list[Record]:
+        if self._closed:
+            raise UsageError("this reader was closed", hint="Make a new one to read again.")
+        if self._failed is not None:
+            error, traceback = self._failed
+            raise error.with_traceback(traceback)
+        try:
+            chunk = next(self._chunks, None)
+        except Exception as error:
+            self._failed = error, error.__traceback__
+            raise
+        except BaseException:
+            interrupted = UsageError(
+                "the reading was interrupted, and some records may be lost", hint="Make a new reader to read again."
+            )
+            self._failed = interrupted, None
+            raise
+        if chunk is None:
+            raise OutOfRangeError("there are no more records", details={"num_records": self.num_records_produced})
+        return chunk
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise UsageError(
+                "a reader is of use only in the process that made it",
+                hint="Make one in each process, of the data sources that it is to read.",
+            )
+
+
+def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
+    data_sources: Any,
+    reader_class: Reader | None = None,
+    num_epochs: int | None = None,
+    num_readers: int = 4,
+    reader_kwargs: Mapping[str, Any] | None = None,
+    shuffle: bool = True,
+    dtypes: Any = None,
+    capacity: int = 256,
+    min_after_dequeue: int = 128,
+    seed: int | None = None,
+    scope: str | None = None,  # noqa: ARG001 (a name in a graph, and there is none)
+    *,
+    deterministic: bool = True,
+    mix_epochs: bool = False,
+) -> ParallelReader:
+    """Read many files at the same time.
+
+    Args:
+        data_sources: see ``get_data_files``.
+        reader_class: what reads a file, see ``registry.slim.readers``: called with its path and ``reader_kwargs``, by
+            any thread, it gives an iterator of (key, record). None is ``TFRecordReader``.
+        num_epochs: how often each file is read; None for ever.
+        num_readers: how many files are read at the same time.
+        reader_kwargs: for ``reader_class``.
+        shuffle: whether files are permuted, anew in each epoch, and records go through a shuffle buffer.
+        dtypes: two string types, or None: TF-Slim knows nothing else either.
+        capacity: how many records are held at most, in the buffer and read ahead; of two for each reader at least. A
+            reader of ours holds of its file, besides, two times 256 KiB, or a record where that is longer.
+        min_after_dequeue: from so many records at least each one is drawn, until the files end.
+        seed: of the order; None draws one, which is then ``ParallelReader.seed``.
+        scope: without effect.
+        deterministic: whether files take turns, record by record; otherwise records come as they are read.
+        mix_epochs: whether the next epoch begins while records of the last one are in the buffer.
+
+    Raises:
+        UsageError: a number that cannot be, or a buffer not larger than what has to stay in it; no data files.
+        NotStoredError: files are missing.
+        WrongTypeError: other ``dtypes``, or a reader that cannot be called.
+    """
+    _check_dtypes(dtypes)
+    return open_reader(
+        data_sources,
+        reader_class,
+        num_epochs=num_epochs,
+        num_readers=num_readers,
+        reader_kwargs=reader_kwargs,
+        shuffle=shuffle,
+        capacity=capacity,
+        least=min_after_dequeue,
+        seed=seed,
+        deterministic=deterministic,
+        mix_epochs=mix_epochs,
+    )
+
+
+def single_pass_read(
+    data_sources: Any,
+    reader_class: Reader | None = None,
+    reader_kwargs: Mapping[str, Any] | None = None,
+    scope: str | None = None,  # noqa: ARG001 (a name in a graph, and there is none)
+) -> ParallelReader:
+    """Read the files once, one after the other, each from its start to its end. Errors as ``parallel_read``."""
+    return open_reader(data_sources, reader_class, num_epochs=1, reader_kwargs=reader_kwargs, shuffle=False)
+
+
+def open_reader(
+    data_sources: Any,
+    reader: Reader | None,
+    *,
+    num_epochs: int | None,
+    num_readers: int = 1,
+    reader_kwargs: Mapping[str, Any] | None = None,
+    shuffle: bool,
+    capacity: int = 256,
+    least: int = 128,
+    seed: int | None = None,
+    deterministic: bool = True,
+    mix_epochs: bool = False,
+    names: tuple[str, str] = ("capacity", "min_after_dequeue"),
+) -> ParallelReader:
+    """As ``parallel_read``, for all who read; ``names`` are what their callers know ``capacity`` and ``least`` by."""
+    num_readers = _at_least("num_readers", num_readers, 1)
+    num_epochs = None if num_epochs is None else _at_least("num_epochs", num_epochs, 1)
+    capacity = _at_least(names[0], capacity, 1)
+    least = _at_least(names[1], least, 0)
+    if shuffle and capacity <= least:
+        raise UsageError(
+            f"{names[0]}={capacity} must be more than {names[1]}={least}: no record would ever be drawn",
+            hint=f"Give {names[0]}={2 * least}, say: the more it holds, the better it shuffles.",
+            details={names[0]: capacity, names[1]: least},
+        )
+    if reader is not None and not callable(reader):
+        raise WrongTypeError(
+            f"the reader {reader!r:.80} cannot be called",
+            hint="A reader is called with a path and gives an iterator of (key, record), both bytes.",
+        )
+    spare = (capacity - least) // 2 if shuffle else capacity
+    unit_records = max(1, spare // (2 * num_readers))
+    buffer_size = max(least + 1, capacity - 2 * num_readers * unit_records) if shuffle else 0
+    return ParallelReader(
+        find_data_files(data_sources),
+        TFRecordReader if reader is None else reader,
+        reader_kwargs=reader_kwargs or {},
+        num_epochs=num_epochs,
+        num_readers=num_readers,
+        seed=secrets.randbits(63) if seed is None else _whole_number("seed", seed),
+        unit_records=unit_records,
+        buffer_size=buffer_size,
+        deterministic=deterministic,
+        mix_epochs=mix_epochs,
+    )
+
+
+def _whole_number(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise WrongTypeError(f"{name} must be a whole number, not {value!r:.60}") from None
+
+
+def _at_least(name: str, value: Any, least: int) -> int:
+    number = _whole_number(name, value)
+    if number < least:
+        raise UsageError(f"{name} must be {least} or more, not {number}", details={name: number})
+    return number
+
+
+def _check_dtypes(dtypes: Any) -> None:
+    if dtypes is None:
+        return
+    names = [getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype) for dtype in dtypes]
+    if len(names) != 2 or any(name not in _TEXT_TYPES for name in names):
+        raise WrongTypeError(
+            f"dtypes must be two strings, of key and record, not {dtypes!r:.80}",
+            hint="Leave dtypes out: readers give bytes, and the decoder makes of them what they hold.",
+        )

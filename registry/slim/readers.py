@@ -1,0 +1,261 @@
+"""How are the records of a file read, each with a key? By a reader: anything that is called with a path.
+
+    reader(path, **reader_kwargs) -> iterator of (key, record), both bytes
+
+The readers here know more: what they read has a place, from which the key is made where somebody asks for it, and which
+errors name.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, repeat
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from registry.errors import UsageError, WrongTypeError
+from registry.shards import as_records, open_shard
+from registry.slim.compression import check_compression, compression_of
+from registry.slim.data_files import DataFile, find_data_files
+from registry.tfrecord import RecordBlock, Verify, check_verify, read_blocks
+
+_UNIT_RECORDS: Final = 1024
+_UNIT_BYTES: Final = 2**18
+
+
+class Record(NamedTuple):
+    """A record, and where it was read: what its key and errors are made of.
+
+    Attributes:
+        value: its bytes.
+        file: of which it is.
+        place: what stands in its key after the path: a byte, a record number or a line; of a reader's own making, the
+            whole key.
+    """
+
+    value: bytes
+    file: DataFile
+    place: int | bytes
+
+    @property
+    def key(self) -> bytes:
+        """``path:place``."""
+        if isinstance(self.place, bytes):
+            return self.place
+        return b"%s:%d" % (os.fsencode(self.file.path), self.place)
+
+
+Unit: TypeAlias = list[Record]
+"""Records of one file, in order, that were read at one go."""
+
+
+class FileReader(abc.ABC):
+    """Reads one file. Subclasses write ``units``.
+
+    Args:
+        path: of the file, or a ``DataFile``.
+
+    Iterating gives (key, record), both bytes.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | DataFile) -> None:
+        self.file = path if isinstance(path, DataFile) else _only_file(path)
+
+    @abc.abstractmethod
+    def units(self) -> Iterator[Unit]:
+        """The records, some at a time. An error comes after all records before it."""
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        for unit in self.units():
+            for record in unit:
+                yield record.key, record.value
+
+
+class TFRecordReader(FileReader):
+    """The records of a TFRecord file, gzip or not; with a ``DataFile``, of any format that a version may have.
+
+    A key is ``path:offset``: the byte at which the record begins, with its length, in the content of the file, which is
+    what a gzip file inflates to. In a file of another format it is ``path:number``, of the record from 0.
+
+    Args:
+        path: of the file, or a ``DataFile``.
+        options: how the file is compressed: None finds out; ``"GZIP"``, ``""`` (not at all), or an object that has this
+            as ``compression_type``, such as TensorFlow's ``TFRecordOptions``, is held against the file.
+        verify: how checksums are checked: ``"record"``, ``"block"`` or ``"off"``.
+
+    Raises:
+        UsageError: another ``options`` or ``verify``.
+        CorruptRecordError: while reading: a record is damaged, the file is cut off or is none of TFRecord, or its
+            compression is another one.
+        ShardMismatchError, StorageError: while reading, as ``registry.shards.open_shard``.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str] | DataFile, options: Any = None, *, verify: Verify = "record"
+    ) -> None:
+        self._compression = compression_of(options)
+        self._verify = check_verify(verify)
+        super().__init__(path)
+
+    def units(self) -> Iterator[Unit]:
+        """The records, at most 1024 at a time, and no more than 256 KiB of them but for a record that is longer."""
+        return self._frames() if self.file.file_format == "tfrecord" else self._numbered()
+
+    def _frames(self) -> Iterator[Unit]:
+        file = self.file
+        blocks = read_blocks(
+            file.store,
+            file.filename,
+            path=file.path,
+            skip=file.skip,
+            take=file.take,
+            num_records=file.num_records,
+            most=_UNIT_RECORDS,
+            verify=self._verify,
+            check_start=lambda start: check_compression(start, self._compression, path=file.path),
+        )
+        for block, places in blocks:
+            yield _as_unit(block, file, places.tolist())
+
+    def _numbered(self) -> Iterator[Unit]:
+        file = self.file
+        shard = open_shard(
+            file.store,
+            file.filename,
+            file_format=file.file_format,
+            features=file.features,
+            num_records=file.num_records,
+            verify=self._verify,
+        )
+        num_records: int = shard.num_records  # type: ignore[attr-defined]  # formats without frames know it
+        stop = num_records if file.take is None else file.skip + file.take
+        first, step = file.skip, 1
+        while first < stop:
+            block = as_records(shard.read(first, min(step, stop - first)))
+            yield _as_unit(block, file, range(first, first + block.num_records))
+            first += block.num_records
+            mean = block.num_bytes // block.num_records
+            step = max(1, min(2 * step, _UNIT_RECORDS, _UNIT_BYTES // max(1, mean)))
+
+
+class TextLineReader(FileReader):
+    """The lines of a text file, without their ends. A key is ``path:line``, counted from 1 with the headers.
+
+    Args:
+        path: of the file, or a ``DataFile``.
+        skip_header_lines: so many lines at the start are no records.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | DataFile, skip_header_lines: int = 0) -> None:
+        if skip_header_lines < 0:
+            raise UsageError(f"skip_header_lines must be a number from 0 on, not {skip_header_lines!r:.40}")
+        self._skip = skip_header_lines
+        super().__init__(path)
+
+    def units(self) -> Iterator[Unit]:
+        """The lines, some at a time."""
+        file = _whole(self.file, "TextLineReader")
+        with file.store.open(file.filename) as lines:
+            numbered = islice(enumerate(lines, 1), self._skip, None)
+            yield from _in_units((Record(_without_end(line), file, number) for number, line in numbered), _UNIT_RECORDS)
+
+
+Reader: TypeAlias = Callable[..., Iterable[tuple[bytes | str, bytes | str]]]
+
+
+def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most: int) -> Iterator[Unit]:
+    """The records that ``reader`` reads of a file, some at a time: at most ``most`` where the reader is not of ours.
+
+    Raises:
+        WrongTypeError: it gave something else than pairs of bytes.
+        UsageError: it cannot read a part of a file.
+        Exception: whatever it raises itself, with a note that names the file.
+    """
+    make: Callable[..., Any] = reader
+    if isinstance(reader, type) and issubclass(reader, FileReader):
+        yield from make(file, **options).units()
+        return
+    name = getattr(reader, "__name__", None) or type(reader).__name__
+    path = _whole(file, name).path
+    try:
+        made = make(path, **options)
+        if isinstance(made, FileReader):
+            yield from made.units()
+            return
+        if not isinstance(made, Iterable):
+            raise _no_pair(name, path, made)
+        yield from _in_units((_checked(pair, file, name) for pair in made), most)
+    except BaseException as error:
+        if not isinstance(error, GeneratorExit):
+            error.add_note(f"while {name} read {path}")
+        raise
+
+
+def _in_units(records: Iterable[Record], most: int) -> Iterator[Unit]:
+    """At most ``most`` records, and few where they are long, at a time; what came before an error comes before it."""
+    unit: Unit = []
+    num_bytes = 0
+    try:
+        for record in records:
+            unit.append(record)
+            num_bytes += len(record.value)
+            if len(unit) >= most or num_bytes >= _UNIT_BYTES:
+                done, unit, num_bytes = unit, [], 0
+                yield done
+                del done
+    except GeneratorExit:
+        raise
+    except BaseException:
+        if unit:
+            yield unit
+        raise
+    if unit:
+        yield unit
+
+
+def _checked(pair: Any, file: DataFile, name: str) -> Record:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise _no_pair(name, file.path, pair)
+    key, value = (part.encode() if isinstance(part, str) else part for part in pair)
+    if isinstance(value, memoryview | bytearray):
+        value = bytes(value)
+    if not isinstance(key, bytes) or not isinstance(value, bytes):
+        raise _no_pair(name, file.path, pair)
+    return Record(value, file, key)
+
+
+def _no_pair(name: str, path: str, found: Any) -> WrongTypeError:
+    return WrongTypeError(
+        f"{path}: the reader {name} gave {found!r:.80}, which is no pair of key and record",
+        hint="A reader is called with a path and gives an iterator of (key, record), both bytes.",
+        details={"path": path, "reader": name},
+    )
+
+
+def _as_unit(block: RecordBlock, file: DataFile, places: Iterable[int]) -> Unit:
+    return list(map(Record._make, zip(block.records(), repeat(file), places, strict=False)))
+
+
+def _whole(file: DataFile, name: str) -> DataFile:
+    if file.is_plain:
+        return file
+    what = "a part of a file" if file.file_format == "tfrecord" else f"a {file.file_format} file"
+    raise UsageError(
+        f"{file.path}: {name} cannot read {what}",
+        hint="Leave the reader out: the files of a published version are read by TFRecordReader.",
+        details={"path": file.path, "reader": name},
+    )
+
+
+def _only_file(path: str | os.PathLike[str]) -> DataFile:
+    files = find_data_files(path)
+    if len(files) != 1:
+        raise UsageError(f"{os.fspath(path)} names {len(files)} files, and a reader reads one")
+    return files[0]
+
+
+def _without_end(line: bytes) -> bytes:
+    if not line.endswith(b"\n"):
+        return line
+    return line[:-2] if line.endswith(b"\r\n") else line[:-1]

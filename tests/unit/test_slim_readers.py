@@ -1,0 +1,198 @@
+"""Readers: keys, places and what is wrong with a file, compressed or not."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from registry.errors import CorruptRecordError, RegistryError, UsageError, WrongTypeError
+from registry.slim.data_files import DataFile
+from registry.slim.parallel_reader import single_pass_read
+from registry.slim.readers import TextLineReader, TFRecordReader
+from registry.storage import open_store
+from registry.tfrecord import frame_record
+
+RECORDS = [b"first", b"", b"the third record"]
+OFFSETS = [0, 21, 37]
+CONTENT = b"".join(map(frame_record, RECORDS))
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("shard")
+
+
+@pytest.mark.parametrize("write", [bytes, gzip.compress])
+@pytest.mark.parametrize("verify", ["record", "block", "off"])
+def test_keys_are_path_and_offset_in_the_content(path: Path, write: Any, verify: Any) -> None:
+    path.write_bytes(write(CONTENT))
+    keys = [b"shard:%d" % offset for offset in OFFSETS]
+    assert list(TFRecordReader(path, verify=verify)) == list(zip(keys, RECORDS, strict=True))
+
+
+def test_offsets_go_on_beyond_the_window(path: Path) -> None:
+    records = [bytes([number % 251]) * (number % 7 * 1000) for number in range(300)] + [b"x" * 600_000, b"end"]
+    path.write_bytes(b"".join(map(frame_record, records)))
+    content = path.read_bytes()
+    for (key, record), expected in zip(TFRecordReader(path), records, strict=True):
+        offset = int(key.split(b":")[1])
+        assert record == expected
+        assert content[offset : offset + 8] == len(record).to_bytes(8, "little")
+
+
+def test_a_data_file_skips_and_takes(path: Path) -> None:
+    path.write_bytes(CONTENT)
+    file = DataFile(store=open_store("."), filename="shard", skip=1, take=2, num_records=3, path="shard")
+    assert list(TFRecordReader(file)) == [(b"shard:21", b""), (b"shard:37", b"the third record")]
+    assert list(TFRecordReader(DataFile(store=file.store, filename="shard", skip=2, path="s"))) == [
+        (b"s:37", b"the third record")
+    ]
+
+
+def test_a_file_that_holds_another_number_of_records_is_refused(path: Path) -> None:
+    path.write_bytes(CONTENT)
+    for num_records, message in ((2, "it holds more than 2 records"), (4, "it holds 3 records")):
+        file = DataFile(store=open_store("."), filename="shard", num_records=num_records, path="shard")
+        with pytest.raises(RegistryError) as caught:
+            list(TFRecordReader(file))
+        assert str(caught.value) == f"shard: {num_records} records were promised, but {message}"
+
+
+@pytest.mark.parametrize(
+    "options", [None, "GZIP", 2, SimpleNamespace(compression_type="GZIP"), SimpleNamespace(compression_type=2)]
+)
+def test_gzip_may_be_said_or_found_out(path: Path, options: Any) -> None:
+    path.write_bytes(gzip.compress(CONTENT))
+    assert [record for _, record in TFRecordReader(path, options)] == RECORDS
+
+
+@pytest.mark.parametrize("options", [None, "", 0, SimpleNamespace(compression_type=None)])
+def test_no_compression_may_be_said_or_found_out(path: Path, options: Any) -> None:
+    path.write_bytes(CONTENT)
+    assert [record for _, record in TFRecordReader(path, options)] == RECORDS
+
+
+@pytest.mark.parametrize("options", [None, "", "GZIP", "ZLIB"])
+def test_an_empty_file_holds_no_records(path: Path, options: Any) -> None:
+    path.touch()
+    assert list(TFRecordReader(path, options)) == []
+
+
+AGAIN = "Write the file again, without compression or with gzip: {} is not read."
+LEAVE_OUT = "Leave reader_kwargs={'options': ...} out: gzip is known by its first bytes."
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "problem", "hint"),
+    [
+        (CONTENT, "GZIP", "the file is not compressed, and options say GZIP", LEAVE_OUT),
+        (gzip.compress(CONTENT), "", "the file is GZIP, and options say no compression", LEAVE_OUT),
+        (gzip.compress(CONTENT), "ZLIB", "the file is GZIP, and options say ZLIB", LEAVE_OUT),
+        (zlib.compress(CONTENT), None, "the file is ZLIB, which is not read", AGAIN.format("ZLIB")),
+        (zlib.compress(CONTENT), "ZLIB", "the file is ZLIB, which is not read", AGAIN.format("ZLIB")),
+        (zlib.compress(CONTENT), "GZIP", "the file is ZLIB, and options say GZIP", AGAIN.format("ZLIB")),
+        (bz2.compress(CONTENT), None, "the file is bzip2, which is not read", AGAIN.format("bzip2")),
+        (lzma.compress(CONTENT), None, "the file is xz, which is not read", AGAIN.format("xz")),
+        (b"\x28\xb5\x2f\xfd" + bytes(20), None, "the file is zstd, which is not read", AGAIN.format("zstd")),
+        (b"PK\x03\x04" + bytes(20), None, "the file is zip, which is not read", AGAIN.format("zip")),
+    ],
+)
+def test_another_compression_is_named(path: Path, content: bytes, options: Any, problem: str, hint: str) -> None:
+    path.write_bytes(content)
+    with pytest.raises(CorruptRecordError) as caught:
+        list(TFRecordReader(path, options))
+    assert str(caught.value) == f"shard: record 0 at byte 0: {problem}"
+    assert caught.value.hint == hint
+    assert (caught.value.details["path"], caught.value.details["offset"]) == ("shard", 0)
+
+
+@pytest.mark.parametrize("options", ["gzip", "LZ4", 3, True, object()])
+def test_unknown_options_are_refused(path: Path, options: Any) -> None:
+    path.touch()
+    with pytest.raises(UsageError, match=r"^unknown compression "):
+        TFRecordReader(path, options)
+
+
+def test_records_before_a_damaged_one_come_first(path: Path) -> None:
+    damaged = bytearray(CONTENT)
+    damaged[-5] ^= 1
+    path.write_bytes(damaged)
+    found = []
+    with pytest.raises(CorruptRecordError) as caught:
+        found.extend(TFRecordReader(path))
+    assert [record for _, record in found] == RECORDS[:2]
+    assert str(caught.value) == (
+        "shard: record 2 at byte 37: its 16 bytes and their checksum disagree: one of them is damaged"
+    )
+
+
+def test_lines_are_records(path: Path) -> None:
+    path.write_bytes(b"a,b\r\nc\rd\n\n  x \nlast")
+    lines = [(b"shard:2", b"c\rd"), (b"shard:3", b""), (b"shard:4", b"  x "), (b"shard:5", b"last")]
+    assert list(TextLineReader(path)) == [(b"shard:1", b"a,b"), *lines]
+    assert list(TextLineReader(path, skip_header_lines=1)) == lines
+    assert list(single_pass_read("shard", TextLineReader, {"skip_header_lines": 4})) == lines[3:]
+    assert list(TextLineReader(path, skip_header_lines=9)) == []
+    with pytest.raises(UsageError, match=r"^skip_header_lines must be a number from 0 on, not -1$"):
+        TextLineReader(path, -1)
+
+
+def read_words(path: str, *, upper: bool = False) -> Iterator[tuple[str, bytes]]:
+    for word in Path(path).read_bytes().split():
+        yield word.decode(), word.upper() if upper else word
+
+
+def test_any_function_can_be_a_reader(path: Path) -> None:
+    path.write_bytes(b"one two")
+    assert list(single_pass_read("shard", read_words)) == [(b"one", b"one"), (b"two", b"two")]
+    assert list(single_pass_read("shard", read_words, {"upper": True})) == [(b"one", b"ONE"), (b"two", b"TWO")]
+
+
+@pytest.mark.parametrize("given", [b"text", ("key",), ("key", 3), (None, b""), ("a", b"b", b"c")])
+def test_what_is_no_pair_of_bytes_is_refused(path: Path, given: Any) -> None:
+    path.touch()
+
+    def read_wrong(_: str) -> Any:
+        return iter([given])
+
+    with pytest.raises(WrongTypeError) as caught:
+        list(single_pass_read("shard", read_wrong))
+    assert str(caught.value) == f"shard: the reader read_wrong gave {given!r}, which is no pair of key and record"
+
+
+def test_a_reader_that_gives_nothing_to_iterate_is_refused(path: Path) -> None:
+    path.touch()
+    with pytest.raises(WrongTypeError, match=r"^shard: the reader <lambda> gave None, which is no pair"):
+        list(single_pass_read("shard", lambda _: None))  # type: ignore[arg-type,return-value]
+
+
+def test_an_error_of_a_reader_comes_as_it_is_with_the_file_beside_it(path: Path) -> None:
+    path.touch()
+
+    def read_badly(_: str) -> Iterator[tuple[bytes, bytes]]:
+        yield b"k", b"v"
+        raise KeyError("mine")
+
+    reader = single_pass_read("shard", read_badly)
+    assert reader.read() == (b"k", b"v")
+    for _ in range(2):
+        with pytest.raises(KeyError, match="mine") as caught:
+            reader.read()
+        assert caught.value.__notes__ == ["while read_badly read shard"]
+
+
+def test_a_part_of_a_file_is_no_work_for_a_function(path: Path) -> None:
+    path.touch()
+    file = DataFile(store=open_store("."), filename="shard", skip=1, path="shard")
+    with pytest.raises(UsageError) as caught:
+        list(single_pass_read(file, read_words))
+    assert str(caught.value) == "shard: read_words cannot read a part of a file"
