@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from registry import slim
     from registry.api import (
         Catalog,
         Dataset,
@@ -128,11 +129,14 @@ __all__ = [
     "locked",
     "relation",
     "resolve",
+    "slim",
     "split_for_process",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "slim":
+        return import_module("registry.slim")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'registry' has no attribute {name!r}")
     value = getattr(import_module(_HOME_OF[name]), name)

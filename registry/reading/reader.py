@@ -46,6 +46,8 @@ class Reader(Exports):
         features: the schema of an example.
         config: the order; with the seed that was drawn, where a shuffle was asked for without one.
         process: (index, count): of each epoch, the share that is read here, one of ``count`` equal ones.
+        store: the folder that holds the files.
+        file_format: what the files are, see ``registry.shards``.
     """
 
     def __init__(
@@ -99,6 +101,8 @@ class Reader(Exports):
             config = config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
         self.plan = plan
         self.features = features
+        self.store = store
+        self.file_format = file_format
         self.config = config
         self._options: dict[str, Any] = {
             "store": store,

@@ -5,3 +5,58 @@
 The modules have the names that they have in ``tf_slim.data``, so that code written for it reads the same:
 ``from registry import slim``, then ``slim.tfexample_decoder.TFExampleDecoder``, or short ``slim.TFExampleDecoder``.
 """
+
+from registry.slim.data_decoder import DataDecoder
+from registry.slim.data_files import get_data_files
+from registry.slim.dataset import Dataset
+from registry.slim.parallel_reader import ParallelReader, parallel_read, single_pass_read
+from registry.slim.readers import TextLineReader, TFRecordReader
+from registry.slim.tfexample_decoder import (
+    BackupHandler,
+    BoundingBox,
+    BoundingBoxSequence,
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    Image,
+    ItemHandler,
+    ItemHandlerCallback,
+    KeypointsSequence,
+    LookupTensor,
+    NumBoxesSequence,
+    SparseFeature,
+    SparseTensor,
+    SparseTensorValue,
+    Tensor,
+    TFExampleDecoder,
+    TFSequenceExampleDecoder,
+    VarLenFeature,
+)
+
+__all__ = [
+    "BackupHandler",
+    "BoundingBox",
+    "BoundingBoxSequence",
+    "DataDecoder",
+    "Dataset",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "Image",
+    "ItemHandler",
+    "ItemHandlerCallback",
+    "KeypointsSequence",
+    "LookupTensor",
+    "NumBoxesSequence",
+    "ParallelReader",
+    "SparseFeature",
+    "SparseTensor",
+    "SparseTensorValue",
+    "TFExampleDecoder",
+    "TFRecordReader",
+    "TFSequenceExampleDecoder",
+    "Tensor",
+    "TextLineReader",
+    "VarLenFeature",
+    "get_data_files",
+    "parallel_read",
+    "single_pass_read",
+]

@@ -127,7 +127,7 @@ class Tensor(ItemHandler):
             values = column.values
             if self._shape is None:
                 return values
-            shape = reshape_item(values[0], self._shape, self._tensor_key).shape
+            shape = np.shape(reshape_item(values[0], self._shape, self._tensor_key))
             return values.reshape(len(values), *shape)
         except (CorruptExampleError, WrongTypeError):
             return None  # which then is told of the record itself

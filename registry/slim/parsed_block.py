@@ -133,7 +133,7 @@ def _parse_column(flat: FlatBlock, key: str, spec: FeatureSpec) -> Column:
         raise OddRecordError
     dense = np.empty((flat.num_records, *spec.shape), spec.dtype)
     dense[...] = spec.default_value
-    dense[present] = column.values.reshape(-1, *spec.shape)
+    dense[present] = column.values.reshape(present.size, *spec.shape)
     return DenseColumn(dense)
 
 

@@ -1,0 +1,182 @@
+"""What is a dataset, to TF-Slim? Files, what reads them, what decodes a record, and what is said of the items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from operator import index as whole_number
+from types import MappingProxyType
+from typing import Any, Self
+
+from registry.errors import CorruptExampleError, UsageError, VerificationError, WrongTypeError
+from registry.slim.data_decoder import DataDecoder
+from registry.slim.parallel_reader import parallel_read
+from registry.slim.versions import SplitSource, describe_split
+
+
+class Dataset:
+    """Data sources with all that is needed to read items of them. Nothing is opened, and ``num_samples`` is believed.
+
+        dataset = slim.Dataset("mnist-train-*", slim.TFRecordReader, decoder, 60000, {"image": "28 by 28, grey"})
+        provider = slim.DatasetDataProvider(dataset, shuffle=False)
+        image, label = provider.get(["image", "label"])
+
+    Attributes:
+        data_sources: a path, URL or pattern, or a list of them: see ``get_data_files``.
+        reader: what reads a file: called with its path, it gives (key, record) pairs; None is ``TFRecordReader``.
+        decoder: what decodes a record.
+        num_samples: how many records there are.
+        items_to_descriptions: what each item is, in words; None where nobody says.
+        extras: what else was given, e.g. ``num_classes``: each is an attribute as well.
+
+    Raises:
+        UsageError: a number of samples that is none.
+        WrongTypeError: no decoder, or a reader that cannot be called, or is TensorFlow's.
+    """
+
+    data_sources: Any
+    reader: Callable[..., Any] | None
+    decoder: DataDecoder
+    num_samples: int | None
+    items_to_descriptions: Mapping[str, str] | None
+    extras: Mapping[str, Any]
+
+    def __init__(
+        self,
+        data_sources: Any,
+        reader: Callable[..., Any] | None,
+        decoder: DataDecoder,
+        num_samples: int | None,
+        items_to_descriptions: Mapping[str, str] | None,
+        **extras: Any,
+    ) -> None:
+        if not isinstance(decoder, DataDecoder):
+            raise WrongTypeError(
+                f"decoder={decoder!r:.100} is no DataDecoder",
+                hint="Give a TFExampleDecoder, or a subclass of slim.DataDecoder with decode and list_items.",
+            )
+        if not _can_read(reader):
+            raise WrongTypeError(
+                f"reader={reader!r:.100} is not called with a path to give records",
+                hint="slim.TFRecordReader and slim.TextLineReader take the place of TensorFlow's readers.",
+            )
+        if num_samples is not None:
+            num_samples = _check_count(num_samples)
+        given = {
+            "data_sources": data_sources,
+            "reader": reader,
+            "decoder": decoder,
+            "num_samples": num_samples,
+            "items_to_descriptions": items_to_descriptions,
+            "extras": MappingProxyType(extras),
+        }
+        self.__dict__.update({**extras, **given})
+
+    @classmethod
+    def from_version(
+        cls,
+        dataset_version: SplitSource,
+        split: Any,
+        *,
+        decoder: DataDecoder | None = None,
+        items_to_descriptions: Mapping[str, str] | None = None,
+        **extras: Any,
+    ) -> Self:
+        """The records of a split expression of a published version.
+
+            dataset = slim.Dataset.from_version(catalog.dataset("digits"), "train[:80%]")
+
+        Args:
+            dataset_version: what ``catalog.dataset``, ``registry.builder`` or a pin gives.
+            split: an expression, or a ReadInstruction.
+            decoder: None is one whose items are the version's features, decoded as they were declared.
+            items_to_descriptions: None describes each feature.
+            extras: attributes of the dataset. ``num_classes`` and ``labels_to_names`` are set where the version has one
+                ClassLabel among its features.
+
+        Raises:
+            SplitSyntaxError, SplitNotFoundError, SliceError: as ``Dataset.resolve``.
+        """
+        found = describe_split(dataset_version, split)
+        return cls(
+            found.files,
+            None,
+            found.decoder if decoder is None else decoder,
+            found.num_samples,
+            found.descriptions if items_to_descriptions is None else items_to_descriptions,
+            **{**found.labels, **extras},
+        )
+
+    def validate(self, *, deep: bool = False, reader_kwargs: Mapping[str, Any] | None = None) -> int:
+        """Hold the dataset against its files: every record is read, counted, and checked by its checksum.
+
+        Args:
+            deep: whether every record is decoded; only the first is if not.
+            reader_kwargs: what the reader is given beside a path.
+
+        Returns:
+            The number of records.
+
+        Raises:
+            VerificationError: there are not ``num_samples``, or the descriptions are of other items; all of it is said.
+            CorruptRecordError, CorruptExampleError, StorageError: a file cannot be read, or a record not be decoded.
+        """
+        problems = self._wrong_descriptions()
+        items = self.decoder.list_items()
+        found = 0
+        with parallel_read(
+            self.data_sources, self.reader, num_epochs=1, num_readers=1, reader_kwargs=reader_kwargs, shuffle=False
+        ) as records:
+            for key, record in records:
+                if deep or not found:
+                    _decode(self.decoder, record, items, key)
+                found += 1
+        if self.num_samples is not None and found != self.num_samples:
+            problems.append(f"it says {self.num_samples} samples, and its files hold {found}")
+        if problems:
+            raise VerificationError(
+                f"the dataset is not what it says: {'; '.join(problems)}",
+                hint="Correct num_samples and items_to_descriptions, or the data sources.",
+                details={"problems": problems, "num_records": found, "num_samples": self.num_samples},
+            )
+        return found
+
+    def _wrong_descriptions(self) -> list[str]:
+        if self.items_to_descriptions is None:
+            return []
+        items, described = self.decoder.list_items(), list(self.items_to_descriptions)
+        problems = [f"item {item!r} has no description" for item in items if item not in described]
+        return problems + [f"{name!r} is described, and no item" for name in described if name not in items]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"this dataset has no {name!r}; what else it was given are {sorted(self.__dict__)}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a dataset does not change: {name!r} is given when it is made")
+
+    def __repr__(self) -> str:
+        return f"<Dataset: {self.num_samples} samples of {', '.join(self.decoder.list_items())}>"
+
+
+def _decode(decoder: DataDecoder, record: bytes, items: list[str], key: bytes) -> None:
+    try:
+        decoder.decode(record, items)
+    except CorruptExampleError as error:
+        where = key.decode(errors="replace")
+        raise CorruptExampleError(
+            f"{where}: {error.message}", hint=error.hint, details={**error.details, "key": where}
+        ) from error
+
+
+def _check_count(num_samples: Any) -> int:
+    try:
+        number = whole_number(num_samples)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise UsageError(f"num_samples={num_samples!r:.60} is no number of samples", hint="Give 0 or more, or None.")
+    return number
+
+
+def _can_read(reader: Any) -> bool:
+    of_tensorflow = str(getattr(reader, "__module__", "")).split(".")[0] in ("tensorflow", "tf_slim")
+    return reader is None or (callable(reader) and not of_tensorflow)

@@ -1,0 +1,126 @@
+"""How is a split of a published version a dataset of TF-Slim? Its plan are the sources, its features the items."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from registry.features import ClassLabel, FeaturesDict
+from registry.slim.data_decoder import DataDecoder
+from registry.slim.data_files import DataFile
+from registry.splits import Plan
+from registry.storage import Store
+from registry.tfrecord import RecordBlock
+
+
+class SplitReader(Protocol):
+    """What is used of a ``registry.Reader``."""
+
+    @property
+    def plan(self) -> Plan:
+        """Which records of which files."""
+
+    @property
+    def features(self) -> FeaturesDict:
+        """The schema of an example."""
+
+    @property
+    def store(self) -> Store:
+        """The folder of the files."""
+
+    @property
+    def file_format(self) -> str:
+        """The format of the files."""
+
+
+class SplitSource(Protocol):
+    """What can read split expressions: a dataset version, a builder, a pin."""
+
+    def read(self, split: Any, /) -> SplitReader:
+        """The reader of an expression."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitDescription:
+    """What a dataset of TF-Slim says, of a split of a version.
+
+    Attributes:
+        files: its records, file by file.
+        decoder: of its features.
+        num_samples: number of records.
+        descriptions: each feature in words.
+        labels: ``num_classes`` and ``labels_to_names`` of its only ClassLabel, if it has one.
+    """
+
+    files: tuple[DataFile, ...]
+    decoder: FeaturesDecoder
+    num_samples: int
+    descriptions: dict[str, str]
+    labels: dict[str, Any]
+
+
+def describe_split(source: SplitSource, split: Any) -> SplitDescription:
+    """The description of a split expression; errors as its ``read``."""
+    reader = source.read(split)
+    features = reader.features
+    files = [
+        DataFile.of_instruction(reader.store, instruction, file_format=reader.file_format, features=features)
+        for instruction in reader.plan
+    ]
+    return SplitDescription(
+        files=tuple(files),
+        decoder=FeaturesDecoder(features),
+        num_samples=reader.plan.num_examples,
+        descriptions={name: repr(feature) for name, feature in features.items()},
+        labels=_labels_of(features),
+    )
+
+
+class FeaturesDecoder(DataDecoder):
+    """Decodes records by the features of a version: each is an item, as ``Dataset.read`` gives it.
+
+    Args:
+        features: the schema.
+    """
+
+    def __init__(self, features: FeaturesDict) -> None:
+        self._features = features
+        self._some: dict[tuple[str, ...], FeaturesDict] = {}
+
+    def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+        """The values of ``items`` in one record, in that order; of all features where that is None or empty.
+
+        Raises:
+            CorruptExampleError: the record does not hold the features.
+            ItemNotFoundError: no such feature.
+        """
+        names = self.check_items(items)
+        example = self._features_of(names).decode_example(data)
+        return [example[name] for name in names]
+
+    def list_items(self) -> list[str]:
+        """The names of the features."""
+        return list(self._features)
+
+    def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
+        """What ``decode`` gives for each record of a block, decoded together."""
+        names = self.check_items(items)
+        decoded = self._features_of(names).decode_block(block.data, block.offsets, block.lengths)
+        for example in decoded.examples():
+            yield [example[name] for name in names]
+
+    def _features_of(self, names: Sequence[str]) -> FeaturesDict:
+        """The schema of some features: others are not decoded."""
+        wanted = tuple(dict.fromkeys(names))
+        if wanted not in self._some:
+            self._some[wanted] = FeaturesDict({name: self._features[name] for name in wanted})
+        return self._some[wanted]
+
+
+def _labels_of(features: FeaturesDict) -> dict[str, Any]:
+    labels = [feature for feature in features.values() if isinstance(feature, ClassLabel)]
+    if len(labels) != 1 or not labels[0].num_classes:
+        return {}
+    names = labels[0].names or map(str, range(labels[0].num_classes))
+    return {"num_classes": labels[0].num_classes, "labels_to_names": dict(enumerate(names))}
