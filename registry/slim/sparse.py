@@ -123,5 +123,8 @@ def fill_value(default: Any, dtype: np.dtype[Any]) -> Any:
     is_number = found.ndim == 0 and found.dtype.kind in ("iuf" if dtype.kind == "f" else "iu")
     if not is_number:
         kind = "a number" if dtype.kind == "f" else "a whole number"
-        raise WrongTypeError(f"default_value={default!r:.60} is not {kind}, as values of {dtype} need")
+        raise WrongTypeError(
+            f"default_value={default!r:.60} is not {kind}, as values of {dtype} need",
+            hint="Give a default of the values' type; None is 0.",
+        )
     return found.astype(dtype)

@@ -15,6 +15,14 @@ def tfds() -> Any:
     return import_tfds()
 
 
+@pytest.fixture(scope="session")
+def tf() -> Any:
+    import_tfds()  # which brings TensorFlow along, without its warnings
+    import tensorflow as tf
+
+    return tf
+
+
 @pytest.fixture
 def catalog(tmp_path: Path) -> Iterator[registry.Catalog]:
     with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "datasets") as opened:
