@@ -8,7 +8,9 @@ The modules have the names that they have in ``tf_slim.data``, so that code writ
 
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_files import get_data_files
+from registry.slim.data_provider import DataProvider
 from registry.slim.dataset import Dataset
+from registry.slim.dataset_data_provider import DatasetDataProvider
 from registry.slim.parallel_reader import ParallelReader, parallel_read, single_pass_read
 from registry.slim.readers import TextLineReader, TFRecordReader
 from registry.slim.tfexample_decoder import (
@@ -37,7 +39,9 @@ __all__ = [
     "BoundingBox",
     "BoundingBoxSequence",
     "DataDecoder",
+    "DataProvider",
     "Dataset",
+    "DatasetDataProvider",
     "FixedLenFeature",
     "FixedLenSequenceFeature",
     "Image",

@@ -24,7 +24,7 @@ from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import wait_for
 from registry.slim.data_files import DataFile, find_data_files
 from registry.slim.interleaving import ReadFile, Slots
-from registry.slim.readers import Reader, Record, TFRecordReader, read_units
+from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
 from registry.slim.shuffling import permuted, random_words, shuffled
 
 _CLOSE_SECONDS: Final = 1.0
@@ -153,7 +153,7 @@ class ParallelReader:
             UsageError: it was closed, or made in another process; or files without any record are read for ever.
         """
         (record,) = self.read_records(1)
-        return record.key, record.value
+        return key_of(record), record[0]
 
     def read_up_to(self, num_records: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
         """The next keys and records, object arrays of bytes, (n,) each: fewer at the end. Errors as ``read``."""
@@ -169,8 +169,8 @@ class ParallelReader:
                     if have:
                         break  # it comes again, in its place
                     raise
-                keys[have : have + len(records)] = [record.key for record in records]
-                values[have : have + len(records)] = [record.value for record in records]
+                keys[have : have + len(records)] = list(map(key_of, records))
+                values[have : have + len(records)] = [record[0] for record in records]
                 have += len(records)
         return keys[:have], values[:have]
 

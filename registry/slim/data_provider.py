@@ -1,0 +1,44 @@
+"""What provides the items of one record after the other? Anything that names its items and gives some of them."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+from registry.errors import ItemNotFoundError, WrongTypeError
+
+
+class DataProvider(abc.ABC):
+    """Provides items by name. Subclasses write ``get``, ``list_items`` and ``num_samples``."""
+
+    @abc.abstractmethod
+    def get(self, items: Sequence[str]) -> list[Any]:
+        """The values of ``items``, in that order, of the next record.
+
+        Raises:
+            WrongTypeError: ``items`` is no list or tuple.
+            ItemNotFoundError: one of them is not listed.
+            OutOfRangeError: there are no more records; it is a StopIteration.
+        """
+
+    @abc.abstractmethod
+    def list_items(self) -> list[str]:
+        """The names of the items that can be asked for."""
+
+    @abc.abstractmethod
+    def num_samples(self) -> int | None:
+        """How many records the dataset says it has; it is not counted."""
+
+    def check_items(self, items: Any) -> tuple[str, ...]:
+        """``items`` where they are a list or tuple of names that are listed. Errors as ``get``."""
+        if not isinstance(items, list | tuple):
+            raise WrongTypeError(
+                f"items must be a list or tuple, not {items!r:.60}",
+                hint="Name the items in brackets: get(['image', 'label']).",
+            )
+        known = self.list_items()
+        for item in items:
+            if item not in known:
+                raise ItemNotFoundError.of(item, known, where="this provider")
+        return tuple(items)
