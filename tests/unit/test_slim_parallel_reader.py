@@ -1,0 +1,274 @@
+"""Reading files at the same time: order, bounds, errors in their place, and ends."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.errors import CorruptRecordError, OutOfRangeError, RegistryError, UsageError, WrongTypeError
+from registry.slim.parallel_reader import parallel_read, single_pass_read
+from registry.tfrecord import frame_record
+
+SIZES = [3, 0, 5, 1, 4]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for file, size in enumerate(SIZES):
+        records = [b"%d.%d" % (file, record) for record in range(size)]
+        Path(f"f-{file}").write_bytes(b"".join(map(frame_record, records)))
+    return tmp_path
+
+
+def values(**options: Any) -> list[str]:
+    with parallel_read("f-*", **options) as reader:
+        return [value.decode() for _, value in reader]
+
+
+def test_files_take_turns_record_by_record() -> None:
+    # The slot whose file has ended is passed over once: the file of no record, too.
+    one_by_one = ["0.0", "0.1", "0.2", "2.0", "2.1", "2.2", "2.3", "2.4", "3.0", "4.0", "4.1", "4.2", "4.3"]
+    assert values(shuffle=False, num_epochs=1, num_readers=1) == one_by_one
+    in_turn = ["0.0", "0.1", "2.0", "0.2", "2.1", "2.2", "3.0", "2.3", "2.4", "4.0", "4.1", "4.2", "4.3"]
+    assert values(shuffle=False, num_epochs=1, num_readers=2) == in_turn
+
+
+def test_a_seed_gives_an_order_that_stays() -> None:
+    # Written down once: an order that somebody published has to come again in every later release.
+    found = values(num_epochs=1, num_readers=2, seed=7, capacity=9, min_after_dequeue=4)
+    assert found == ["3.0", "0.2", "0.0", "4.1", "0.1", "4.3", "2.0", "2.3", "4.0", "2.4", "2.1", "2.2", "4.2"]
+
+
+def test_epochs_have_their_own_orders_and_do_not_mix() -> None:
+    found = values(num_epochs=3, seed=3)
+    epochs = [found[start : start + 13] for start in (0, 13, 26)]
+    assert len(found) == 39
+    assert all(sorted(epoch) == sorted(epochs[0]) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_epochs_mix_where_that_is_asked_for() -> None:
+    found = values(num_epochs=3, seed=3, mix_epochs=True)
+    assert sorted(found) == sorted(values(num_epochs=3, seed=3))
+    assert len(set(found[:13])) < 13
+
+
+def test_without_a_seed_one_is_drawn_and_can_be_given_again() -> None:
+    first, second = parallel_read("f-*", num_epochs=1), parallel_read("f-*", num_epochs=1)
+    assert first.seed != second.seed
+    again = parallel_read("f-*", num_epochs=1, seed=first.seed)
+    assert list(first) == list(again)
+
+
+def test_records_as_they_are_read_are_the_same_records() -> None:
+    found = values(shuffle=False, num_epochs=2, num_readers=3, deterministic=False)
+    assert sorted(found) == sorted(2 * values(shuffle=False, num_epochs=1))
+
+
+def test_reading_counts_records_and_files() -> None:
+    reader = parallel_read("f-*", num_epochs=2, seed=1, num_readers=2)
+    assert (reader.num_records_produced, reader.num_work_units_completed, reader.num_readers) == (0, 0, 2)
+    reader.read()
+    assert reader.num_records_produced == 1
+    assert len(list(reader)) == 25
+    assert (reader.num_records_produced, reader.num_work_units_completed) == (26, 10)
+
+
+def test_many_records_are_read_at_once() -> None:
+    reader = single_pass_read("f-*")
+    keys, records = reader.read_up_to(4)
+    assert keys.tolist() == [b"f-0:0", b"f-0:19", b"f-0:38", b"f-2:0"]
+    assert records.tolist() == [b"0.0", b"0.1", b"0.2", b"2.0"]
+    assert [array.size for array in reader.read_up_to(100)] == [9, 9]
+    with pytest.raises(OutOfRangeError):
+        reader.read_up_to(1)
+
+
+def test_the_end_is_out_of_range_each_time_and_a_stop_of_iteration() -> None:
+    reader = single_pass_read("f-1")
+    for _ in range(2):
+        with pytest.raises(StopIteration) as caught:
+            reader.read()
+        assert str(caught.value) == "there are no more records"
+        assert isinstance(caught.value, OutOfRangeError)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("mix_epochs", [True, False])
+def test_files_without_records_are_not_read_for_ever(deterministic: bool, mix_epochs: bool) -> None:
+    Path("e-0").touch()
+    Path("e-1").touch()
+    reader = parallel_read(["e-0", "e-1", "e-0"], deterministic=deterministic, mix_epochs=mix_epochs)
+    with pytest.raises(UsageError) as caught:
+        reader.read()
+    assert str(caught.value) == "there is no record in e-0, e-1, e-0"
+    assert (
+        caught.value.hint
+        == "To read them for ever gives nothing, for ever. Check the data sources, or give num_epochs=1."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message", "hint"),
+    [
+        ({"num_readers": 0}, UsageError, "num_readers must be 1 or more, not 0", None),
+        ({"num_epochs": 0}, UsageError, "num_epochs must be 1 or more, not 0", None),
+        ({"num_epochs": 1.5}, WrongTypeError, "num_epochs must be a whole number, not 1.5", None),
+        ({"capacity": 0}, UsageError, "capacity must be 1 or more, not 0", None),
+        ({"min_after_dequeue": -1}, UsageError, "min_after_dequeue must be 0 or more, not -1", None),
+        ({"seed": "7"}, WrongTypeError, "seed must be a whole number, not '7'", None),
+        (
+            {"capacity": 128},
+            UsageError,
+            "capacity=128 must be more than min_after_dequeue=128: no record would ever be drawn",
+            "Give capacity=256, say: the more it holds, the better it shuffles.",
+        ),
+        (
+            {"dtypes": ["string", "int64"]},
+            WrongTypeError,
+            "dtypes must be two strings, of key and record, not ['string', 'int64']",
+            "Leave dtypes out: readers give bytes, and the decoder makes of them what they hold.",
+        ),
+        (
+            {"reader_class": "TFRecordReader"},
+            WrongTypeError,
+            "the reader 'TFRecordReader' cannot be called",
+            "A reader is called with a path and gives an iterator of (key, record), both bytes.",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    options: dict[str, Any], kind: type[RegistryError], message: str, hint: str | None
+) -> None:
+    with pytest.raises(kind) as caught:
+        parallel_read("f-*", **options)
+    assert (type(caught.value), str(caught.value), caught.value.hint) == (kind, message, hint)
+
+
+def test_two_strings_are_the_dtypes_there_are() -> None:
+    for dtypes in (["string", "string"], (bytes, bytes), [str, object]):
+        parallel_read("f-*", dtypes=dtypes).close()
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("num_readers", [1, 2, 4])
+def test_a_damaged_record_is_an_error_after_the_records_before_it_and_again(shuffle: bool, num_readers: int) -> None:
+    content = bytearray(Path("f-2").read_bytes())
+    content[2 * 19 + 13] ^= 1
+    Path("f-2").write_bytes(content)
+    reader = parallel_read("f-*", num_epochs=1, num_readers=num_readers, shuffle=shuffle, seed=1)
+    found = []
+    for _ in range(2):
+        with pytest.raises(CorruptRecordError) as caught:
+            found += list(reader)
+        assert str(caught.value) == (
+            "f-2: record 2 at byte 38: its 3 bytes and their checksum disagree: one of them is damaged"
+        )
+        assert (caught.value.details["path"], caught.value.details["offset"]) == ("f-2", 38)
+    if not shuffle:
+        before = values_of_sound_files(num_readers)
+        assert found == []  # list() gives none where it ends by an error: they were read all the same
+        assert reader.num_records_produced == before
+
+
+def values_of_sound_files(num_readers: int) -> int:
+    """How many records come before record 2.2 in turns: 0.0 0.1 0.2 2.0 2.1, or those that 1, 2 and 4 readers give."""
+    return {1: 5, 2: 5, 4: 8}[num_readers]
+
+
+def test_a_file_that_goes_away_is_an_error_in_its_place() -> None:
+    reader = parallel_read("f-*", num_epochs=1, num_readers=1, shuffle=False)
+    Path("f-4").unlink()
+    found = []
+    with pytest.raises(FileNotFoundError, match="f-4"):
+        found.extend(reader)
+    assert [value for _, value in found][-1] == b"3.0"
+
+
+def counting_reader(held: list[int]) -> Any:
+    def read(path: str) -> Iterator[tuple[bytes, bytes]]:
+        for number in range(150):
+            held.append(1)
+            yield b"%s:%d" % (path.encode(), number), b"v"
+
+    return read
+
+
+@pytest.mark.parametrize("num_readers", [1, 2, 3])
+@pytest.mark.parametrize(("capacity", "least"), [(256, 128), (20, 3), (13, 12), (8, 0)])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_more_records_are_held_than_the_capacity(capacity: int, least: int, num_readers: int, shuffle: bool) -> None:
+    read: list[int] = []
+    reader = parallel_read(
+        ["f-0", "f-1", "f-2"],
+        counting_reader(read),
+        num_epochs=1,
+        num_readers=num_readers,
+        capacity=capacity,
+        min_after_dequeue=least,
+        shuffle=shuffle,
+    )
+    num_given = 0
+    while True:
+        chunk = reader.read_records()
+        # The chunk itself is held too; two for each reader is the least that there can be beside the buffer.
+        most = max(capacity, 2 * num_readers + (least + 1 if shuffle else 0))
+        deadline = time.monotonic() + 0.002
+        while time.monotonic() < deadline:  # whatever is read ahead is read meanwhile
+            assert len(read) - num_given <= most
+        num_given += len(chunk)
+        if num_given > 120:
+            break
+    reader.close()
+
+
+def test_a_closed_reader_reads_no_more_and_leaves_no_thread() -> None:
+    before = threading.active_count()
+    reader = parallel_read("f-*", num_readers=4)
+    reader.read()
+    reader.close()
+    reader.close()
+    assert threading.active_count() == before
+    with pytest.raises(UsageError, match=r"^this reader was closed$"):
+        reader.read()
+
+
+def test_a_reader_that_hangs_does_not_keep_close_from_returning() -> None:
+    go_on = threading.Event()
+
+    def hang(_: str) -> Iterator[tuple[bytes, bytes]]:
+        yield b"k", b"v"
+        go_on.wait()
+
+    reader = parallel_read("f-0", hang, capacity=2, shuffle=False)
+    assert reader.read() == (b"k", b"v")
+    reader.close()
+    go_on.set()
+
+
+def test_threads_may_share_a_reader() -> None:
+    reader = parallel_read("f-*", num_epochs=20, seed=1)
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.extend(value for _, value in reader)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(value.encode() for value in values(num_epochs=20))
+
+
+def test_a_reader_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = parallel_read("f-*")
+    reader.read()
+    monkeypatch.setattr(os, "getpid", lambda: 1)  # as it is in a process that was forked
+    with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
+        reader.read()
+    monkeypatch.undo()
+    reader.close()
