@@ -12,6 +12,7 @@ from registry.slim.data_provider import DataProvider
 from registry.slim.dataset import Dataset
 from registry.slim.dataset_data_provider import DatasetDataProvider
 from registry.slim.parallel_reader import ParallelReader, parallel_read, single_pass_read
+from registry.slim.prefetching import PrefetchQueue, prefetch_queue
 from registry.slim.readers import TextLineReader, TFRecordReader
 from registry.slim.tfexample_decoder import (
     BackupHandler,
@@ -51,6 +52,7 @@ __all__ = [
     "LookupTensor",
     "NumBoxesSequence",
     "ParallelReader",
+    "PrefetchQueue",
     "SparseFeature",
     "SparseTensor",
     "SparseTensorValue",
@@ -62,5 +64,6 @@ __all__ = [
     "VarLenFeature",
     "get_data_files",
     "parallel_read",
+    "prefetch_queue",
     "single_pass_read",
 ]

@@ -1,0 +1,297 @@
+"""How are elements made ready before they are asked for? A few ahead, by threads that end when there are enough.
+
+TF-Slim puts such a queue between batches that are put together and the steps that take them. Here nothing waits for
+room in it: a thread makes elements until ``capacity`` are ready, then ends, and is started again when half are taken.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import OutOfRangeError, UsageError, WrongTypeError
+from registry.slim.background import start, wait_for
+
+T = TypeVar("T")
+
+_CLOSE_SECONDS: Final = 1.0
+
+
+class PrefetchQueue(Generic[T]):
+    """Elements made ahead. Made by ``prefetch_queue``, which has the arguments.
+
+    Iterate, or call ``dequeue``; threads may do so at the same time. An error of the source comes after all elements
+    that it gave before, and again whenever more is asked for.
+    """
+
+    def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int, dynamic_pad: bool) -> None:
+        self._work = _Work(source, capacity=capacity, num_threads=num_threads)
+        self._dynamic_pad = dynamic_pad
+        self._process = os.getpid()
+
+    def dequeue(self) -> T:
+        """The next element.
+
+        Raises:
+            OutOfRangeError: there are no more; it is a StopIteration.
+            UsageError: it was closed, or made in another process.
+            Exception: what the source raised.
+        """
+        self._check_process()
+        return self._work.take()
+
+    def dequeue_many(self, n: int) -> Any:
+        """The next ``n`` elements, stacked: each array has them as its first dimension.
+
+        Raises:
+            OutOfRangeError: fewer are left. They can still be taken by ``dequeue_up_to``.
+            WrongTypeError: their shapes differ, and ``dynamic_pad`` is off; or they differ in more than their shapes.
+        """
+        return self._stack(self._take_many(n, all_of_them=True))
+
+    def dequeue_up_to(self, n: int) -> Any:
+        """The same; fewer where fewer are left, and OutOfRangeError where none is."""
+        return self._stack(self._take_many(n, all_of_them=False))
+
+    def size(self) -> int:
+        """How many elements are ready."""
+        return self._work.num_ready()
+
+    def close(self) -> None:
+        """Make no more. Waits for what is being made, a second at most."""
+        if os.getpid() == self._process:
+            self._work.close()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return self.dequeue()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        work = getattr(self, "_work", None)
+        if work is not None:
+            work.abandon()
+
+    def _take_many(self, n: int, *, all_of_them: bool) -> list[T]:
+        if n < 1:
+            raise UsageError(f"n must be 1 or more, not {n}")
+        self._check_process()
+        return self._work.take_many(n, all_of_them=all_of_them)
+
+    def _stack(self, elements: Sequence[Any]) -> Any:
+        first = elements[0]
+        if isinstance(first, Mapping):
+            names = list(first)
+            if any(list(element) != names for element in elements):
+                raise _not_alike("names", [list(element) for element in elements])
+            return {name: self._stack([element[name] for element in elements]) for name in names}
+        if isinstance(first, tuple | list):
+            if any(len(element) != len(first) for element in elements):
+                raise _not_alike("numbers of values", [len(element) for element in elements])
+            return [self._stack(values) for values in zip(*elements, strict=True)]
+        return _stack_arrays([_as_array(value) for value in elements], pad=self._dynamic_pad)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise UsageError(
+                "a queue is of use only in the process that made it", hint="Make one in each process that takes of it."
+            )
+
+
+class _Work(Generic[T]):
+    """What the threads of a queue share; they do not hold the queue itself, so that it can be dropped half-way."""
+
+    def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int) -> None:
+        self._source: Callable[[], T] | None = source
+        self._capacity = capacity
+        self._num_threads = num_threads
+        self._changed = threading.Condition()
+        self._ready: deque[T] = deque()
+        self._num_making = 0
+        self._threads: list[Future[None]] = []
+        self._end: BaseException | None = None
+        self._traceback: TracebackType | None = None
+        self._closed = False
+
+    def num_ready(self) -> int:
+        with self._changed:
+            return len(self._ready)
+
+    def take(self) -> T:
+        return self.take_many(1, all_of_them=True)[0]
+
+    def take_many(self, n: int, *, all_of_them: bool) -> list[T]:
+        """The next ``n`` elements together: others who take at the same time get those before or after them."""
+        taken: list[T] = []
+        with self._changed:
+            try:
+                while len(taken) < n:
+                    self._wait_for_one()
+                    if not self._ready or self._closed:
+                        if taken and not all_of_them:
+                            break
+                        raise self._error()
+                    taken.append(self._ready.popleft())
+                    self._start_threads()
+            except BaseException:
+                self._ready.extendleft(reversed(taken))  # nothing is lost that was made
+                raise
+        return taken
+
+    def close(self) -> None:
+        self.abandon()
+        if self._changed.acquire(timeout=_CLOSE_SECONDS):
+            self._ready.clear()
+            self._changed.notify_all()
+            self._changed.release()
+        wait_for(self._threads, seconds=_CLOSE_SECONDS)
+        self._threads = []
+
+    def abandon(self) -> None:
+        # Without the lock: a garbage collection may come here while this very thread holds it.
+        self._closed = True
+        self._source = None
+
+    def _wait_for_one(self) -> None:
+        self._start_threads()
+        while not self._ready and self._num_making and not self._closed:
+            self._changed.wait()
+            self._start_threads()
+
+    def _error(self) -> BaseException:
+        if self._closed:
+            return UsageError("this queue was closed", hint="Make a new one.")
+        if self._end is None or isinstance(self._end, StopIteration):
+            return OutOfRangeError("there are no more elements")
+        return self._end.with_traceback(self._traceback)
+
+    def _start_threads(self) -> None:
+        """Start what makes more, where half of what there may be is taken. The lock is held."""
+        if self._end is not None or self._closed or 2 * len(self._ready) > self._capacity:
+            return
+        room = self._capacity - len(self._ready)
+        while self._num_making < min(self._num_threads, room):
+            self._num_making += 1
+            self._threads = [thread for thread in self._threads if not thread.done()]
+            self._threads.append(start(self._make, name="prefetch"))
+
+    def _make(self) -> None:
+        """Make elements as long as there is room: an element that is being made has its place already."""
+        while True:
+            source = self._source
+            element: T | None = None
+            error: BaseException | None = None
+            try:
+                if source is not None:
+                    element = source()
+            except BaseException as raised:  # noqa: BLE001 (raised again where the element would have come)
+                error = raised
+            with self._changed:
+                if error is not None and (self._end is None or isinstance(self._end, StopIteration)):
+                    self._end, self._traceback = error, error.__traceback__
+                if error is None and source is not None:
+                    self._ready.append(element)  # type: ignore[arg-type]  # it was made just now
+                has_room = len(self._ready) + self._num_making <= self._capacity
+                if self._end is not None or self._closed or not has_room:
+                    self._num_making -= 1
+                    self._changed.notify_all()
+                    return
+                self._changed.notify()
+
+
+def prefetch_queue(
+    tensors: Callable[[], T] | Iterable[T],
+    capacity: int = 8,
+    num_threads: int = 1,
+    dynamic_pad: bool = False,
+    shared_name: str | None = None,  # noqa: ARG001 (a name in a graph, and there is none)
+    name: str | None = None,  # noqa: ARG001 (the same)
+) -> PrefetchQueue[T]:
+    """Make elements ready before they are asked for.
+
+        queue = prefetch_queue(lambda: provider.get(["image", "label"]))
+        image, label = queue.dequeue()
+
+    Args:
+        tensors: gives the elements: an iterable, which one thread goes on with, or a function without arguments, which
+            all threads call, and which ends by StopIteration, as ``provider.get`` does. An element is an array, a list
+            of them, or a dict of them, which is given with its names sorted.
+        capacity: how many elements are ready at most, with those that are being made.
+        num_threads: how many threads make them. Those that several make of a function come as they are ready.
+        dynamic_pad: whether arrays of other sizes, that are stacked, are filled up with zeros or ``b""``.
+        shared_name: without effect.
+        name: without effect.
+
+    Raises:
+        UsageError: a number that cannot be.
+        WrongTypeError: ``tensors`` gives no elements.
+    """
+    for option, number in (("capacity", capacity), ("num_threads", num_threads)):
+        if number < 1:
+            raise UsageError(f"{option} must be 1 or more, not {number}", details={option: number})
+    if isinstance(tensors, Mapping) or not (callable(tensors) or isinstance(tensors, Iterable)):
+        raise WrongTypeError(
+            f"{tensors!r:.80} gives no elements",
+            hint="Give a function that makes the next element: lambda: provider.get(['image', 'label']).",
+        )
+    make: Callable[[], T] = partial(next, iter(tensors)) if isinstance(tensors, Iterable) else tensors
+    if isinstance(tensors, Iterable):
+        num_threads = 1  # an iterator gives one element at a time, and so they keep their order
+    return PrefetchQueue(lambda: _sorted(make()), capacity=capacity, num_threads=num_threads, dynamic_pad=dynamic_pad)
+
+
+def _sorted(element: Any) -> Any:
+    return {name: element[name] for name in sorted(element)} if isinstance(element, Mapping) else element
+
+
+def _as_array(value: Any) -> npt.NDArray[Any]:
+    if isinstance(value, str | bytes):
+        array = np.empty((), object)
+        array[()] = value.encode() if isinstance(value, str) else value
+        return array
+    return np.asarray(value)
+
+
+def _stack_arrays(arrays: list[npt.NDArray[Any]], *, pad: bool) -> npt.NDArray[Any]:
+    shapes = {array.shape for array in arrays}
+    if len({array.ndim for array in arrays}) > 1 or (len(shapes) > 1 and not pad):
+        raise _not_alike("shapes", [array.shape for array in arrays])
+    if len({array.dtype for array in arrays}) > 1:
+        raise _not_alike("dtypes", [str(array.dtype) for array in arrays])
+    if len(shapes) == 1:
+        return np.stack(arrays)
+    largest = np.array(sorted(shapes)).max(axis=0)
+    fill = b"" if arrays[0].dtype.kind == "O" else 0
+    stacked = np.full((len(arrays), *largest), fill, arrays[0].dtype)
+    for place, array in enumerate(arrays):
+        inside: tuple[int | slice, ...] = (place, *map(slice, array.shape))
+        stacked[inside] = array
+    return stacked
+
+
+def _not_alike(what: str, found: list[Any]) -> WrongTypeError:
+    shown = ", ".join(map(str, dict.fromkeys(map(str, found))))
+    return WrongTypeError(
+        f"elements of different {what} cannot be stacked: {shown:.200}",
+        hint="Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one."
+        if what == "shapes"
+        else "Take the elements one by one, or make them alike.",
+    )

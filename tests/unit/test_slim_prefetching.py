@@ -1,0 +1,236 @@
+"""Elements made ahead: in order, no more than there is room for, and errors in their place."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from registry.errors import OutOfRangeError, UsageError, WrongTypeError
+from registry.slim.prefetching import prefetch_queue
+
+
+def test_elements_come_in_order_and_then_the_end() -> None:
+    for source in (range(50), iter(range(50)).__next__):
+        with prefetch_queue(source, capacity=3) as queue:
+            assert list(queue) == list(range(50))
+            for _ in range(2):
+                with pytest.raises(OutOfRangeError, match=r"^there are no more elements$"):
+                    queue.dequeue()
+
+
+def test_several_threads_make_each_element_once() -> None:
+    numbers, lock = itertools.count(), threading.Lock()
+
+    def make() -> int:
+        with lock:
+            number = next(numbers)
+        if number >= 500:
+            raise StopIteration
+        return number
+
+    with prefetch_queue(make, capacity=5, num_threads=4) as queue:
+        assert sorted(queue) == list(range(500))
+
+
+def test_an_iterable_keeps_its_order_with_several_threads() -> None:
+    with prefetch_queue((number for number in range(300)), capacity=5, num_threads=4) as queue:
+        assert list(queue) == list(range(300))
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+@pytest.mark.parametrize("capacity", [1, 2, 7])
+def test_no_more_elements_are_made_than_there_is_room_for(capacity: int, num_threads: int) -> None:
+    numbers = itertools.count()
+    made: list[int] = []
+
+    def make() -> int:
+        made.append(1)
+        return next(numbers)
+
+    with prefetch_queue(make, capacity=capacity, num_threads=num_threads) as queue:
+        for taken in range(1, 100):
+            queue.dequeue()
+            for _ in range(20):
+                assert len(made) <= taken + capacity
+            assert queue.size() <= capacity
+
+
+def test_an_error_comes_after_what_was_made_before_it_and_again() -> None:
+    def make() -> Iterator[int]:
+        yield from range(3)
+        raise KeyError("mine")
+
+    queue = prefetch_queue(make())
+    assert [queue.dequeue() for _ in range(3)] == [0, 1, 2]
+    for _ in range(3):
+        with pytest.raises(KeyError, match="mine"):
+            queue.dequeue()
+
+
+def test_names_of_a_dict_are_sorted() -> None:
+    queue = prefetch_queue([{"b": 1, "a": 2}])
+    assert list(queue.dequeue()) == ["a", "b"]
+
+
+def test_elements_are_stacked() -> None:
+    elements = [{"image": np.full((2, 1), number, np.uint8), "name": b"%d" % number} for number in range(5)]
+    queue = prefetch_queue(elements)
+    batch = queue.dequeue_many(2)
+    assert batch["image"].tolist() == [[[0], [0]], [[1], [1]]]
+    assert (batch["image"].dtype, batch["image"].shape) == (np.dtype(np.uint8), (2, 2, 1))
+    assert batch["name"].tolist() == [b"0", b"1"]
+    with pytest.raises(OutOfRangeError):
+        queue.dequeue_many(4)
+    assert queue.dequeue_up_to(4)["name"].tolist() == [b"2", b"3", b"4"]
+    with pytest.raises(OutOfRangeError):
+        queue.dequeue_up_to(1)
+
+
+def test_lists_and_single_values_are_stacked_too() -> None:
+    assert prefetch_queue(range(3)).dequeue_many(3).tolist() == [0, 1, 2]
+    numbers, names = prefetch_queue([[1, "a"], [2, "b"]]).dequeue_many(2)
+    assert (numbers.tolist(), names.tolist()) == ([1, 2], [b"a", b"b"])
+    assert prefetch_queue(iter([np.zeros(2)] * 20), capacity=2).dequeue_many(20).shape == (20, 2)
+
+
+def test_shorter_arrays_are_filled_up_where_that_is_asked_for() -> None:
+    texts = np.array([b"x", b"y"], object)
+    elements = [[np.ones((1, 2)), texts[:1]], [np.ones((2, 1)), texts]]
+    numbers, words = prefetch_queue(elements, dynamic_pad=True).dequeue_many(2)
+    assert numbers.tolist() == [[[1, 1], [0, 0]], [[1, 0], [1, 0]]]
+    assert words.tolist() == [[b"x", b""], [b"x", b"y"]]
+
+
+@pytest.mark.parametrize(
+    ("elements", "dynamic_pad", "message", "hint"),
+    [
+        (
+            [np.zeros(2), np.zeros(3)],
+            False,
+            "elements of different shapes cannot be stacked: (2,), (3,)",
+            "Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one.",
+        ),
+        (
+            [np.zeros(2), np.zeros((2, 1))],
+            True,
+            "elements of different shapes cannot be stacked: (2,), (2, 1)",
+            "Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one.",
+        ),
+        (
+            [np.zeros(2), np.zeros(2, np.int64)],
+            False,
+            "elements of different dtypes cannot be stacked: float64, int64",
+            "Take the elements one by one, or make them alike.",
+        ),
+        (
+            [{"a": 1}, {"b": 1}],
+            False,
+            "elements of different names cannot be stacked: ['a'], ['b']",
+            "Take the elements one by one, or make them alike.",
+        ),
+        (
+            [[1], [1, 2]],
+            False,
+            "elements of different numbers of values cannot be stacked: 1, 2",
+            "Take the elements one by one, or make them alike.",
+        ),
+    ],
+)
+def test_what_is_not_alike_is_not_stacked(elements: Any, dynamic_pad: bool, message: str, hint: str) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        prefetch_queue(elements, dynamic_pad=dynamic_pad).dequeue_many(2)
+    assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"capacity": 0}, "capacity must be 1 or more, not 0"),
+        ({"num_threads": 0}, "num_threads must be 1 or more, not 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        prefetch_queue([1], **options)
+    assert str(caught.value) == message
+    with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0$"):
+        prefetch_queue([1]).dequeue_many(0)
+
+
+@pytest.mark.parametrize("source", [7, {"image": 1}])
+def test_what_gives_no_elements_is_refused(source: Any) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        prefetch_queue(source)
+    assert str(caught.value) == f"{source!r} gives no elements"
+    assert caught.value.hint == "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
+
+
+def test_a_closed_queue_gives_nothing_and_leaves_no_thread() -> None:
+    before = threading.active_count()
+    queue = prefetch_queue(itertools.count(), num_threads=2)
+    assert queue.dequeue() == 0
+    queue.close()
+    queue.close()
+    assert threading.active_count() == before
+    with pytest.raises(UsageError, match=r"^this queue was closed$"):
+        queue.dequeue()
+
+
+def test_a_queue_that_is_dropped_half_way_lets_go_of_its_source() -> None:
+    class Source:
+        def __call__(self) -> int:
+            return 1
+
+    source = Source()
+    gone = weakref.ref(source)
+    queue = prefetch_queue(source)
+    assert queue.dequeue() == 1
+    before = [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    del queue, source
+    for thread in before:
+        thread.join(10)
+    gc.collect()
+    assert gone() is None
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def test_a_consumer_that_waits_is_told_that_the_queue_was_closed() -> None:
+    go_on = threading.Event()
+
+    def make() -> int:
+        go_on.wait()
+        return 1
+
+    queue = prefetch_queue(make)
+    failed: list[Exception] = []
+
+    def consume() -> None:
+        try:
+            queue.dequeue()
+        except UsageError as error:
+            failed.append(error)
+
+    consumer = threading.Thread(target=consume)
+    consumer.start()
+    while not [thread for thread in threading.enumerate() if thread.name == "prefetch"]:
+        pass
+    queue.close()
+    consumer.join(10)
+    assert [str(error) for error in failed] == ["this queue was closed"]
+    go_on.set()
+
+
+def test_a_queue_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = prefetch_queue([1, 2])
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    for take in (queue.dequeue, lambda: queue.dequeue_many(1)):
+        with pytest.raises(UsageError, match=r"^a queue is of use only in the process that made it$"):
+            take()
