@@ -21,6 +21,7 @@ from registry.features.deflate import compress
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _COLOR_TYPES: Final = {1: 0, 2: 4, 3: 2, 4: 6}
 _CHANNELS: Final = {0: 1, 4: 2, 2: 3, 6: 4}
+_SRGB_GAMMA: Final = 45455
 _NONE, _SUB, _UP, _AVERAGE, _PAETH = range(5)
 
 
@@ -33,7 +34,7 @@ class Png:
     """A PNG taken apart: what its header says, and its compressed data.
 
     ``channels`` is the number of samples of a pixel as they are stored: 1 for a palette. ``palette`` and
-    ``transparency`` are the bodies of the chunks PLTE and tRNS.
+    ``transparency`` are the bodies of the chunks PLTE and tRNS; ``gamma`` is in 1/100000, 0 where nothing is said.
     """
 
     height: int
@@ -46,6 +47,7 @@ class Png:
     is_interlaced: bool = False
     palette: bytes = b""
     transparency: bytes = b""
+    gamma: int = 0
 
     @property
     def stride(self) -> int:
@@ -97,7 +99,7 @@ def read_png(data: bytes) -> Png:
     bit_depth, color_type, compression, filtering, interlacing = header[8:]
     if not (0 < height < 2**31 and 0 < width < 2**31) or compression or filtering or interlacing > 1:
         raise PngError("it has no valid header")
-    extras = {kind: body for kind, body in chunks if kind in (b"PLTE", b"tRNS")}
+    extras = {kind: body for kind, body in chunks if kind in (b"PLTE", b"tRNS", b"gAMA", b"sRGB")}
     return Png(
         height=height,
         width=width,
@@ -109,6 +111,7 @@ def read_png(data: bytes) -> Png:
         is_interlaced=bool(interlacing),
         palette=extras.get(b"PLTE", b""),
         transparency=extras.get(b"tRNS", b""),
+        gamma=_SRGB_GAMMA if b"sRGB" in extras else int.from_bytes(extras.get(b"gAMA", b""), "big"),
     )
 
 
@@ -207,7 +210,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         stored = data[place + 8 + length : place + 12 + length]
         if len(stored) != 4:
             raise PngError("it is truncated")
-        if zlib.crc32(data[place + 4 : place + 8 + length]) != int.from_bytes(stored, "big"):
+        if zlib.crc32(body, zlib.crc32(kind)) != int.from_bytes(stored, "big"):
             raise PngError(f"the checksum of chunk {kind.decode('latin-1')!r} is wrong")
         yield kind, body
         place += 12 + length

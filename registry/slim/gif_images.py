@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.slim.image_codec import ImageFault, check_pixels, import_pillow
+from registry.slim.image_codec import ImageFault, check_pixels, run_codec
 
 _CUT_OFF: Final = "a damaged GIF: it is cut off"
 _EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B
@@ -131,22 +131,7 @@ def _skip_blocks(data: bytes, place: int) -> int:
 
 
 def _undo_lzw(frame: _Frame) -> npt.NDArray[np.uint8]:
-    """The colour numbers (height, width) of a frame.
-
-    The codec leaves out in silence what the data do not have. The last row that it fills tells: where its last pixel is
-    still what the image was filled with, another filling shows whether it is so by chance.
-    """
-    last = (frame.height // 2 * 2 - 1 if frame.is_interlaced and frame.height > 1 else frame.height - 1), -1
-    numbers = _run_codec(frame, 255)
-    if numbers[last] == 255 and _run_codec(frame, 0)[last] == 0:
-        raise ImageFault(_CUT_OFF)
-    return numbers
-
-
-def _run_codec(frame: _Frame, filling: int) -> npt.NDArray[np.uint8]:
-    image = import_pillow("GIF").new("L", (frame.width, frame.height), filling)
-    try:
-        image.frombytes(frame.blocks, "gif", (frame.code_bits, int(frame.is_interlaced), -1))
-    except (ValueError, OSError, SyntaxError, OverflowError) as error:
-        raise ImageFault(f"a damaged GIF: {error}") from error
-    return np.frombuffer(image.tobytes(), np.uint8).reshape(frame.height, frame.width)
+    """The colour numbers (height, width) of a frame."""
+    size = (frame.height, frame.width)
+    arguments = (frame.code_bits, int(frame.is_interlaced), -1)  # no colour is transparent to the codec
+    return run_codec("gif", "L", size, frame.blocks, arguments, of="GIF").reshape(size)

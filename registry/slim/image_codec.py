@@ -51,7 +51,7 @@ def has_pillow() -> bool:
 def run_codec(
     codec: str, mode: str, size: tuple[int, int], data: Any, arguments: tuple[Any, ...], *, of: str
 ) -> npt.NDArray[np.uint8]:
-    """What a codec of Pillow makes of ``data``: the bytes of the image in ``mode``, all in one row.
+    """What a codec of Pillow makes of ``data``: the bytes of the image in ``mode``, all in one row, in an own array.
 
     Raises:
         ImageFault: the data are damaged, or end before the image does.
@@ -62,7 +62,7 @@ def run_codec(
         image = import_pillow(of).frombytes(mode, (width, height), data, codec, arguments)
     except (ValueError, OSError, SyntaxError, OverflowError) as error:
         raise ImageFault(f"a damaged {of}: {error}") from error
-    return np.frombuffer(image.tobytes(), np.uint8)
+    return np.frombuffer(bytearray(image.tobytes()), np.uint8)  # of a bytearray, so that the array can be written to
 
 
 def import_pillow(of: str) -> Any:

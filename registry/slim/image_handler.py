@@ -92,7 +92,7 @@ class Image(ItemHandler):
 
     def _decode(self, data: bytes, *, is_raw: bool, limit: int) -> npt.NDArray[Any]:
         if is_raw:
-            image = decode_raw(data, self._dtype, limit)
+            image = decode_raw(data, self._dtype)
         else:
             image = decode_image(data, channels=self._channels, dtype=self._dtype, limit=limit)
         if self._shape is None or image.shape == self._shape:

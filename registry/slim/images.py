@@ -57,19 +57,17 @@ def decode_image(data: bytes, *, channels: int, dtype: np.dtype[Any], limit: int
     return pixels if dtype == _UINT8 else _convert(pixels, dtype)
 
 
-def decode_raw(data: bytes, dtype: np.dtype[Any], limit: int = MAX_PIXELS) -> npt.NDArray[Any]:
+def decode_raw(data: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The values, (n,), that bytes hold as they are, the lowest byte first.
 
     Raises:
-        ImageFault: the bytes are no whole number of values, or these are more than ``limit``.
+        ImageFault: the bytes are no whole number of values.
     """
     if len(data) % dtype.itemsize:
         raise ImageFault(
             f"{len(data)} raw bytes are no whole number of {dtype} of {dtype.itemsize} bytes",
             "Give Image the dtype that was written, or write the format of the encoded image, e.g. png.",
         )
-    if len(data) // dtype.itemsize > limit * 4:
-        raise ImageFault(f"{len(data)} raw bytes: a record may ask for MAX_PIXELS = {MAX_PIXELS}")
     return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)
 
 

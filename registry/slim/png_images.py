@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.png import Png, PngError, read_png, undo_row_filters
-from registry.slim.image_channels import as_channels
+from registry.slim.image_channels import as_channels, to_grey_by_light
 from registry.slim.image_codec import ImageFault, check_pixels, has_pillow, run_codec
 
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
@@ -46,7 +46,7 @@ def decode_png(data: bytes, *, channels: int, wide: bool, limit: int) -> npt.NDA
     if png.bit_depth not in _DEPTHS.get(png.color_type, ()):
         raise ImageFault(f"a damaged PNG: it says {png.bit_depth} bits with colour type {png.color_type}")
     check_pixels(png.height, png.width, limit)
-    pixels = _convert(png, _read_samples(png), channels)
+    pixels = _convert(png, _read_samples(png), channels, is_cut=not wide)
     if wide and pixels.dtype == np.uint8:
         return pixels.astype(np.uint16) * np.uint16(257)
     if not wide and pixels.dtype == np.uint16:
@@ -54,14 +54,18 @@ def decode_png(data: bytes, *, channels: int, wide: bool, limit: int) -> npt.NDA
     return pixels
 
 
-def _convert(png: Png, samples: npt.NDArray[Any], channels: int) -> npt.NDArray[Any]:
+def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool) -> npt.NDArray[Any]:
     if not channels:
         channels = (4 if png.transparency else 3) if png.color_type == _PALETTE else png.channels
     if channels == png.channels and png.bit_depth >= 8 and png.color_type != _PALETTE:
         return samples
     color, alpha = samples, (1 << png.bit_depth) - 1
     if png.color_type == _PALETTE:
-        return _paint(png, samples[:, :, 0], alpha, channels)
+        color = _color_table(png)[samples[:, :, 0]]
+    if channels == 1 and color.shape[2] >= 3 and _is_gamma_heeded(png.gamma):
+        return to_grey_by_light(color, png.gamma, is_cut=is_cut)
+    if png.color_type == _PALETTE:
+        return as_channels(color, _transparencies(png)[samples[:, :, 0]] if png.transparency else alpha, channels)
     if png.color_type in (_GREY_ALPHA, _RGBA):
         color, transparency = np.ascontiguousarray(samples[:, :, :-1]), samples[:, :, -1]
         return as_channels(color, transparency, channels)
@@ -74,19 +78,26 @@ def _convert(png: Png, samples: npt.NDArray[Any], channels: int) -> npt.NDArray[
     return as_channels(color, np.where(see_through, 0, opaque), channels)
 
 
-def _paint(png: Png, numbers: npt.NDArray[np.uint8], alpha: int, channels: int) -> npt.NDArray[np.uint8]:
-    """The colours of a palette; numbers that it does not have are black."""
+def _is_gamma_heeded(gamma: int) -> bool:
+    return gamma > 0 and not 95_000 <= gamma <= 105_000
+
+
+def _color_table(png: Png) -> npt.NDArray[np.uint8]:
+    """The colours (256, 3) of a palette; numbers that it does not have are black."""
     size = len(png.palette)
     if not size or size % 3 or size > 768:
         raise ImageFault(f"a damaged PNG: its palette has {size} bytes")
     colors = np.zeros((256, 3), np.uint8)
     colors[: size // 3] = np.frombuffer(png.palette, np.uint8).reshape(-1, 3)
-    if channels % 2 or not png.transparency:
-        return as_channels(colors[numbers], alpha, channels)
+    return colors
+
+
+def _transparencies(png: Png) -> npt.NDArray[np.uint8]:
+    """The opacity (256,) of the colours of a palette."""
     alphas = np.full(256, 255, np.uint8)
     given = np.frombuffer(png.transparency[:256], np.uint8)
     alphas[: len(given)] = given
-    return as_channels(colors[numbers], alphas[numbers], channels)
+    return alphas
 
 
 def _key_color(png: Png) -> npt.NDArray[np.uint16]:
@@ -118,10 +129,15 @@ def _read_samples(png: Png) -> npt.NDArray[Any]:
 
 
 def _inflate(data: bytes, num_bytes: int) -> bytes:
+    inflater = zlib.decompressobj()
     try:
-        raw = zlib.decompressobj().decompress(data, num_bytes)
+        raw = inflater.decompress(data, num_bytes)
+        if not inflater.eof:  # the rest is the checksum, or more data than the image has, which libpng lets pass
+            inflater.decompress(inflater.unconsumed_tail, 1)
     except zlib.error as error:
         raise ImageFault(f"a damaged PNG: its data does not inflate: {error}") from error
+    if not inflater.eof and not inflater.unconsumed_tail and len(raw) == num_bytes:
+        raise ImageFault("a damaged PNG: its data are cut off")
     if len(raw) != num_bytes:
         raise ImageFault(f"a damaged PNG: it holds {len(raw)} bytes, where {num_bytes} belong")
     return raw

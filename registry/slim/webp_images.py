@@ -7,6 +7,7 @@ import io
 import numpy as np
 import numpy.typing as npt
 
+from registry.errors import MissingExtraError
 from registry.slim.image_codec import ImageFault, check_pixels, import_pillow
 
 
@@ -20,6 +21,8 @@ def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
     import_pillow("WebP")
     from PIL import WebPImagePlugin
 
+    if not WebPImagePlugin.SUPPORTED:
+        raise MissingExtraError(package="pillow", extra="image", needed_for="decoding WebP images with libwebp")
     height, width = _read_size(data)
     # Counted before the file is opened, which makes two canvases: an animation has its frames in chunks of this name.
     num_frames = max(1, data.count(b"ANMF"))
