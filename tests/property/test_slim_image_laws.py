@@ -1,0 +1,157 @@
+"""What holds for every image: samples come back, Pillow changes nothing, and damage ends in one kind of error."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image as Pillow
+from slim_image_samples import (
+    PALETTE,
+    PNG_CHANNELS,
+    PNG_DEPTHS,
+    RGB,
+    bmp_file,
+    gif_file,
+    gif_frame,
+    png_chunk,
+    png_file,
+)
+
+from registry.errors import CorruptExampleError
+from registry.slim import image_codec
+from registry.slim.image_handler import Image
+
+_SIZES = st.integers(1, 11)
+_FILTERS = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
+
+
+def decode(data: bytes, form: bytes = b"", **options: Any) -> Any:
+    return Image(**options).tensors_to_item({"image/encoded": data, "image/format": form})
+
+
+@st.composite
+def pngs(draw: st.DrawFn) -> tuple[bytes, np.ndarray[Any, Any], int, int]:
+    """A PNG without transparency, its samples, bits and colour type."""
+    color = draw(st.sampled_from(sorted(PNG_CHANNELS)))
+    depth = draw(st.sampled_from(PNG_DEPTHS[color]))
+    shape = (draw(_SIZES), draw(_SIZES), PNG_CHANNELS[color])
+    samples = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, 1 << depth, shape)
+    palette = bytes(range(256)) * 3 if color == PALETTE else b""
+    interlaced, filters = draw(st.booleans()), draw(_FILTERS)
+    png = png_file(samples, depth, color, interlaced=interlaced, palette=palette[: 3 << depth], filters=filters)
+    return png, samples, depth, color
+
+
+@given(pngs())
+def test_the_samples_of_a_png_come_back(sample: tuple[bytes, np.ndarray[Any, Any], int, int]) -> None:
+    png, samples, depth, color = sample
+    scaled = samples * (65535 // ((1 << depth) - 1))
+    expected = (3 * samples + np.arange(3)) % 256 * 257 if color == PALETTE else scaled
+    found = decode(png, channels=0, dtype="uint16")
+    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(decode(png, channels=0), found >> 8)
+
+
+@given(pngs(), st.sampled_from([0, 1, 3, 4]), st.sampled_from(["uint8", "uint16", "float32"]))
+def test_pillow_changes_nothing_of_a_png(
+    sample: tuple[bytes, np.ndarray[Any, Any], int, int], channels: int, dtype: str
+) -> None:
+    found = decode(sample[0], channels=channels, dtype=dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_codec, "_pillow", lambda: None)
+        np.testing.assert_array_equal(decode(sample[0], channels=channels, dtype=dtype), found)
+
+
+@given(
+    st.tuples(_SIZES, _SIZES, st.sampled_from([1, 3])),
+    st.sampled_from(["uint8", "int16", "float32", "float64", "int64"]),
+    st.integers(0, 2**32),
+)
+def test_raw_values_of_any_dtype_come_back(shape: tuple[int, int, int], dtype: str, seed: int) -> None:
+    values = np.random.default_rng(seed).integers(0, 100, shape).astype(dtype)
+    data = values.astype(values.dtype.newbyteorder("<")).tobytes()
+    found = decode(data, b"raw", dtype=dtype, shape=shape)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(decode(data, b"RAW", dtype=dtype), values.reshape(-1))
+
+
+@given(_SIZES, _SIZES, st.sampled_from([1, 3, 4]), st.booleans(), st.integers(0, 2**32))
+def test_a_bmp_comes_back(height: int, width: int, channels: int, top_down: bool, seed: int) -> None:
+    samples = np.random.default_rng(seed).integers(0, 256, (height, width, channels), dtype=np.uint8)
+    np.testing.assert_array_equal(decode(bmp_file(samples, top_down=top_down), channels=0), samples)
+
+
+@given(_SIZES, _SIZES, st.booleans(), st.integers(1, 8), st.integers(0, 2**32))
+def test_the_colours_of_a_gif_come_back(height: int, width: int, interlaced: bool, bits: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    colors = random.integers(0, 256, (1 << bits, 3), dtype=np.uint8)
+    numbers = random.integers(0, 1 << bits, (height, width), dtype=np.uint8)
+    gif = gif_file((height, width), [gif_frame(numbers, interlaced=interlaced)], palette=colors.tobytes())
+    np.testing.assert_array_equal(decode(gif)[0], colors[numbers])
+
+
+def _samples() -> dict[str, bytes]:
+    values = np.random.default_rng(0).integers(0, 256, (9, 11, 3), dtype=np.uint8)
+    picture, files = Pillow.fromarray(values), {}
+    turned = [picture.rotate(90), picture.rotate(180)]
+    for name, image, form, options in (
+        ("jpeg", picture, "JPEG", {}),
+        ("progressive", picture, "JPEG", {"progressive": True}),
+        ("cmyk", picture.convert("CMYK"), "JPEG", {}),
+        ("webp", picture, "WEBP", {}),
+        ("webp lossless", picture.convert("RGBA"), "WEBP", {"lossless": True}),
+        ("webp moving", picture, "WEBP", {"save_all": True, "append_images": turned}),
+        ("gif moving", picture, "GIF", {"save_all": True, "append_images": turned}),
+    ):
+        file = io.BytesIO()
+        image.save(file, form, **options)
+        files[name] = file.getvalue()
+    numbers = values[:, :, :1]
+    files["png"] = png_file(values, 8, RGB, filters=(0, 1, 2, 3, 4))
+    files["png wide"] = png_file(values.astype(int) * 255, 16, RGB, interlaced=True, filters=(4, 3))
+    files["png palette"] = png_file(numbers & 15, 4, PALETTE, palette=bytes(48), transparency=b"12", interlaced=True)
+    files["bmp"] = bmp_file(values)
+    files["gif"] = gif_file((9, 11), [gif_frame(numbers[:, :, 0], transparent=3)], palette=bytes(768))
+    return files
+
+
+_FILES = _samples()
+
+
+@st.composite
+def damaged_files(draw: st.DrawFn) -> bytes:
+    """A file cut off, or with some bytes changed, taken away or put in; the checksums of a PNG are put right."""
+    name = draw(st.sampled_from(sorted(_FILES)))
+    data = bytearray(_FILES[name])
+    for _ in range(draw(st.integers(1, 4))):
+        place = draw(st.integers(0, min(len(data), draw(st.sampled_from([40, 10_000])))))
+        data[place : place + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
+    if draw(st.booleans()):
+        data = data[: draw(st.integers(0, len(data)))]
+    return _checked(bytes(data)) if name.startswith("png") and draw(st.booleans()) else bytes(data)
+
+
+def _checked(data: bytes) -> bytes:
+    chunks, place = [data[:8]], 8
+    while place + 12 <= len(data):
+        stop = place + 8 + int.from_bytes(data[place : place + 4], "big")
+        chunks.append(png_chunk(data[place + 4 : place + 8], data[place + 8 : stop]))
+        place = stop + 4
+    return b"".join(chunks)
+
+
+@settings(max_examples=1000)
+@given(damaged_files(), st.sampled_from([0, 1, 3, 4]), st.sampled_from(["uint8", "uint16", "float32", "int32"]))
+def test_a_damaged_file_is_an_image_or_a_corrupt_example(data: bytes, channels: int, dtype: str) -> None:
+    with contextlib.suppress(CorruptExampleError):
+        found = decode(data, channels=channels, dtype=dtype)
+        assert found.dtype == dtype
+        assert found.ndim in (3, 4)
+        assert found.shape[-1] == channels or not channels
