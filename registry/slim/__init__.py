@@ -6,8 +6,9 @@ The modules have the names that they have in ``tf_slim.data``, so that code writ
 ``from registry import slim``, then ``slim.tfexample_decoder.TFExampleDecoder``, or short ``slim.TFExampleDecoder``.
 """
 
+from registry.errors import OutOfRangeError
 from registry.slim.data_decoder import DataDecoder
-from registry.slim.data_files import get_data_files
+from registry.slim.data_files import DataFile, get_data_files
 from registry.slim.data_provider import DataProvider
 from registry.slim.dataset import Dataset
 from registry.slim.dataset_data_provider import DatasetDataProvider
@@ -40,6 +41,7 @@ __all__ = [
     "BoundingBox",
     "BoundingBoxSequence",
     "DataDecoder",
+    "DataFile",
     "DataProvider",
     "Dataset",
     "DatasetDataProvider",
@@ -51,6 +53,7 @@ __all__ = [
     "KeypointsSequence",
     "LookupTensor",
     "NumBoxesSequence",
+    "OutOfRangeError",
     "ParallelReader",
     "PrefetchQueue",
     "SparseFeature",
