@@ -203,14 +203,13 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Kind and body of each chunk, up to IEND; PngError where one is cut off or its checksum is wrong."""
     if not data.startswith(SIGNATURE):
         raise PngError("it does not start with the PNG signature")
-    place, kind = len(SIGNATURE), b""
+    place, kind, num_bytes = len(SIGNATURE), b"", len(data)
     while kind != b"IEND":
-        length = int.from_bytes(data[place : place + 4], "big")
-        kind, body = data[place + 4 : place + 8], data[place + 8 : place + 8 + length]
-        stored = data[place + 8 + length : place + 12 + length]
-        if len(stored) != 4:
+        stop = place + 12 + int.from_bytes(data[place : place + 4], "big")
+        if stop > num_bytes:
             raise PngError("it is truncated")
-        if zlib.crc32(body, zlib.crc32(kind)) != int.from_bytes(stored, "big"):
+        kind, body = data[place + 4 : place + 8], data[place + 8 : stop - 4]
+        if zlib.crc32(body, zlib.crc32(kind)) != int.from_bytes(data[stop - 4 : stop], "big"):
             raise PngError(f"the checksum of chunk {kind.decode('latin-1')!r} is wrong")
         yield kind, body
-        place += 12 + length
+        place = stop

@@ -7,6 +7,8 @@ no mode for colour of 16 bits, but its decoder of the filters, which work on eac
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -129,18 +131,29 @@ def _read_samples(png: Png) -> npt.NDArray[Any]:
 
 
 def _inflate(data: bytes, num_bytes: int) -> bytes:
-    inflater = zlib.decompressobj()
+    start, fault = _inflate_library()
+    inflater = start()
     try:
-        raw = inflater.decompress(data, num_bytes)
-        if not inflater.eof:  # the rest is the checksum, or more data than the image has, which libpng lets pass
-            inflater.decompress(inflater.unconsumed_tail, 1)
-    except zlib.error as error:
+        raw: bytes = inflater.decompress(data, num_bytes + 1)
+    except fault as error:
         raise ImageFault(f"a damaged PNG: its data does not inflate: {error}") from error
-    if not inflater.eof and not inflater.unconsumed_tail and len(raw) == num_bytes:
-        raise ImageFault("a damaged PNG: its data are cut off")
-    if len(raw) != num_bytes:
+    if len(raw) < num_bytes:
         raise ImageFault(f"a damaged PNG: it holds {len(raw)} bytes, where {num_bytes} belong")
+    if len(raw) > num_bytes:  # more than the image has, which libpng lets pass
+        return raw[:num_bytes]
+    if not inflater.eof:
+        raise ImageFault("a damaged PNG: its data are cut off")
     return raw
+
+
+@cache
+def _inflate_library() -> tuple[Callable[[], Any], type[Exception]]:
+    """isal, nearly twice as fast, where the extra ``gzip`` is installed; else zlib, with the same answers."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib.decompressobj, zlib.error
+    return isal_zlib.decompressobj, isal_zlib.error  # type: ignore[return-value] # the stub says an instance
 
 
 def _undo_filters(raw: bytes, height: int, stride: int, pixel: int) -> npt.NDArray[np.uint8]:

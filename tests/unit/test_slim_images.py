@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+import zlib
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image as Pillow
 from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif_frame, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError, MissingExtraError, UsageError, WrongTypeError
-from registry.slim import image_codec, image_handler
+from registry.slim import image_codec, image_handler, png_images
 from registry.slim.image_handler import Image
 from registry.slim.sparse import SparseTensorValue
 
@@ -302,6 +303,27 @@ def test_a_damaged_png_says_what_is_wrong(message: str) -> None:
         f"a damaged PNG: {message}",
         "The image is damaged or cut off. Write the record again.",
     )
+
+
+@pytest.mark.parametrize("has_isal", [False, True])
+def test_data_of_a_png_that_do_not_inflate_to_its_size_are_refused(
+    monkeypatch: pytest.MonkeyPatch, has_isal: bool
+) -> None:
+    if not has_isal:
+        monkeypatch.setattr(png_images, "_inflate_library", lambda: (zlib.decompressobj, zlib.error))
+    rows = bytes([0, 1, 2, 3, 4, 5] * 4)
+
+    def png(data: bytes) -> bytes:
+        return png_header(4, 5, 8, GREY) + png_chunk(b"IDAT", data) + png_chunk(b"IEND", b"")
+
+    packed = zlib.compress(rows)
+    assert decode(png(packed), channels=1)[3].ravel().tolist() == [1, 2, 3, 4, 5]
+    np.testing.assert_array_equal(decode(png(zlib.compress(rows + rows))), decode(png(packed)))
+    for cut in (1, 3, 4):
+        assert problem(png(packed[:-cut]))[0] == "a damaged PNG: its data are cut off"
+    assert problem(png(zlib.compress(rows[:-6])))[0] == "a damaged PNG: it holds 18 bytes, where 24 belong"
+    for data in (packed[:-1] + b"x", b"xx" + packed[2:]):
+        assert problem(png(data))[0].startswith("a damaged PNG: its data does not inflate: ")
 
 
 # JPEG.
