@@ -83,6 +83,22 @@ def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt
     return pixels
 
 
+def to_grey(color: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The brightness (height, width, 1) of colours (height, width, 3) of uint8 or uint16.
+
+    It is 0.299 red + 0.587 green + 0.114 blue (ITU-R 601) in 1/32768 as libpng has it, which cuts 8 bits and rounds 16.
+    """
+    red, green, blue = (color[:, :, channel].astype(np.uint32) for channel in range(3))
+    half = 0x4000 if color.dtype == np.uint16 else 0
+    return mix(red, green, blue, half).astype(color.dtype)[:, :, np.newaxis]
+
+
+def mix(red: npt.NDArray[Any], green: npt.NDArray[Any], blue: npt.NDArray[Any], half: int) -> npt.NDArray[Any]:
+    """The weighted sum of three uint32 arrays: 16 bits at most, and ``half`` of 0x4000 to round."""
+    mixed: npt.NDArray[Any] = (red * 9797 + green * 19234 + blue * 3737 + half) >> 15
+    return mixed
+
+
 def encode_jpeg(array: npt.NDArray[Any]) -> bytes:
     """The JPEG of a uint8 array (height, width, 1 or 3). Its bytes depend on the installed libjpeg."""
     pillow = _import_pillow("writing JPEG images")
@@ -144,10 +160,7 @@ def _native_mode(image: PillowImage.Image) -> str:
 def _convert_channels(pixels: npt.NDArray[Any], channels: int | None) -> npt.NDArray[Any]:
     color, alpha = (pixels[:, :, :-1], pixels[:, :, -1:]) if pixels.shape[2] in (2, 4) else (pixels, None)
     if channels in (1, 2) and color.shape[2] == 3:
-        # libpng's brightness in 1/32768 (ITU-R 601): it rounds 16 bits and cuts 8.
-        weights = np.array([9797, 19234, 3737], np.uint32)
-        half = 0x4000 if pixels.dtype == np.uint16 else 0
-        color = ((color @ weights + half) >> 15).astype(pixels.dtype)[:, :, np.newaxis]
+        color = to_grey(color)
     elif channels in (3, 4) and color.shape[2] == 1:
         color = np.repeat(color, 3, axis=2)
     if channels in (2, 4):

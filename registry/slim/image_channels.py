@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-
-def to_grey(color: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The brightness (height, width, 1) of colours (height, width, 3) of uint8 or uint16.
-
-    It is 0.299 red + 0.587 green + 0.114 blue in 1/32768, as libpng has it, which cuts 8 bits and rounds 16.
-    """
-    red, green, blue = (color[:, :, channel].astype(np.uint32) for channel in range(3))
-    half = 0x4000 if color.dtype == np.uint16 else 0
-    return ((red * 9797 + green * 19234 + blue * 3737 + half) >> 15).astype(color.dtype)[:, :, np.newaxis]
+from registry.features.pictures import mix, to_grey
 
 
 def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> npt.NDArray[Any]:
@@ -30,7 +22,7 @@ def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> np
     steps = np.arange((top >> shift) + 1) / (top >> shift)
     to_light, from_light = (np.floor(top * steps**power + 0.5).astype(np.uint32) for power in _powers(gamma))
     red, green, blue = (to_light[color[:, :, channel] >> shift] for channel in range(3))
-    mixed = (red * 9797 + green * 19234 + blue * 3737 + 0x4000) >> 15
+    mixed = mix(red, green, blue, 0x4000)
     grey: npt.NDArray[Any] = from_light[mixed >> shift].astype(color.dtype)
     is_grey = (color[:, :, :1] == color[:, :, 1:]).all(axis=2)
     grey[is_grey] = _keep(color[:, :, 0][is_grey], shift)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.slim.image_channels import to_grey
+from registry.features.pictures import to_grey
 from registry.slim.image_codec import ImageFault, check_pixels, run_codec
 
 SIGNATURE: Final = b"\xff\xd8\xff"
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0xF0))
+_MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # but those that stand alone, and bytes that fill up
 _ADOBE: Final = 0xEE
 
 
@@ -56,22 +58,19 @@ def _mix(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 
 
 def _read_header(data: bytes) -> _Header:
-    """Walks the segments to the start of the frame (ITU-T T.81, B.2.2), as strictly as libjpeg at least."""
+    """Walks the segments to the start of the frame (ITU-T T.81, B.2.2), over bytes between them, as libjpeg does."""
     place, is_adobe = 2, False
-    while place + 4 <= len(data) and data[place] == 0xFF:
-        marker = data[place + 1]
-        if marker == 0xFF:  # a byte that fills up
-            place += 1
-            continue
-        length = int.from_bytes(data[place + 2 : place + 4], "big")
+    while found := _MARKER.search(data, place):
+        marker, start = found[1][0], found.end()
+        length = int.from_bytes(data[start : start + 2], "big")
         if marker not in _SEGMENTS or length < 2:
             break
         if marker in _FRAMES:
-            frame = data[place + 4 : place + 10]
+            frame = data[start + 2 : start + 8]
             if len(frame) < 6 or frame[5] not in (1, 3, 4):
                 break
             height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
             return _Header(height=height, width=width, components=frame[5], is_adobe=is_adobe)
-        is_adobe = is_adobe or (marker == _ADOBE and length >= 14 and data[place + 4 : place + 9] == b"Adobe")
-        place += 2 + length
+        is_adobe = is_adobe or (marker == _ADOBE and length >= 14 and data[start + 2 : start + 7] == b"Adobe")
+        place = start + length
     raise ImageFault("a damaged JPEG: it has no frame")

@@ -359,6 +359,12 @@ def test_the_inks_of_a_cmyk_jpeg_are_mixed_to_colours() -> None:
     assert decode(jpeg, channels=1)[0, 0].tolist() == [(204 * 587 + 101 * 114) // 1000]
 
 
+def test_bytes_between_the_segments_of_a_jpeg_are_passed_over() -> None:
+    jpeg = pillow_file(RAMP, "JPEG")
+    for other in (b"\xff\xff\xff", b"other\xff\x00bytes", b"\xff\x01", b"\xff\xd3"):
+        np.testing.assert_array_equal(decode(jpeg[:20] + other + jpeg[20:]), decode(jpeg))
+
+
 def test_a_photo_is_not_turned_as_its_camera_was() -> None:
     orientation = Pillow.Exif()
     orientation[0x0112] = 6
