@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
+from slim_image_checks import decode
 from slim_image_samples import (
     PALETTE,
     PNG_CHANNELS,
@@ -25,14 +26,9 @@ from slim_image_samples import (
 
 from registry.errors import CorruptExampleError
 from registry.slim import image_codec
-from registry.slim.image_handler import Image
 
 _SIZES = st.integers(1, 11)
 _FILTERS = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
-
-
-def decode(data: bytes, form: bytes = b"", **options: Any) -> Any:
-    return Image(**options).tensors_to_item({"image/encoded": data, "image/format": form})
 
 
 @st.composite

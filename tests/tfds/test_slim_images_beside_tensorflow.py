@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.tfds, pytest.mark.filterwarnings("ignore")]
 CHANNELS = (0, 1, 3, 4)
 DTYPES = (
     *("uint8", "uint16", "float32", "int8", "int16", "int32", "int64"),
-    *("uint32", "uint64", "float16", "float64"),
+    *("uint32", "uint64", "float16", "float64", "bfloat16"),
 )
 KINDS = [(color, depth) for color in PNG_CHANNELS for depth in PNG_DEPTHS[color]]
 
