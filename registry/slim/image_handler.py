@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
-from registry.slim.image_codec import MAX_PIXELS, ImageFault
-from registry.slim.images import CHANNELS, decode_image, decode_raw
+from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_image, decode_raw
 from registry.slim.item_handlers import ItemHandler
 from registry.slim.sparse import SparseTensorValue
 

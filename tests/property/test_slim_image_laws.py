@@ -25,7 +25,7 @@ from slim_image_samples import (
 )
 
 from registry.errors import CorruptExampleError
-from registry.slim import image_codec
+from registry.slim.images import codec
 
 _SIZES = st.integers(1, 11)
 _FILTERS = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
@@ -60,7 +60,7 @@ def test_pillow_changes_nothing_of_a_png(
 ) -> None:
     found = decode(sample[0], channels=channels, dtype=dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_codec, "_pillow", lambda: None)
+        patch.setattr(codec, "_pillow", lambda: None)
         np.testing.assert_array_equal(decode(sample[0], channels=channels, dtype=dtype), found)
 
 

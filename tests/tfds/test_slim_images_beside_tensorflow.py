@@ -39,13 +39,6 @@ DTYPES = (
 KINDS = [(color, depth) for color in PNG_CHANNELS for depth in PNG_DEPTHS[color]]
 
 
-@pytest.fixture(scope="module")
-def tf() -> Any:
-    import tensorflow as tf
-
-    return tf
-
-
 def compare(tf: Any, data: bytes, channels: int, dtype: str = "uint8", *, accurate: bool = True) -> Any:
     """Both decode to the same, or both refuse; the array, or None."""
     try:

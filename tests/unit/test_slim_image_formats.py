@@ -12,12 +12,13 @@ from slim_image_checks import COLORS, RAMP, decode, drafted, pillow_file, proble
 from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif_frame, png_chunk, png_file, png_header
 
 from registry.errors import MissingExtraError
-from registry.slim import image_codec, png_images
+from registry.slim.images import codec
+from registry.slim.images import png as png_decoder
 
 
 @pytest.fixture
 def without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_codec, "_pillow", lambda: None)
+    monkeypatch.setattr(codec, "_pillow", lambda: None)
 
 
 # PNG: the rest stands beside TensorFlow in tests/tfds.
@@ -70,7 +71,7 @@ def test_png_and_bmp_need_no_pillow(color: int, depth: int, filters: tuple[int, 
 @pytest.mark.parametrize(("form", "name"), [("JPEG", "JPEG"), ("GIF", "GIF"), ("WEBP", "WebP")])
 def test_other_formats_need_pillow(monkeypatch: pytest.MonkeyPatch, form: str, name: str) -> None:
     data = pillow_file(RAMP, form)
-    monkeypatch.setattr(image_codec, "_pillow", lambda: None)
+    monkeypatch.setattr(codec, "_pillow", lambda: None)
     with pytest.raises(MissingExtraError) as caught:
         decode(data)
     assert caught.value.message == f"decoding {name} images needs the package 'pillow', which is not installed"
@@ -103,7 +104,7 @@ def test_data_of_a_png_that_do_not_inflate_to_its_size_are_refused(
     monkeypatch: pytest.MonkeyPatch, has_isal: bool
 ) -> None:
     if not has_isal:
-        monkeypatch.setattr(png_images, "_inflate_library", lambda: (zlib.decompressobj, zlib.error))
+        monkeypatch.setattr(png_decoder, "_inflate_library", lambda: (zlib.decompressobj, zlib.error))
     rows = bytes([0, 1, 2, 3, 4, 5] * 4)
 
     def png(data: bytes) -> bytes:

@@ -12,13 +12,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.slim.bmp_images import decode_bmp
-from registry.slim.gif_images import decode_gif
-from registry.slim.image_codec import MAX_PIXELS, ImageFault
-from registry.slim.jpeg_images import SIGNATURE as JPEG
-from registry.slim.jpeg_images import decode_jpeg
-from registry.slim.png_images import decode_png
-from registry.slim.webp_images import decode_webp
+from registry.slim.images.bmp import decode_bmp
+from registry.slim.images.codec import MAX_PIXELS, ImageFault
+from registry.slim.images.gif import decode_gif
+from registry.slim.images.jpeg import SIGNATURE as JPEG
+from registry.slim.images.jpeg import decode_jpeg
+from registry.slim.images.png import decode_png
+from registry.slim.images.webp import decode_webp
 
 CHANNELS: Final = (0, 1, 3, 4)
 """The numbers of channels that can be asked for; 0 is what the file has."""

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.slim.image_codec import ImageFault, check_pixels, run_codec
+from registry.slim.images.codec import ImageFault, check_pixels, run_codec
 
 _CUT_OFF: Final = "a damaged GIF: it is cut off"
 _EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B

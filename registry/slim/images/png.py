@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.png import Png, PngError, read_png, undo_row_filters
-from registry.slim.image_channels import as_channels, to_grey_by_light
-from registry.slim.image_codec import ImageFault, check_pixels, has_pillow, run_codec
+from registry.slim.images.channels import as_channels, to_grey_by_light
+from registry.slim.images.codec import ImageFault, check_pixels, has_pillow, run_codec
 
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
 _DEPTHS: Final = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from registry.slim.image_channels import as_channels
-from registry.slim.image_codec import ImageFault, check_pixels
+from registry.slim.images.channels import as_channels
+from registry.slim.images.codec import ImageFault, check_pixels
 
 _CHANNELS = {8: 1, 24: 3, 32: 4}
 _MEND = "Store it as PNG: of BMP, 8, 24 and 32 bits are read, not compressed."

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
-from registry.slim.image_codec import ImageFault, check_pixels, import_pillow
+from registry.slim.images.codec import ImageFault, check_pixels, import_pillow
 
 
 def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
