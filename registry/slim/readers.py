@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import islice, repeat
@@ -23,6 +24,9 @@ from registry.tfrecord import RecordBlock, Verify, check_verify, read_blocks
 
 _UNIT_RECORDS: Final = 4096
 _UNIT_BYTES: Final = 2**18
+_UNIT_SECONDS: Final = 0.02
+"""No record waits longer for those that come after it."""
+
 
 Record: TypeAlias = tuple[bytes, DataFile, int | bytes]
 """A record's bytes, the file that it is of, and its place: what stands in its key after the path, a byte, a number or a
@@ -191,17 +195,18 @@ def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most:
 
 
 def _in_units(records: Iterable[Record], most: int) -> Iterator[Unit]:
-    """At most ``most`` records, and few where they are long, at a time; what came before an error comes before it."""
+    """At most ``most`` records, and few where they are long or slow, at a time; what came before an error comes first."""
     unit: Unit = []
-    num_bytes = 0
+    num_bytes, end = 0, time.monotonic() + _UNIT_SECONDS
     try:
         for record in records:
             unit.append(record)
             num_bytes += len(record[0])
-            if len(unit) >= most or num_bytes >= _UNIT_BYTES:
+            if len(unit) >= most or num_bytes >= _UNIT_BYTES or time.monotonic() > end:
                 done, unit, num_bytes = unit, [], 0
                 yield done
                 del done
+                end = time.monotonic() + _UNIT_SECONDS
     except GeneratorExit:
         raise
     except BaseException:

@@ -253,6 +253,22 @@ def test_a_reader_that_hangs_does_not_keep_close_from_returning() -> None:
     go_on.set()
 
 
+def test_records_of_a_slow_reader_do_not_wait_for_one_another() -> None:
+    go_on = threading.Event()
+
+    def read_slowly(_: str) -> Iterator[tuple[bytes, bytes]]:
+        for number in range(3):
+            time.sleep(0.05)
+            yield b"%d" % number, b"v"
+        assert go_on.wait(60)
+        yield b"last", b"v"
+
+    reader = parallel_read("f-0", read_slowly, num_epochs=1, shuffle=False)
+    assert [reader.read()[0] for _ in range(3)] == [b"0", b"1", b"2"]
+    go_on.set()
+    assert reader.read()[0] == b"last"
+
+
 def test_threads_may_share_a_reader() -> None:
     reader = parallel_read("f-*", num_epochs=20, seed=1)
     found: list[bytes] = []

@@ -1,0 +1,325 @@
+"""The provider: which items, of which record, decoded when; and what is wrong with a record, named by its place."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from registry.errors import (
+    CorruptExampleError,
+    CorruptRecordError,
+    ItemNotFoundError,
+    OutOfRangeError,
+    RegistryError,
+    UsageError,
+    WrongTypeError,
+)
+from registry.slim.data_decoder import DataDecoder
+from registry.slim.data_files import DataFile
+from registry.slim.dataset_data_provider import DatasetDataProvider
+from registry.slim.readers import TextLineReader
+from registry.storage import open_store
+from registry.tfrecord import RecordBlock, frame_record
+
+NUM_RECORDS = 40
+RECORD_BYTES = 3 + 16
+
+
+class Numbers(DataDecoder):
+    """A record holds a number; negative ones are bad. Counts what it decodes."""
+
+    def __init__(self) -> None:
+        self.decoded: list[tuple[str, ...]] = []
+        self.most_together = 0
+
+    def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+        names = self.check_items(items)
+        self.decoded.append(tuple(names))
+        number = int(data)
+        if number < 0:
+            raise CorruptExampleError("it is below zero", hint="Count up.", details={"number": number})
+        return [{"number": number, "double": 2 * number, "text": data}[name] for name in names]
+
+    def list_items(self) -> list[str]:
+        return ["number", "double", "text"]
+
+    def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
+        self.most_together = max(self.most_together, block.num_records)
+        return super().decode_rows(block, items)
+
+
+def write(name: str, numbers: Sequence[int]) -> None:
+    Path(name).write_bytes(b"".join(frame_record(b"%3d" % number) for number in numbers))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write("f", range(NUM_RECORDS))
+
+
+def provider_of(sources: Any = "f", *, reader: Any = None, decoder: Any = None, **options: Any) -> DatasetDataProvider:
+    dataset = SimpleNamespace(
+        data_sources=sources, reader=reader, decoder=Numbers() if decoder is None else decoder, num_samples=7
+    )
+    return DatasetDataProvider(dataset, **{"shuffle": False, "num_epochs": 1, **options})
+
+
+def test_items_come_in_the_order_in_which_they_are_asked_for() -> None:
+    provider = provider_of()
+    assert provider.get(["double", "number"]) == [0, 0]
+    assert provider.get(("number", "record_key", "double", "number")) == [1, b"f:19", 2, 1]
+    assert provider.get(["record_key"]) == [b"f:38"]
+    assert provider.get([]) == []
+    number, text = provider.get(["number", "text"])
+    assert (number, text) == (4, b"  4")
+
+
+def test_a_provider_lists_items_and_says_what_the_dataset_says() -> None:
+    provider = provider_of(record_key="where")
+    assert provider.list_items() == ["number", "double", "text", "where"]
+    assert provider.num_samples() == 7
+    assert provider.get(["where"]) == [b"f:0"]
+
+
+def test_iterating_gives_dicts_of_all_items() -> None:
+    examples = list(provider_of())
+    assert examples[3] == {"number": 3, "double": 6, "text": b"  3", "record_key": b"f:57"}
+    assert [example["number"] for example in examples] == list(range(NUM_RECORDS))
+
+
+def test_iterating_over_some_items_gives_lists() -> None:
+    provider = provider_of()
+    assert [number for (number,) in provider.iter(["number"])] == list(range(NUM_RECORDS))
+    for _ in range(2):
+        with pytest.raises(OutOfRangeError, match=r"^there are no more records$"):
+            provider.get(["number"])
+    assert list(provider.iter(["text"])) == []
+
+
+def test_whatever_is_asked_for_no_record_is_lost_or_comes_twice() -> None:
+    asked = [["number"], ["number", "double"], ["number"], ["number"], ["number"], ["number", "record_key"]]
+    provider = provider_of()
+    assert [provider.get(asked[turn % 6])[0] for turn in range(NUM_RECORDS)] == list(range(NUM_RECORDS))
+
+
+def test_only_what_is_asked_for_is_decoded_and_no_more_records_than_are_given_at_first() -> None:
+    decoder = Numbers()
+    provider = provider_of(decoder=decoder)
+    assert decoder.decoded == []
+    provider.get(["double"])
+    assert decoder.decoded == [("double",)]
+    provider.get(["record_key"])
+    assert decoder.decoded == [("double",)]
+
+
+def test_who_goes_on_asking_for_the_same_has_many_decoded_together() -> None:
+    decoder = Numbers()
+    provider = provider_of(decoder=decoder)
+    for _ in range(NUM_RECORDS):
+        provider.get(["number"])
+    assert decoder.most_together == 16
+    assert len(decoder.decoded) == NUM_RECORDS
+
+
+def test_no_more_records_are_decoded_together_than_a_megabyte_holds() -> None:
+    Path("large").write_bytes(b"".join(frame_record(b"%400000d" % number) for number in range(9)))
+    decoder = Numbers()
+    provider = provider_of("large", decoder=decoder)
+    assert [number for (number,) in provider.iter(["number"])] == list(range(9))
+    assert decoder.most_together <= 2
+
+
+def test_a_bad_record_is_named_and_the_next_call_goes_on_after_it() -> None:
+    numbers = list(range(NUM_RECORDS))
+    bad = [0, 5, 6, 30, 39]
+    for number in bad:
+        numbers[number] = -1
+    write("f", numbers)
+    provider = provider_of()
+    found, faults = [], []
+    while True:
+        try:
+            found.append(provider.get(["number"])[0])
+        except CorruptExampleError as error:
+            faults.append(error)
+        except StopIteration:
+            break
+    assert found == [number for number in numbers if number >= 0]
+    assert [fault.details for fault in faults] == [
+        {"number": -1, "path": "f", "offset": place * RECORD_BYTES} for place in bad
+    ]
+    assert str(faults[1]) == "f: record at byte 95: it is below zero"
+    assert faults[1].hint == "Count up."
+    assert isinstance(faults[1].__cause__, CorruptExampleError)
+
+
+def test_iterating_goes_on_after_a_bad_record_too() -> None:
+    write("f", [1, -1, 3])
+    rows = provider_of().iter(["number"])
+    assert next(rows) == [1]
+    with pytest.raises(CorruptExampleError, match=r"^f: record at byte 19: it is below zero$"):
+        next(rows)
+    assert list(rows) == [[3]]
+
+
+def test_a_bad_record_of_another_reader_is_named_by_its_line_or_key() -> None:
+    Path("lines").write_bytes(b"1\n-2\n")
+    provider = provider_of("lines", reader=TextLineReader)
+    provider.get(["number"])
+    with pytest.raises(CorruptExampleError, match=r"^lines: record at line 2: it is below zero$") as caught:
+        provider.get(["number"])
+    assert caught.value.details == {"number": -2, "path": "lines", "line": 2}
+    provider = provider_of("lines", reader=lambda _: iter([("mine", "-1")]))
+    with pytest.raises(CorruptExampleError, match=r"^lines: record at key 'mine': it is below zero$") as caught:
+        provider.get(["number"])
+    assert caught.value.details == {"number": -1, "path": "lines", "key": "mine"}
+
+
+def test_any_other_error_of_a_decoder_comes_as_it_is_with_the_record_beside_it() -> None:
+    Path("f").write_bytes(frame_record(b"1") + frame_record(b"x") + frame_record(b"3"))
+    provider = provider_of()
+    assert provider.get(["number"]) == [1]
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        provider.get(["number"])
+    assert caught.value.__notes__ == ["while the record at byte 17 of f was decoded"]
+    assert provider.get(["number"]) == [3]
+
+
+def test_a_decoder_that_gives_too_few_rows_is_refused() -> None:
+    class Lazy(Numbers):
+        def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
+            return iter(list(super().decode_rows(block, items))[1:])
+
+    provider = provider_of(decoder=Lazy())
+    assert [provider.get(["number"]), provider.get(["number"])] == [[0], [2]]
+    with pytest.raises(UsageError, match=r"^the decoder Lazy gave fewer rows than it was given records$"):
+        provider.get(["number"])
+
+
+def test_a_damaged_file_is_the_same_error_again() -> None:
+    content = bytearray(Path("f").read_bytes())
+    content[2 * RECORD_BYTES + 13] ^= 1
+    Path("f").write_bytes(content)
+    provider = provider_of()
+    assert [provider.get(["number"]), provider.get(["number"])] == [[0], [1]]
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError) as caught:
+            provider.get(["number"])
+        assert caught.value.details["offset"] == 2 * RECORD_BYTES
+
+
+def test_records_of_a_data_file_are_those_it_takes() -> None:
+    file = DataFile(store=open_store("."), filename="f", skip=3, take=2, num_records=NUM_RECORDS, path="digits")
+    assert list(provider_of([file]).iter(["number", "record_key"])) == [[3, b"digits:57"], [4, b"digits:76"]]
+
+
+@pytest.mark.parametrize(
+    ("items", "kind", "message", "hint"),
+    [
+        (
+            "number",
+            WrongTypeError,
+            "items must be a list or tuple, not 'number'",
+            "Name the items in brackets: get(['image', 'label']).",
+        ),
+        (
+            ["numbr"],
+            ItemNotFoundError,
+            "no item 'numbr' in this provider",
+            "Did you mean 'number'? There are: number, double, text, record_key.",
+        ),
+    ],
+)
+def test_items_that_there_are_not_are_refused_and_cost_no_record(
+    items: Any, kind: type[RegistryError], message: str, hint: str
+) -> None:
+    provider = provider_of()
+    for ask in (provider.get, provider.iter):
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 (its type and text are checked below)
+            ask(items)
+        assert isinstance(caught.value, kind)
+        assert (str(caught.value), caught.value.hint) == (message, hint)
+    assert provider.get(["number"]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"record_key": "text"}, "record_key='text' is an item of the dataset already"),
+        (
+            {"shuffle": True, "common_queue_capacity": 8, "common_queue_min": 8},
+            "common_queue_capacity=8 must be more than common_queue_min=8: no record would ever be drawn",
+        ),
+        ({"common_queue_capacity": 0}, "common_queue_capacity must be 1 or more, not 0"),
+        ({"num_readers": 0}, "num_readers must be 1 or more, not 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        provider_of(**options)
+    assert str(caught.value) == message
+
+
+def test_a_small_buffer_is_enough_where_nothing_is_shuffled() -> None:
+    assert len(list(provider_of(common_queue_capacity=1, num_readers=3))) == NUM_RECORDS
+
+
+def test_the_seed_of_an_order_can_be_read_and_given_again() -> None:
+    first = provider_of(shuffle=True)
+    numbers = [number for (number,) in first.iter(["number"])]
+    again = provider_of(shuffle=True, seed=first.seed)
+    assert [number for (number,) in again.iter(["number"])] == numbers
+    assert numbers != sorted(numbers)
+
+
+def test_threads_share_the_records() -> None:
+    provider = provider_of(num_epochs=25, shuffle=True, num_readers=2)
+    found: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: found.extend(number for (number,) in provider.iter(["number"])))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == sorted(25 * list(range(NUM_RECORDS)))
+
+
+def test_a_closed_provider_provides_no_more_and_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with provider_of(num_epochs=None, num_readers=3, shuffle=True) as provider:
+        provider.get(["number"])
+    assert threading.active_count() == before
+    with pytest.raises(UsageError, match=r"^this reader was closed$"):
+        provider.get(["number"])
+
+
+def test_a_provider_that_is_dropped_half_way_leaves_nothing() -> None:
+    provider = provider_of(num_epochs=None, num_readers=3, shuffle=True)
+    provider.get(["number"])
+    gone = weakref.ref(provider)
+    del provider
+    gc.collect()
+    assert gone() is None
+    for thread in threading.enumerate():
+        if thread.name.startswith("read "):
+            thread.join(10)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read ")]
+
+
+def test_a_provider_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    provider = provider_of()
+    provider.get(["number"])
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
+        provider.get(["number"])
