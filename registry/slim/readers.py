@@ -131,6 +131,8 @@ class TFRecordReader(FileReader):
             verify=self._verify,
         )
         num_records: int = shard.num_records  # type: ignore[attr-defined]  # formats without frames know it
+        if file.num_records is not None:
+            num_records = file.num_records  # what was promised: a file of another number is refused where it shows
         stop = num_records if file.take is None else file.skip + file.take
         first, step = file.skip, 1
         while first < stop:
@@ -195,7 +197,7 @@ def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most:
 
 
 def _in_units(records: Iterable[Record], most: int) -> Iterator[Unit]:
-    """At most ``most`` records, and few where they are long or slow, at a time; what came before an error comes first."""
+    """At most ``most`` records, and few where they are long or slow, at a time; those before an error are not lost."""
     unit: Unit = []
     num_bytes, end = 0, time.monotonic() + _UNIT_SECONDS
     try:
