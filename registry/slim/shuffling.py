@@ -6,6 +6,7 @@ The random numbers are those of Philox, keyed by the seed and counted, so that a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, count
 from typing import Final, TypeVar
 
 import numpy as np
@@ -20,11 +21,13 @@ _MASK: Final = 2**64 - 1
 
 def random_words(seed: int, stream: int) -> Iterator[int]:
     """Endless random numbers of 62 bits: the same for the same ``seed`` and ``stream``, modulo 2**64 each."""
-    first = 0
-    while True:
-        words = philox_words(seed & _MASK, stream & _MASK, first, 2 * _WORDS).astype(np.int64)
-        yield from (words[0::2] | (words[1::2] >> 2) << 32).tolist()
-        first += 2 * _WORDS
+    return chain.from_iterable(_blocks(seed & _MASK, stream & _MASK))
+
+
+def _blocks(seed: int, stream: int) -> Iterator[list[int]]:
+    for first in count(0, 2 * _WORDS):
+        words = philox_words(seed, stream, first, 2 * _WORDS).astype(np.int64)
+        yield (words[0::2] | (words[1::2] >> 2) << 32).tolist()
 
 
 def permuted(items: list[T], words: Iterator[int]) -> list[T]:
