@@ -99,7 +99,7 @@ class TextColumn:
             return list(_cut(self.data.data, starts, sizes))
         if self._size is not None:
             return take(self.data, starts, self._size).tolist() if self._size else [b""] * starts.size
-        if self.sizes.mean() > _SMALL_TEXT:
+        if self.sizes.mean() > _SMALL_TEXT:  # so that no more is copied than is asked for
             return list(map(bytes, _cut(self.data.data, starts, sizes)))
         return list(self._small[start:stop])
 
@@ -158,16 +158,16 @@ def take_texts(
 ) -> npt.NDArray[Any]:
     """``data[start : start + size]`` as ``bytes``, in an object array."""
     texts = np.empty(starts.size, TEXT)
-    if starts.size and int(sizes.max()) > 2**15:
+    if starts.size and (int(sizes.max()) > 2**15 or sizes.mean() > _SMALL_TEXT):
         texts[:] = list(map(bytes, _cut(data.data, starts, sizes)))
         return texts
     order = np.argsort(sizes.astype(np.int16), kind="stable")
     in_order = starts[order]
     taken: list[bytes] = []
-    for size, count in enumerate(np.bincount(sizes).tolist()):
-        if count:
-            some = in_order[len(taken) : len(taken) + count]
-            taken += take(data, some, size).tolist() if size else [b""] * count
+    counts = np.bincount(sizes)
+    for size in np.flatnonzero(counts).tolist():
+        some = in_order[len(taken) : len(taken) + int(counts[size])]
+        taken += take(data, some, size).tolist() if size else [b""] * some.size
     texts[order] = taken
     return texts
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -11,12 +13,19 @@ import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
+from registry.processes import call_in_threads
 from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_image, decode_raw
 from registry.slim.item_handlers import ItemHandler
+from registry.slim.parsed_block import Column
 from registry.slim.sparse import SparseTensorValue
 
 _RAW: Final = (b"raw", b"RAW")
 _METHODS: Final = ("", "INTEGER_FAST", "INTEGER_ACCURATE")
+_LARGE: Final = 4096
+"""From this mean size on, in bytes, decoding takes so much longer than handing over that threads are worth it."""
+
+_MOST_THREADS: Final = 8
+_LOOKED_AT: Final = 8
 
 
 class Image(ItemHandler):
@@ -88,6 +97,16 @@ class Image(ItemHandler):
                 hint=error.hint,
                 details={"feature": self._image_key, "problem": error.problem},
             ) from error
+
+    def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> Iterator[npt.NDArray[Any]] | None:
+        """The images of many records: large ones by several threads, a few ahead of the one that is asked for."""
+        images, formats = keys_to_columns[self._image_key], keys_to_columns[self._format_key]
+        sizes = [len(one) for one in islice(images, _LOOKED_AT) if isinstance(one, bytes)]
+        threads = min(_MOST_THREADS, os.cpu_count() or 1)
+        if threads < 2 or not sizes or sum(sizes) < _LARGE * len(sizes):
+            return None
+        values = ({self._image_key: one, self._format_key: form} for one, form in zip(images, formats, strict=True))
+        return (image for _, image in call_in_threads(self.tensors_to_item, values, threads=threads))
 
     def _decode(self, data: bytes, *, is_raw: bool, limit: int) -> npt.NDArray[Any]:
         if is_raw:

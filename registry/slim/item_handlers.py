@@ -42,8 +42,11 @@ class ItemHandler(abc.ABC):
     def columns_to_items(
         self,
         keys_to_columns: Mapping[str, Column],  # noqa: ARG002 (those who override it need them)
-    ) -> npt.NDArray[Any] | Sequence[Any] | None:
-        """The items of many records at once, exactly those of ``tensors_to_item``; None where it is done one by one."""
+    ) -> npt.NDArray[Any] | Sequence[Any] | Iterator[Any] | None:
+        """The items of many records at once, exactly those of ``tensors_to_item``; None where it is done one by one.
+
+        An iterator may go ahead of what is asked for; what it raises belongs to the record that is next.
+        """
         return None
 
 
