@@ -100,6 +100,7 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
         "docs/pinning.md",
         "docs/publishing.md",
         "docs/reading.md",
+        "docs/slim.md",
         "docs/splits.md",
         "docs/versions.md",
     ],
