@@ -1,0 +1,61 @@
+"""The shipped digits through a provider: every record once an epoch, and the same order for the same seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import registry
+from registry import slim
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[registry.Catalog]:
+    with registry.connect(tmp_path_factory.mktemp("digits") / "catalog.db") as opened:
+        opened.build("digits")
+        yield opened
+
+
+@pytest.mark.parametrize("split", ["train", "train[90%:]+train[10:500]"])
+@pytest.mark.parametrize("num_epochs", [1, 3])
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("num_readers", [1, 2, 4])
+def test_digits_are_provided_once_an_epoch(
+    catalog: registry.Catalog, num_readers: int, shuffle: bool, num_epochs: int, split: str
+) -> None:
+    version = catalog.dataset("digits")
+    dataset = slim.Dataset.from_version(version, split)
+    expected = [(example["image"].tobytes(), int(example["label"])) for example in version.read(split)]
+    epochs = []
+    for _ in range(2):
+        options = {"num_readers": num_readers, "shuffle": shuffle, "num_epochs": num_epochs, "seed": 8}
+        with slim.DatasetDataProvider(dataset, **options) as provider:
+            assert provider.num_samples() == len(expected)
+            epochs.append([(image.tobytes(), int(label)) for image, label in provider.iter(["image", "label"])])
+    found, again = epochs
+    assert found == again
+    size = len(expected)
+    assert [Counter(found[start : start + size]) for start in range(0, len(found), size)] == [
+        Counter(expected)
+    ] * num_epochs
+    if num_readers == 1 and not shuffle and split == "train":
+        names = slim.DatasetDataProvider(dataset, shuffle=False, num_epochs=1)
+        keys = [key for (key,) in names.iter(["record_key"])]
+        assert len(set(keys)) == size
+        assert keys[0].endswith(b":0")
+
+
+def test_a_batch_is_made_while_the_last_one_is_used(catalog: registry.Catalog) -> None:
+    dataset = slim.Dataset.from_version(catalog.dataset("digits"), "train")
+    with (
+        slim.DatasetDataProvider(dataset, num_epochs=1, seed=3) as provider,
+        slim.prefetch_queue(lambda: provider.get(["image", "label"]), capacity=64) as queue,
+    ):
+        images, labels = queue.dequeue_many(32)
+        assert images.shape == (32, *np.asarray(images[0]).shape)
+        assert labels.shape == (32,)
+        left = len(list(queue))
+    assert 32 + left == dataset.num_samples
