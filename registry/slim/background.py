@@ -13,24 +13,23 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
-from weakref import WeakSet
 
 T = TypeVar("T")
 
 _EXIT_SECONDS: Final = 1.0
-_running: WeakSet[threading.Thread] = WeakSet()
+_running: set[threading.Thread] = set()
 
 
 def start(work: Callable[[], T], *, name: str) -> Future[T]:
     """Do ``work`` in a thread; the future has what it gave, or raised: SystemExit and the like too."""
     future: Future[T] = Future()
     thread = threading.Thread(target=_run, args=(work, future), name=name, daemon=True)
+    _running.add(thread)
     try:
         thread.start()
     except RuntimeError:  # the system has no thread left to give, or the interpreter is ending
+        _running.discard(thread)
         _run(work, future)
-    else:
-        _running.add(thread)
     return future
 
 
@@ -51,6 +50,7 @@ def _run(work: Callable[[], T], future: Future[T]) -> None:
         future.set_exception(error)
     else:
         future.set_result(result)
+    _running.discard(threading.current_thread())
 
 
 @atexit.register

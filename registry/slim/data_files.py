@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
 from registry.features import FeaturesDict
@@ -178,13 +179,13 @@ def _literal(text: str) -> DataFile | None:
     Raises:
         StorageError: it is a folder.
     """
-    if "://" in text:
+    if _is_remote(text):
         folder, _, name = text.rpartition("/")
         store = open_store(folder if not folder.endswith(":/") else f"{folder}/")
         if not name or not store.exists(name):
             return None
         return DataFile(store=store, filename=name, path=text)
-    path = _expanded(text)
+    path = (text.startswith("file://") and open_store(text).local_root) or _expanded(text)
     if path.is_dir():
         raise StorageError(
             f"{text} is a folder",
@@ -200,10 +201,12 @@ def _literal(text: str) -> DataFile | None:
 
 def _matches(pattern: str) -> list[str]:
     """The files that match a pattern, sorted. Folders are left out, and files that somebody is still writing."""
-    if "://" in pattern:
+    if _is_remote(pattern):
         return _remote_matches(pattern)
-    found = map(Path, glob.glob(str(_expanded(pattern)) if pattern.startswith("~") else pattern))  # noqa: PTH207
-    return sorted(str(path) for path in found if path.is_file() and not is_unfinished(path.name))
+    if pattern.startswith("file://"):
+        return [Path(path).as_uri() for path in _matches(unquote(pattern.removeprefix("file://")))]
+    found = glob.glob(str(_expanded(pattern)) if pattern.startswith("~") else pattern)  # noqa: PTH207 (./ is kept)
+    return sorted(path for path in found if Path(path).is_file() and not is_unfinished(Path(path).name))
 
 
 def _remote_matches(pattern: str) -> list[str]:
@@ -214,6 +217,10 @@ def _remote_matches(pattern: str) -> list[str]:
     return [
         f"{root}/{'/'.join(name)}" for name in names if len(name) == len(parts) and all(map(fnmatchcase, name, parts))
     ]
+
+
+def _is_remote(text: str) -> bool:
+    return "://" in text and not text.startswith("file://")
 
 
 def _expanded(text: str) -> Path:

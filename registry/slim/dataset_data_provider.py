@@ -98,7 +98,7 @@ class DatasetDataProvider(DataProvider):
         if record_key in items:
             raise UsageError(
                 f"record_key={record_key!r} is an item of the dataset already",
-                hint=f"Give the key of a record another name: record_key='{record_key}_key'.",
+                hint="Give the key of a record another name, e.g. record_key='key_of_record'.",
                 details={"record_key": record_key},
             )
         self._num_samples = dataset.num_samples

@@ -11,8 +11,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import chain, count
+from inspect import signature
 from operator import index
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,68 +22,11 @@ import numpy.typing as npt
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import wait_for
 from registry.slim.data_files import DataFile, find_data_files
-from registry.slim.interleaving import ReadFile, Slots
+from registry.slim.epochs import Progress, Reading
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
-from registry.slim.shuffling import permuted, random_words, shuffled
 
 _CLOSE_SECONDS: Final = 1.0
 _TEXT_TYPES: Final = ("string", "str", "bytes", "object", "bytes_")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
-    """What is read, and in which order. ``num_epochs`` is None for ever; ``buffer_size`` 0 does not shuffle."""
-
-    files: tuple[DataFile, ...]
-    read_file: ReadFile
-    num_epochs: int | None
-    num_readers: int
-    buffer_size: int
-    seed: int
-    deterministic: bool
-    mix_epochs: bool
-
-    def chunks(self, progress: _Progress) -> Iterator[list[Record]]:
-        """All records in order, some at a time."""
-        epochs = count() if self.num_epochs is None else iter(range(self.num_epochs))
-        if self.mix_epochs:
-            yield from self._pass(chain.from_iterable(self._files_of(epoch, progress) for epoch in epochs), 0, progress)
-        else:
-            for epoch in epochs:
-                yield from self._pass(iter(self._files_of(epoch, progress)), epoch, progress)
-
-    def _pass(self, files: Iterator[DataFile], epoch: int, progress: _Progress) -> Iterator[list[Record]]:
-        progress.slots = slots = Slots(files, self.read_file, num_slots=self.num_readers, on_end=progress.end_file)
-        chunks = slots.in_turn() if self.deterministic else slots.as_ready()
-        if self.buffer_size:
-            chunks = shuffled(chunks, random_words(self.seed, 2 * epoch + 1), size=self.buffer_size)
-        return chunks
-
-    def _files_of(self, epoch: int, progress: _Progress) -> list[DataFile]:
-        files = list(self.files)
-        if self.num_epochs is None and len(progress.empty_files) == len({id(file) for file in files}):
-            named = ", ".join(file.path for file in files[:5])
-            raise UsageError(
-                f"there is no record in {named}" + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
-                hint="To read them for ever gives nothing, for ever. Check the data sources, or give num_epochs=1.",
-                details={"paths": [file.path for file in files[:100]]},
-            )
-        return permuted(files, random_words(self.seed, 2 * epoch)) if self.buffer_size else files
-
-
-class _Progress:
-    """How far a reading has come."""
-
-    def __init__(self) -> None:
-        self.num_records = 0
-        self.num_files = 0
-        self.empty_files: set[int] = set()
-        self.slots: Slots | None = None
-
-    def end_file(self, file: DataFile, has_read: bool) -> None:
-        self.num_files += 1
-        if not has_read:
-            self.empty_files.add(id(file))
 
 
 class ParallelReader:
@@ -114,7 +56,7 @@ class ParallelReader:
     ) -> None:
         self.seed = seed
         self.num_readers = num_readers
-        self._progress = _Progress()
+        self._progress = Progress()
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._records: list[Record] = []
@@ -122,7 +64,7 @@ class ParallelReader:
         self._closed = False
         self._failed: tuple[BaseException, TracebackType | None] | None = None
         options = dict(reader_kwargs)
-        reading = _Reading(
+        reading = Reading(
             files=tuple(files),
             read_file=lambda file: read_units(reader, file, options, most=unit_records),
             num_epochs=num_epochs,
@@ -344,13 +286,15 @@ def open_reader(
             f"the reader {reader!r:.80} cannot be called",
             hint="A reader is called with a path and gives an iterator of (key, record), both bytes.",
         )
+    reader = TFRecordReader if reader is None else reader
+    reader_kwargs = _check_kwargs(reader, {} if reader_kwargs is None else reader_kwargs)
     spare = (capacity - least) // 2 if shuffle else capacity
     unit_records = max(1, spare // (2 * num_readers))
     buffer_size = max(least + 1, capacity - 2 * num_readers * unit_records) if shuffle else 0
     return ParallelReader(
         find_data_files(data_sources),
-        TFRecordReader if reader is None else reader,
-        reader_kwargs=reader_kwargs or {},
+        reader,
+        reader_kwargs=reader_kwargs,
         num_epochs=num_epochs,
         num_readers=num_readers,
         seed=secrets.randbits(63) if seed is None else _whole_number("seed", seed),
@@ -359,6 +303,27 @@ def open_reader(
         deterministic=deterministic,
         mix_epochs=mix_epochs,
     )
+
+
+def _check_kwargs(reader: Reader, reader_kwargs: Any) -> Mapping[str, Any]:
+    """``reader_kwargs`` where the reader can be called with them: it will be, later, by another thread."""
+    name = getattr(reader, "__name__", None) or type(reader).__name__
+    if not isinstance(reader_kwargs, Mapping):
+        raise WrongTypeError(
+            f"reader_kwargs={reader_kwargs!r:.60} is no dict", hint="Give names and values: {'options': 'GZIP'}."
+        )
+    try:
+        called_with = signature(reader)
+    except (TypeError, ValueError):  # some callables do not tell
+        return reader_kwargs
+    try:
+        called_with.bind("path", **reader_kwargs)
+    except TypeError as error:
+        raise WrongTypeError(
+            f"the reader {name} cannot be called with a path and {dict(reader_kwargs)!r:.100}: {error}",
+            hint=f"It is {name}{called_with!s:.200}.",
+        ) from error
+    return reader_kwargs
 
 
 def _whole_number(name: str, value: Any) -> int:

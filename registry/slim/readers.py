@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice, repeat
 from typing import Any, Final, TypeAlias
 
@@ -177,10 +178,11 @@ def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most:
         Exception: whatever it raises itself, with a note that names the file.
     """
     make: Callable[..., Any] = reader
-    if isinstance(reader, type) and issubclass(reader, FileReader):
+    kind = reader.func if isinstance(reader, partial) else reader
+    if isinstance(kind, type) and issubclass(kind, FileReader):
         yield from make(file, **options).units()
         return
-    name = getattr(reader, "__name__", None) or type(reader).__name__
+    name = getattr(kind, "__name__", None) or type(kind).__name__
     path = _whole(file, name).path
     try:
         made = make(path, **options)

@@ -38,6 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("y@2", ["y-00000-of-00002", "y-00001-of-00002"]),
         ("x@2", ["x@2"]),
         (Path("sub/a"), ["sub/a"]),
+        ("./?", ["./a", "./b"]),
         ("*", ["a", "a1", "a[1]", "b", "x@2", "y-00000-of-00002", "y-00001-of-00002"]),
     ],
 )
@@ -61,6 +62,11 @@ def test_urls_and_their_patterns_name_objects() -> None:
 def test_a_file_url_is_a_path(folder: Path) -> None:
     url = (folder / "b").as_uri()
     assert get_data_files(url) == [url]
+    assert get_data_files(f"{folder.as_uri()}/[ab]") == [(folder / "a").as_uri(), url]
+    with pytest.raises(NotStoredError, match=r"^no such data file: file:///gone-$"):
+        get_data_files("file:///gone-")
+    with pytest.raises(UsageError, match=r"^no data files found in file:///gone-\*$"):
+        get_data_files("file:///gone-*")
 
 
 def test_a_link_out_of_its_folder_is_followed(folder: Path) -> None:

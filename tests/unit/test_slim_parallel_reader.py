@@ -13,6 +13,7 @@ import pytest
 
 from registry.errors import CorruptRecordError, OutOfRangeError, RegistryError, UsageError, WrongTypeError
 from registry.slim.parallel_reader import parallel_read, single_pass_read
+from registry.slim.readers import TextLineReader
 from registry.tfrecord import frame_record
 
 SIZES = [3, 0, 5, 1, 4]
@@ -150,6 +151,19 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(kind) as caught:
         parallel_read("f-*", **options)
     assert (type(caught.value), str(caught.value), caught.value.hint) == (kind, message, hint)
+
+
+def test_a_reader_that_cannot_be_called_so_is_refused_at_once() -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        single_pass_read("f-*", TextLineReader, {"skip_headers": 1})
+    assert str(caught.value) == (
+        "the reader TextLineReader cannot be called with a path and {'skip_headers': 1}: "
+        "got an unexpected keyword argument 'skip_headers'"
+    )
+    assert caught.value.hint is not None
+    assert "skip_header_lines" in caught.value.hint
+    with pytest.raises(WrongTypeError, match=r"^reader_kwargs='GZIP' is no dict$"):
+        single_pass_read("f-*", None, "GZIP")  # type: ignore[arg-type]
 
 
 def test_two_strings_are_the_dtypes_there_are() -> None:

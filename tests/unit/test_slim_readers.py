@@ -7,6 +7,7 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,6 +145,13 @@ def test_lines_are_records(path: Path) -> None:
     assert list(TextLineReader(path, skip_header_lines=9)) == []
     with pytest.raises(UsageError, match=r"^skip_header_lines must be a number from 0 on, not -1$"):
         TextLineReader(path, -1)
+
+
+def test_a_reader_may_have_its_options_given_before(path: Path) -> None:
+    path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+    file = DataFile(store=open_store("."), filename="shard", skip=1, path="shard")
+    trusting = partial(TFRecordReader, verify="off")
+    assert [record for _, record in single_pass_read(file, trusting)] == RECORDS[1:]
 
 
 def read_words(path: str, *, upper: bool = False) -> Iterator[tuple[str, bytes]]:
