@@ -249,7 +249,7 @@ def test_a_closed_reader_reads_no_more_and_leaves_no_thread() -> None:
     reader.read()
     reader.close()
     reader.close()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     with pytest.raises(UsageError, match=r"^this reader was closed$"):
         reader.read()
 

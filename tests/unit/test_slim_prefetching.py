@@ -179,7 +179,7 @@ def test_a_closed_queue_gives_nothing_and_leaves_no_thread() -> None:
     assert queue.dequeue() == 0
     queue.close()
     queue.close()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     with pytest.raises(UsageError, match=r"^this queue was closed$"):
         queue.dequeue()
 

@@ -299,7 +299,7 @@ def test_a_closed_provider_provides_no_more_and_leaves_no_thread() -> None:
     before = threading.active_count()
     with provider_of(num_epochs=None, num_readers=3, shuffle=True) as provider:
         provider.get(["number"])
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
     with pytest.raises(UsageError, match=r"^this reader was closed$"):
         provider.get(["number"])
 
