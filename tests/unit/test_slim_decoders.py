@@ -50,7 +50,9 @@ def decode_steps(handler: slim.ItemHandler, record: bytes, **features: Any) -> A
 
 
 @pytest.mark.parametrize(
-    "dtype", ["int64", np.int64, int, np.dtype("int64"), type("DType", (), {"name": "int64"})()], ids=repr
+    "dtype",
+    ["int64", np.int64, int, np.dtype("int64"), type("DType", (), {"name": "int64"})()],
+    ids=["name", "numpy", "python", "dtype", "TensorFlow"],
 )
 def test_dtypes_have_the_names_of_numpy_and_tensorflow(dtype: Any) -> None:
     assert slim.FixedLenFeature((), dtype) == LABEL
