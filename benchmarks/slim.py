@@ -3,7 +3,7 @@
     python benchmarks/slim.py                            every set, each peer once
     python benchmarks/slim.py --rounds 3 --sets vectors,png      the figures to quote, on an idle machine
 
-Each figure is a process of its own that reads all records once, one by one, on a warm page cache, and counts from the
+Each figure is a process of its own that reads records one by one, on a warm page cache, and counts from the
 first record on: whoever needs long to start does not pay for it here. Sets: ``vectors`` (16 floats and a label),
 ``boxes`` (a label and up to five boxes in lists of any length), ``png`` (28 by 28, grey), ``jpeg`` (224 by 224, in
 colour). The same features and handlers everywhere; tf.data parses and decodes them in one ``map``, by one thread and by
@@ -48,29 +48,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default=",".join(SIZES))
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
+    parser.add_argument("--seconds", type=float, default=4.0, help="that each figure takes at most")
     parser.add_argument("--rounds", type=int, default=1, help="the fastest of so many counts")
     parser.add_argument("--folder", help="for the files, which are kept then")
     parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         name, peer, shuffled = arguments.child
-        print(json.dumps(measure(name, peer, Path(arguments.folder), shuffled=shuffled == "True")))
+        seconds = arguments.seconds
+        print(json.dumps(measure(name, peer, Path(arguments.folder), shuffled=shuffled == "True", seconds=seconds)))
         return
     with tempfile.TemporaryDirectory() as made:
         folder = Path(arguments.folder or made)
         for name in arguments.sets.split(","):
             write_set(name, folder, max(100, int(SIZES[name] * arguments.scale)))
             for shuffled in (False, True):
-                report(name, folder, shuffled=shuffled, rounds=arguments.rounds)
+                report(name, folder, shuffled=shuffled, rounds=arguments.rounds, seconds=arguments.seconds)
 
 
-def report(name: str, folder: Path, *, shuffled: bool, rounds: int) -> None:
+def report(name: str, folder: Path, *, shuffled: bool, rounds: int, seconds: float) -> None:
     """Run every peer, and print what it reaches beside the first one."""
     print(f"\n{name}, {'shuffled in memory' if shuffled else 'as stored'}: records/s")
     best: dict[str, float] = {}
     for _ in range(rounds):
         for peer in PEERS if find_spec("tensorflow") else PEERS[:2]:
-            found = run_child(name, peer, folder, shuffled=shuffled)
+            found = run_child(name, peer, folder, shuffled=shuffled, seconds=seconds)
             if found is not None:
                 best[peer] = max(found, best.get(peer, 0.0))
     for peer in PEERS:
@@ -79,9 +81,10 @@ def report(name: str, folder: Path, *, shuffled: bool, rounds: int) -> None:
         print(f"  {peer:20} {beside}")
 
 
-def run_child(name: str, peer: str, folder: Path, *, shuffled: bool) -> float | None:
+def run_child(name: str, peer: str, folder: Path, *, shuffled: bool, seconds: float) -> float | None:
     """Records per second of one process; None where the peer does not run."""
-    command = [sys.executable, __file__, "--folder", str(folder), "--child", name, peer, str(shuffled)]
+    options = ["--folder", str(folder), "--seconds", str(seconds), "--child", name, peer, str(shuffled)]
+    command = [sys.executable, __file__, *options]
     done = subprocess.run(command, env={**os.environ, **QUIET}, capture_output=True, text=True, check=False)
     if done.returncode:
         if not peer.startswith("tf-slim"):
@@ -90,14 +93,16 @@ def run_child(name: str, peer: str, folder: Path, *, shuffled: bool) -> float | 
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(name: str, peer: str, folder: Path, *, shuffled: bool) -> float:
-    """Records per second, from the first on."""
+def measure(name: str, peer: str, folder: Path, *, shuffled: bool, seconds: float) -> float:
+    """Records per second, from the first on, for so many seconds or until there are no more."""
     files = sorted(str(path) for path in folder.glob(f"{name}-*"))
     records = read_records(name, peer, files, shuffled=shuffled)
     next(records)
     start, count = time.perf_counter(), 0
     for _ in records:
         count += 1
+        if count % 256 == 0 and time.perf_counter() - start > seconds:
+            break
     return count / (time.perf_counter() - start)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from registry.errors import RegistryError
@@ -57,18 +59,35 @@ def call_in_threads(function: Callable[[T], Any], items: Iterable[T], *, threads
             yield item, function(item)
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="registry")
+    try:
+        yield from call_ahead(pool, function, items, most=2 * threads + 1)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def call_ahead(
+    pool: Executor, function: Callable[[T], Any], items: Iterable[T], *, most: int
+) -> Generator[tuple[T, Any]]:
+    """The same by a pool of threads that others use, too: ``most`` calls are under way, or wait to be handed out."""
     waiting: deque[tuple[T, Future[Any]]] = deque()
     try:
         for item in items:
             waiting.append((item, pool.submit(function, item)))
-            if len(waiting) > 2 * threads:
+            if len(waiting) >= most:
                 first, future = waiting.popleft()
                 yield first, future.result()
         while waiting:
             first, future = waiting.popleft()
             yield first, future.result()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for _, future in waiting:
+            future.cancel()
+
+
+@lru_cache(maxsize=1)
+def shared_threads(process: int) -> Executor:  # noqa: ARG001 (another process needs threads of its own)
+    """The threads of a process, given by its id, for short calls that wait for nothing; as many as it has cores."""
+    return ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="registry")
 
 
 def _outcome(

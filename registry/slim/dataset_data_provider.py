@@ -214,25 +214,39 @@ class DatasetDataProvider(DataProvider):
 
     def _decode_more(self, items: tuple[str, ...]) -> None:
         """Have the next records decoded together: twice as many each time, up to a limit."""
-        if self._place == len(self._records):
-            self._records = []
-            self._place = self._stop = 0
-            self._records = self._reader.read_records()
-        values = [record[0] for record in self._records[self._place : self._place + self._together]]
+        self._records = self._records[self._place :]
+        self._place = self._stop = 0
+        self._take_more()
+        values = [record[0] for record in self._records[: self._together]]
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         ends = lengths.cumsum()
         count = max(1, int(np.searchsorted(ends, _BYTES_TOGETHER, side="right")))
-        self._stop = self._place + min(count, len(values))
+        self._stop = min(count, len(values))
         self._together = min(2 * self._together, _MOST_TOGETHER)
         decoded = [item for item in items if item != self._record_key]
         if not decoded:
             self._rows = repeat([])
-        elif self._stop == self._place + 1:
+        elif self._stop == 1:
             self._rows = (self._decoder.decode(value, decoded) for value in values[:1])
         else:
             data = np.frombuffer(b"".join(values[:count]), np.uint8)
             block = RecordBlock(data, (ends - lengths)[:count], lengths[:count])
             self._rows = self._decoder.decode_rows(block, decoded)
+
+    def _take_more(self) -> None:
+        """Have as many records at hand as are decoded together, if they were read already; one at least."""
+        num_bytes = sum(len(record[0]) for record in self._records)
+        while not self._records or (
+            len(self._records) < self._together and num_bytes < _BYTES_TOGETHER and self._reader.has_ready()
+        ):
+            try:
+                more = self._reader.read_records(self._together - len(self._records))
+            except Exception:
+                if self._records:
+                    return  # it comes again, in its place
+                raise
+            self._records = [*self._records, *more]
+            num_bytes += sum(len(record[0]) for record in more)
 
     def _named(self, error: BaseException, record: Record) -> BaseException:
         """``error`` of a record, saying which record it was."""

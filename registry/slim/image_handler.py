@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, FeatureError, UsageError, WrongTypeError
+from registry.errors import CorruptExampleError, FeatureError, RegistryError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
-from registry.processes import call_in_threads
+from registry.processes import call_ahead, shared_threads
 from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_image, decode_raw
 from registry.slim.item_handlers import ItemHandler
 from registry.slim.parsed_block import Column
@@ -24,7 +24,10 @@ _METHODS: Final = ("", "INTEGER_FAST", "INTEGER_ACCURATE")
 _LARGE: Final = 4096
 """From this mean size on, in bytes, decoding takes so much longer than handing over that threads are worth it."""
 
-_MOST_THREADS: Final = 8
+_TOGETHER: Final = 4
+_MOST_UNITS: Final = 4
+"""So many images are decoded by one call of a thread, and so many calls are under way at most."""
+
 _LOOKED_AT: Final = 8
 
 
@@ -102,11 +105,26 @@ class Image(ItemHandler):
         """The images of many records: large ones by several threads, a few ahead of the one that is asked for."""
         images, formats = keys_to_columns[self._image_key], keys_to_columns[self._format_key]
         sizes = [len(one) for one in islice(images, _LOOKED_AT) if isinstance(one, bytes)]
-        threads = min(_MOST_THREADS, os.cpu_count() or 1)
-        if threads < 2 or not sizes or sum(sizes) < _LARGE * len(sizes):
+        if not sizes or sum(sizes) < _LARGE * len(sizes):
             return None
-        values = ({self._image_key: one, self._format_key: form} for one, form in zip(images, formats, strict=True))
-        return (image for _, image in call_in_threads(self.tensors_to_item, values, threads=threads))
+        return self._decode_ahead(zip(images, formats, strict=True))
+
+    def _decode_ahead(self, values: Iterator[tuple[Any, Any]]) -> Iterator[npt.NDArray[Any]]:
+        units = iter(lambda: list(islice(values, _TOGETHER)), [])
+        for _, (images, fault) in call_ahead(shared_threads(os.getpid()), self._decode_unit, units, most=_MOST_UNITS):
+            yield from images
+            if fault is not None:
+                raise fault
+
+    def _decode_unit(self, values: list[tuple[Any, Any]]) -> tuple[list[npt.NDArray[Any]], RegistryError | None]:
+        """The images before the first that cannot be decoded, and what is wrong with that one."""
+        images: list[npt.NDArray[Any]] = []
+        for image, form in values:
+            try:
+                images.append(self.tensors_to_item({self._image_key: image, self._format_key: form}))
+            except RegistryError as error:
+                return images, error
+        return images, None
 
     def _decode(self, data: bytes, *, is_raw: bool, limit: int) -> npt.NDArray[Any]:
         if is_raw:

@@ -176,9 +176,10 @@ class LookupTensor(Tensor):
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
         """The same of many records."""
         found = super().columns_to_items(keys_to_columns)
-        if found is None:
+        try:
+            return self._lookup(found) if isinstance(found, np.ndarray) else found and list(map(self._lookup, found))
+        except WrongTypeError:
             return None
-        return self._lookup(found) if isinstance(found, np.ndarray) else list(map(self._lookup, found))
 
 
 class BackupHandler(ItemHandler):

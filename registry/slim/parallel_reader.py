@@ -132,6 +132,12 @@ class ParallelReader:
             self._progress.num_records += len(records)
             return records
 
+    def has_ready(self) -> bool:
+        """Whether there are records that were read already, so that the next ones need most likely no waiting."""
+        with self._lock:
+            pending = self._progress.slots.pending() if self._progress.slots is not None else []
+            return self._position < len(self._records) or (bool(pending) and all(read.done() for read in pending))
+
     def close(self) -> None:
         """Read no more. Waits for reads that are under way, a second at most."""
         self._closed = True

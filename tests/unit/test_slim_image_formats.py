@@ -13,6 +13,7 @@ from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif
 
 from registry.errors import MissingExtraError
 from registry.slim.images import codec
+from registry.slim.images import jpeg as jpeg_decoder
 from registry.slim.images import png as png_decoder
 
 
@@ -72,6 +73,7 @@ def test_png_and_bmp_need_no_pillow(color: int, depth: int, filters: tuple[int, 
 def test_other_formats_need_pillow(monkeypatch: pytest.MonkeyPatch, form: str, name: str) -> None:
     data = pillow_file(RAMP, form)
     monkeypatch.setattr(codec, "_pillow", lambda: None)
+    monkeypatch.setattr(jpeg_decoder, "_fast_library", lambda: None)
     with pytest.raises(MissingExtraError) as caught:
         decode(data)
     assert caught.value.message == f"decoding {name} images needs the package 'pillow', which is not installed"

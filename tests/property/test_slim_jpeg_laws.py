@@ -1,0 +1,68 @@
+"""Whichever library decodes a JPEG, the pixels are the same, and so is what is said of a damaged one."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image as Pillow
+from slim_image_checks import decode
+
+from registry.errors import CorruptExampleError
+from registry.slim.images import jpeg as jpeg_decoder
+
+
+@st.composite
+def jpegs(draw: st.DrawFn) -> bytes:
+    """A JPEG of any kind that Pillow writes."""
+    mode = draw(st.sampled_from(["RGB", "RGB", "L", "CMYK"]))
+    shape = (draw(st.integers(1, 40)), draw(st.integers(1, 40)), {"RGB": 3, "L": 1, "CMYK": 4}[mode])
+    samples = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, 256, shape, dtype=np.uint8)
+    if draw(st.booleans()):
+        samples[...] = samples[:1, :1]  # flat, where most of the others are noise
+    file = io.BytesIO()
+    Pillow.frombytes(mode, shape[1::-1], samples.tobytes()).save(
+        file,
+        "JPEG",
+        quality=draw(st.sampled_from([1, 30, 75, 95, 100])),
+        subsampling=draw(st.sampled_from([0, 1, 2])),
+        progressive=draw(st.booleans()),
+        optimize=draw(st.booleans()),
+        restart_marker_blocks=draw(st.sampled_from([0, 1, 3])),
+    )
+    return file.getvalue()
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """A JPEG, most of the time with some bytes changed, or cut off."""
+    data = bytearray(draw(jpegs()))
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, min(len(data) - 1, draw(st.sampled_from([30, 600, 10_000])))))
+        data[place] = draw(st.integers(0, 255))
+    return bytes(data[: draw(st.integers(2, len(data)))] if draw(st.booleans()) else data)
+
+
+def outcome(data: bytes, channels: int) -> tuple[Any, str]:
+    try:
+        pixels = decode(data, channels=channels)
+    except CorruptExampleError as error:
+        return None, error.message
+    assert pixels.flags.writeable
+    return (pixels.shape, pixels.tobytes()), ""
+
+
+def test_the_fast_library_is_there() -> None:
+    assert jpeg_decoder._fast_library() is not None
+
+
+@given(damaged(), st.sampled_from([0, 1, 3]))
+def test_the_library_that_decodes_changes_nothing(data: bytes, channels: int) -> None:
+    found = outcome(data, channels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jpeg_decoder, "_fast_library", lambda: None)
+        assert outcome(data, channels) == found
