@@ -9,7 +9,7 @@ form is read by protobuf itself, and its floats from the bytes that it writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, TypeVar
 
 import numpy as np
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 M = TypeVar("M", bound="Message")
+T = TypeVar("T")
 
 FlatValue: TypeAlias = npt.NDArray[Any] | list[bytes]
 """A 1-d array of int64 or float32, or a list of bytes."""
@@ -137,8 +138,15 @@ def _decode_common_form(record: bytes | memoryview) -> dict[str, FlatValue | Non
 
 
 def read_features(record: bytes | memoryview, position: int, end: int) -> dict[str, FlatValue | None]:
-    """The entries of a message Features, ``record[position:end]``. Raises as ``_decode_common_form``."""
-    values: dict[str, FlatValue | None] = {}
+    """The values of a message Features, ``record[position:end]``. Raises as ``_decode_common_form``."""
+    return read_map(record, position, end, read_feature)
+
+
+def read_map(
+    record: bytes | memoryview, position: int, end: int, read_value: Callable[[bytes | memoryview, int, int], T]
+) -> dict[str, T]:
+    """The entries of a message whose only field is a map, ``record[position:end]``. Raises as above."""
+    values: dict[str, T] = {}
     while position < end:
         if record[position] != FIELD_1:
             raise OtherFormError
@@ -149,7 +157,7 @@ def read_features(record: bytes | memoryview, position: int, end: int) -> dict[s
         size, position = read_varint(record, position + 1)
         name = str(record[position : position + size], "utf-8")
         position = enter_field(record, FIELD_2, position + size, entry_end)
-        values[name] = read_feature(record, position, entry_end)
+        values[name] = read_value(record, position, entry_end)
         position = entry_end
     return values
 

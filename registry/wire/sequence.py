@@ -19,6 +19,7 @@ from registry.wire.codec import (
     parse_message,
     read_feature,
     read_features,
+    read_map,
 )
 from registry.wire.varint import read_varint
 
@@ -68,19 +69,7 @@ def _decode_common_form(record: bytes | memoryview) -> SequenceValues:
             raise OtherFormError
         context = read_features(record, start, position)
     if position < end:
-        position = enter_field(record, FIELD_2, position, end)
-    while position < end:
-        if record[position] != FIELD_1:
-            raise OtherFormError
-        size, position = read_varint(record, position + 1)
-        entry_end = position + size
-        if entry_end > end or record[position] != FIELD_1:
-            raise OtherFormError
-        size, position = read_varint(record, position + 1)
-        name = str(record[position : position + size], "utf-8")
-        position = enter_field(record, FIELD_2, position + size, entry_end)
-        lists[name] = _read_steps(record, position, entry_end)
-        position = entry_end
+        lists = read_map(record, enter_field(record, FIELD_2, position, end), end, _read_steps)
     return SequenceValues(context, lists)
 
 
