@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureNotFoundError, UsageError
 from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
-from registry.slim.data_decoder import DataDecoder, at_place
+from registry.slim.data_decoder import DataDecoder, as_block, at_place, stack_items
 from registry.slim.feature_specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -37,7 +36,7 @@ from registry.slim.parsed_block import Column, OddRecordError, parse_block, stor
 from registry.slim.parsing import check_kinds, parse_feature, parse_steps
 from registry.slim.sparse import SparseTensorValue
 from registry.tfrecord import RecordBlock
-from registry.wire import BlockDecoder, decode_features, decode_sequence_example
+from registry.wire import BlockDecoder, FlatValue, decode_features, decode_sequence_example
 
 __all__ = [
     "BackupHandler",
@@ -166,17 +165,12 @@ class TFExampleDecoder(_HandlerDecoder):
         yield from map(list, zip(*rows, strict=True)) if items else ([] for _ in range(block.num_records))
 
     def decode_batch(self, records: RecordBlock | Sequence[bytes], items: Sequence[str] | None = None) -> list[Any]:
-        """The values of ``items`` in many records, in that order: for each item an array, its first dimension records.
-
-        An object array (records,) of the values where their shapes differ, or they are sparse. ``column[i]`` is what
-        ``decode`` gives for record ``i``. Errors as ``decode``; ``details["record"]`` is the record's place.
-        """
-        block = records if isinstance(records, RecordBlock) else _block_of(records)
+        """As ``DataDecoder.decode_batch``; features are parsed for all records at once."""
+        block = as_block(records)
         items = self.check_items(items)
         columns = self._parse(block, items) if block.num_records > _FEW else None
         if columns is None:
-            found = list(super().decode_rows(block, items))
-            return [stack_items([row[place] for row in found]) for place in range(len(items))]
+            return super().decode_batch(block, items)
         made = {}
         for item in dict.fromkeys(items):
             rows = self._item_rows(item, columns, block.num_records)
@@ -208,6 +202,7 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         keys_to_context_features: features of the whole record: FixedLenFeature or VarLenFeature.
         keys_to_sequence_features: lists of steps: FixedLenSequenceFeature or VarLenFeature.
         items_to_handlers: what makes each item.
+        lazy: as ``TFExampleDecoder``.
 
     Raises:
         UsageError: a key is in both, a feature that cannot be declared, or a handler that is none.
@@ -218,6 +213,8 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         keys_to_context_features: Mapping[str, Any],
         keys_to_sequence_features: Mapping[str, Any],
         items_to_handlers: Mapping[str, ItemHandler],
+        *,
+        lazy: bool = False,
     ) -> None:
         both = [key for key in keys_to_context_features if key in keys_to_sequence_features]
         if both:
@@ -228,6 +225,7 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         self._context = check_features(keys_to_context_features, (FixedLenFeature, VarLenFeature))
         self._sequence = check_features(keys_to_sequence_features, (FixedLenSequenceFeature, VarLenFeature))
         super().__init__({**self._context, **self._sequence}, items_to_handlers)
+        self._lazy = lazy
 
     def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
         """The values of ``items`` in one record, as ``TFExampleDecoder.decode``.
@@ -240,19 +238,25 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
             ItemNotFoundError, FeatureNotFoundError: as ``TFExampleDecoder.decode``.
         """
         items = self.check_items(items)
-        self._keys_of(items)
+        used = self._keys_of(items)
         values = decode_sequence_example(data)
-        for key, spec in self._context.items():
-            if isinstance(spec, FixedLenFeature) and values.context.get(key, ()) is None:
-                raise CorruptExampleError(
-                    f"feature {key!r} of the context is there, and holds values of no kind",
-                    hint="To do without it, leave its key out of the context.",
-                    details={"feature": key},
-                )
-        parsed = {key: parse_feature(key, spec, values.context) for key, spec in self._context.items()}
-        for key, spec in self._sequence.items():
-            parsed[key] = parse_steps(key, spec, values.lists.get(key))
+        parsed: dict[str, Any] = {}
+        for key in used if self._lazy else self._features:
+            if key in self._context:
+                parsed[key] = self._parse_context(key, values.context)
+            else:
+                parsed[key] = parse_steps(key, self._sequence[key], values.lists.get(key))
         return self._make_items(items, parsed)
+
+    def _parse_context(self, key: str, values: Mapping[str, FlatValue | None]) -> Any:
+        spec = self._context[key]
+        if isinstance(spec, FixedLenFeature) and values.get(key, ()) is None:
+            raise CorruptExampleError(
+                f"feature {key!r} of the context is there, and holds values of no kind",
+                hint="To do without it, leave its key out of the context.",
+                details={"feature": key},
+            )
+        return parse_feature(key, spec, values)
 
 
 class _BlockDecoders(threading.local):
@@ -270,18 +274,6 @@ class _BlockDecoders(threading.local):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _BlockDecoders, ()
-
-
-def stack_items(values: list[Any]) -> npt.NDArray[Any]:
-    """The values as one array, where they are of one shape and dtype; else an object array (n,) of them."""
-    first = values[0] if values else None
-    if isinstance(first, np.generic) and all(type(value) is type(first) for value in values):
-        return np.array(values, first.dtype)
-    if isinstance(first, np.ndarray) and all(
-        isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype for value in values
-    ):
-        return np.stack(values)
-    return np.fromiter(values, object, len(values))
 
 
 def _placed(rows: Iterable[Any]) -> Iterator[Any]:
@@ -302,8 +294,3 @@ def _with_places(rows: Iterator[Any]) -> Iterator[Any]:
             raise at_place(error, place) from error
         yield row
         place += 1
-
-
-def _block_of(records: Sequence[bytes]) -> RecordBlock:
-    lengths = np.fromiter(map(len, records), np.int64, len(records))
-    return RecordBlock(np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths)

@@ -124,6 +124,23 @@ def test_a_decoder_travels_to_another_process() -> None:
     assert pickle.loads(pickle.dumps(decoder)).decode(example(a=[3])) == [3]  # noqa: S301 (our own bytes)
 
 
+def test_a_lazy_decoder_of_steps_looks_only_at_what_is_asked_for() -> None:
+    features = {"y": FLOATS, "x": slim.FixedLenSequenceFeature([], "float32")}
+    handlers = {key: slim.Tensor(key) for key in features}
+    (item,) = slim.TFSequenceExampleDecoder({}, features, handlers, lazy=True).decode(steps(y=[[1.0]]), ["y"])
+    assert item.tolist() == [[1.0]]
+    with pytest.raises(CorruptExampleError):
+        slim.TFSequenceExampleDecoder({}, features, handlers).decode(steps(y=[[1.0]]), ["y"])
+
+
+def test_records_of_steps_are_decoded_as_a_batch() -> None:
+    decoder = slim.TFSequenceExampleDecoder({}, {"y": FLOATS}, {"y": slim.Tensor("y")})
+    (same,) = decoder.decode_batch([steps(y=[[number]]) for number in range(5)])
+    assert same.tolist() == [[[number]] for number in range(5)]
+    (ragged,) = decoder.decode_batch([steps(y=[[1]] * number) for number in range(3)])
+    assert [item.shape for item in ragged] == [(0, 0), (1, 1), (2, 1)]
+
+
 def test_a_batch_of_nothing_has_columns_of_nothing() -> None:
     decoder = slim.TFExampleDecoder({"a": LABEL}, {"a": slim.Tensor("a")})
     assert [column.shape for column in decoder.decode_batch([])] == [(0,)]
@@ -284,6 +301,12 @@ def test_a_record_that_does_not_hold_what_was_declared(decoding: Callable[[], An
 
 
 WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
+    (
+        lambda: slim.TFExampleDecoder({"a": LABEL}, {"a": slim.Tensor("a")}).decode(b"", "a"),
+        TypeError,
+        "items='a' is a text, and has to be a list of names",
+        "Ask for ['a'].",
+    ),
     (
         lambda: slim.FixedLenFeature([None], "int64"),
         ValueError,
