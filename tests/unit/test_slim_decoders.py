@@ -12,7 +12,7 @@ import pytest
 from registry import slim
 from registry.errors import CorruptExampleError, FeatureNotFoundError, ItemNotFoundError, RegistryError
 from registry.wire import encode_example
-from registry.wire.example_pb2 import Feature, SequenceExample
+from registry.wire.example_pb2 import Example, Feature, SequenceExample
 
 LABEL = slim.FixedLenFeature((), "int64")
 FLOATS = slim.VarLenFeature("float32")
@@ -139,6 +139,29 @@ def test_records_of_steps_are_decoded_as_a_batch() -> None:
     assert same.tolist() == [[[number]] for number in range(5)]
     (ragged,) = decoder.decode_batch([steps(y=[[1]] * number) for number in range(3)])
     assert [item.shape for item in ragged] == [(0, 0), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(("is_sorted", "expected"), [(False, [[1], [3]]), (True, [[3], [1]])])
+def test_indices_that_are_said_to_be_sorted_are_left_as_they_are(is_sorted: bool, expected: list[list[int]]) -> None:
+    spec = slim.SparseFeature("i", "v", "float32", 5, already_sorted=is_sorted)
+    handler = slim.ItemHandlerCallback("a", lambda values: values["a"])
+    assert decode(handler, example(i=[3, 1], v=[1.0, 2.0]), a=spec).indices.tolist() == expected
+
+
+def test_places_in_several_dimensions_are_sorted_row_by_row() -> None:
+    spec = slim.SparseFeature(["i", "j"], "v", "float32", [4, 4])
+    found = decode(slim.Tensor("a"), example(i=[3, 1, 1], j=[0, 2, 1], v=[1.0, 2.0, 3.0]), a=spec)
+    assert np.argwhere(found).tolist() == [[1, 1], [1, 2], [3, 0]]
+    assert found[found > 0].tolist() == [3, 2, 1]
+
+
+def test_a_feature_of_no_kind_is_missing_in_a_batch_too() -> None:
+    decoder = slim.TFExampleDecoder({"a": slim.FixedLenFeature([0], "string")}, {"a": slim.Tensor("a")})
+    record = Example(features={"feature": {"a": Feature()}}).SerializeToString()
+    for decoding in (lambda: decoder.decode(record), lambda: decoder.decode_batch([record] * 9)):
+        with pytest.raises(CorruptExampleError) as caught:
+            decoding()
+        assert str(caught.value) == "feature 'a' (string) is required, and the record does not hold it"
 
 
 def test_a_batch_of_nothing_has_columns_of_nothing() -> None:
