@@ -258,6 +258,16 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (
         lambda: decode(
+            slim.SparseTensor(shape=[6], densify=True),
+            example(indices=[1, 1], values=[1, 2]),
+            indices=NUMBERS,
+            values=NUMBERS,
+        ),
+        "index 1, [1], does not come after the one before it",
+        "Indices ascend. Write them sorted, each once, or read them with SparseFeature, which sorts.",
+    ),
+    (
+        lambda: decode(
             slim.SparseTensor(shape_key="s", densify=True),
             example(indices=[1], values=[1], s=[2**40]),
             **dict.fromkeys(("indices", "values", "s"), NUMBERS),
