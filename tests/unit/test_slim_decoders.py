@@ -155,6 +155,24 @@ def test_places_in_several_dimensions_are_sorted_row_by_row() -> None:
     assert found[found > 0].tolist() == [3, 2, 1]
 
 
+def test_a_sparse_item_of_steps_has_the_stored_places_in_each_step() -> None:
+    features = {"indices": NUMBERS, "values": FLOATS}
+    message = SequenceExample()
+    for places, values in (([1, 4], [1.0, 2.0]), ([], []), ([2], [3.0])):
+        message.feature_lists.feature_list["indices"].feature.add().int64_list.value.extend(places)
+        message.feature_lists.feature_list["values"].feature.add().float_list.value.extend(values)
+    found = decode_steps(slim.SparseTensor(shape=[3, 6], densify=True), message.SerializeToString(), **features)
+    assert found.tolist() == [[0, 1, 0, 0, 2, 0], [0] * 6, [0, 0, 3, 0, 0, 0]]
+
+
+def test_the_first_item_that_fails_is_told_in_a_batch_too() -> None:
+    items = {"a": slim.BoundingBox(["a", "a", "b", "b"]), "b": slim.LookupTensor("b", ["x"])}
+    decoder = slim.TFExampleDecoder({"a": NUMBERS, "b": LABEL}, items)
+    for decoding in (lambda record: decoder.decode(record), lambda record: decoder.decode_batch([record] * 9)):
+        with pytest.raises(CorruptExampleError, match="a box needs all of its sides"):
+            decoding(example(a=[1, 2], b=[3]))
+
+
 def test_a_feature_of_no_kind_is_missing_in_a_batch_too() -> None:
     decoder = slim.TFExampleDecoder({"a": slim.FixedLenFeature([0], "string")}, {"a": slim.Tensor("a")})
     record = Example(features={"feature": {"a": Feature()}}).SerializeToString()
@@ -255,6 +273,16 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
         ),
         "index 1, [1], does not come after the one before it",
         "Indices ascend. Write them sorted, each once, or read them with SparseFeature, which sorts.",
+    ),
+    (
+        lambda: decode(
+            slim.SparseTensor(shape=[6], densify=True),
+            example(indices=[-1], values=[1]),
+            indices=NUMBERS,
+            values=NUMBERS,
+        ),
+        "index 0, [-1], is outside of the shape [6]",
+        "Give the handler the shape that was written: shape=, or shape_key= where records store it.",
     ),
     (
         lambda: decode(
