@@ -168,7 +168,7 @@ def test_a_sparse_item_of_steps_has_the_stored_places_in_each_step() -> None:
 def test_the_first_item_that_fails_is_told_in_a_batch_too() -> None:
     items = {"a": slim.BoundingBox(["a", "a", "b", "b"]), "b": slim.LookupTensor("b", ["x"])}
     decoder = slim.TFExampleDecoder({"a": NUMBERS, "b": LABEL}, items)
-    for decoding in (lambda record: decoder.decode(record), lambda record: decoder.decode_batch([record] * 9)):
+    for decoding in (decoder.decode, lambda record: decoder.decode_batch([record] * 9)):
         with pytest.raises(CorruptExampleError, match="a box needs all of its sides"):
             decoding(example(a=[1, 2], b=[3]))
 
