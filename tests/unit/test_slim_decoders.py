@@ -11,6 +11,7 @@ import pytest
 
 from registry import slim
 from registry.errors import CorruptExampleError, FeatureNotFoundError, ItemNotFoundError, RegistryError
+from registry.slim.data_decoder import as_block
 from registry.wire import encode_example
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
 
@@ -69,6 +70,33 @@ def test_a_default_is_handed_out_as_a_copy() -> None:
     (first,) = decoder.decode(b"")
     first += 1
     assert decoder.decode(b"")[0].tolist() == [1, 2]
+
+
+def test_a_lazy_decoder_passes_over_what_nobody_asked_for() -> None:
+    features, handlers = {"a": LABEL, "b": LABEL}, {"a": slim.Tensor("a"), "b": slim.Tensor("b")}
+    lazy = slim.TFExampleDecoder(features, handlers, lazy=True)
+    assert lazy.decode(example(a=[3]), ["a"]) == [3]
+    assert lazy.decode_batch([example(a=[3])] * 9, ["a"])[0].tolist() == [3] * 9
+    for decoding in (lambda: lazy.decode(example(a=[3])), lambda: lazy.decode_batch([example(a=[3])] * 9)):
+        with pytest.raises(CorruptExampleError, match="feature 'b'"):
+            decoding()
+
+
+def test_a_handler_that_fails_says_at_which_record_of_a_batch() -> None:
+    handler = slim.Tensor("a", shape=[2])
+    decoder = slim.TFExampleDecoder({"a": NUMBERS}, {"a": handler})
+    records = [example(a=[1, 2])] * 5 + [example(a=[1, 2, 3])] + [example(a=[1, 2])] * 3
+    with pytest.raises(CorruptExampleError) as caught:
+        decoder.decode_batch(records)
+    assert caught.value.details["record"] == 5
+
+
+def test_a_decoder_without_items_gives_an_empty_row_for_each_record() -> None:
+    decoder = slim.TFExampleDecoder({"a": LABEL}, {})
+    block = as_block([example(a=[number]) for number in range(9)])
+    assert decoder.decode(example(a=[1])) == []
+    assert list(decoder.decode_rows(block, [])) == [[]] * 9
+    assert decoder.decode_batch(block) == []
 
 
 def test_the_backup_is_not_asked_where_the_first_has_elements() -> None:
