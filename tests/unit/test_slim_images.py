@@ -10,10 +10,12 @@ import pytest
 from slim_image_checks import COLORS, RAMP, decode, pillow_file, problem, strings
 from slim_image_samples import GREY, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
 
-from registry.errors import UsageError, WrongTypeError
-from registry.slim import image_handler
+from registry.errors import CorruptExampleError, UsageError, WrongTypeError
+from registry.slim import FixedLenFeature, TFExampleDecoder, image_handler
+from registry.slim.data_decoder import as_block
 from registry.slim.image_handler import Image
 from registry.slim.sparse import SparseTensorValue
+from registry.wire import encode_example
 
 # What comes in.
 
@@ -232,3 +234,29 @@ def test_repeated_images_count_together(monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_an_image_without_pixels_is_damaged(data: bytes) -> None:
     assert problem(data)[1] == "The image is damaged or cut off. Write the record again."
+
+
+@pytest.mark.parametrize("bad", [None, 0, 6, 13])
+def test_large_images_of_many_records_are_those_of_each_alone(bad: int | None) -> None:
+    features = {key: FixedLenFeature((), "string", "") for key in ("image/encoded", "image/format")}
+    decoder = TFExampleDecoder(features, {"image": Image()})
+    random = np.random.default_rng(3)
+    images = [random.integers(0, 256, (40, 40, 3), dtype=np.uint8) for _ in range(14)]
+    files = [pillow_file(image, "PNG") for image in images]
+    assert min(map(len, files)) > 4096
+    if bad is not None:
+        files[bad] = files[bad][:-20]
+    records = as_block([encode_example({"image/encoded": [file]}) for file in files])
+    rows = decoder.decode_rows(records, ["image"])
+    for (found,), image in zip(rows, images[:bad], strict=False):
+        np.testing.assert_array_equal(found, image)
+    if bad is None:
+        assert list(rows) == []
+        return
+    rows = decoder.decode_rows(records, ["image"])
+    for _ in range(bad):
+        next(rows)
+    with pytest.raises(CorruptExampleError) as caught:
+        next(rows)
+    assert caught.value.message == "feature 'image/encoded': it is truncated"
+    assert caught.value.details["record"] == bad
