@@ -258,5 +258,5 @@ def test_large_images_of_many_records_are_those_of_each_alone(bad: int | None) -
         next(rows)
     with pytest.raises(CorruptExampleError) as caught:
         next(rows)
-    assert caught.value.message == "feature 'image/encoded': it is truncated"
+    assert caught.value.message == "feature 'image/encoded': a damaged PNG: it is truncated"
     assert caught.value.details["record"] == bad
