@@ -10,7 +10,7 @@ from typing import Any, Self
 from registry.errors import CorruptExampleError, UsageError, VerificationError, WrongTypeError
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.parallel_reader import parallel_read
-from registry.slim.versions import SplitSource, describe_split
+from registry.slim.versions import PinnedSource, PreparedSource, SplitSource, describe_split
 
 
 class Dataset:
@@ -74,8 +74,8 @@ class Dataset:
     @classmethod
     def from_version(
         cls,
-        dataset_version: SplitSource,
-        split: Any,
+        dataset_version: SplitSource | PreparedSource | PinnedSource,
+        split: Any = None,
         *,
         decoder: DataDecoder | None = None,
         items_to_descriptions: Mapping[str, str] | None = None,
@@ -87,22 +87,26 @@ class Dataset:
 
         Args:
             dataset_version: what ``catalog.dataset``, ``registry.builder`` or a pin gives.
-            split: an expression, or a ReadInstruction.
+            split: an expression, or a ReadInstruction. None is the slice of a pin, which has no other.
             decoder: None is one whose items are the version's features, decoded as they were declared.
-            items_to_descriptions: None describes each feature.
+            items_to_descriptions: None describes each feature, and nothing where another decoder makes other items.
             extras: attributes of the dataset. ``num_classes`` and ``labels_to_names`` are set where the version has one
                 ClassLabel among its features.
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError: as ``Dataset.resolve``.
+            WrongTypeError: ``dataset_version`` is none of these.
+            UsageError: there is no split, or another one than that of the pin.
         """
         found = describe_split(dataset_version, split)
+        if items_to_descriptions is None and decoder is None:
+            items_to_descriptions = found.descriptions
         return cls(
             found.files,
             None,
             found.decoder if decoder is None else decoder,
             found.num_samples,
-            found.descriptions if items_to_descriptions is None else items_to_descriptions,
+            items_to_descriptions,
             **{**found.labels, **extras},
         )
 

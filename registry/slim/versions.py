@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from registry.errors import UsageError, WrongTypeError
 from registry.features import ClassLabel, FeaturesDict
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_files import DataFile
@@ -35,10 +36,33 @@ class SplitReader(Protocol):
 
 
 class SplitSource(Protocol):
-    """What can read split expressions: a dataset version, a builder, a pin."""
+    """What can read split expressions: a dataset version."""
 
     def read(self, split: Any, /) -> SplitReader:
         """The reader of an expression."""
+
+
+class PreparedSource(Protocol):
+    """What makes a dataset version: a builder."""
+
+    @property
+    def dataset(self) -> SplitSource:
+        """The version that was published."""
+
+
+class PinnedSource(Protocol):
+    """One slice of a version: a pin."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in its file."""
+
+    @property
+    def split(self) -> str:
+        """The expression."""
+
+    def read(self) -> SplitReader:
+        """The reader of the slice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +84,14 @@ class SplitDescription:
     labels: dict[str, Any]
 
 
-def describe_split(source: SplitSource, split: Any) -> SplitDescription:
-    """The description of a split expression; errors as its ``read``."""
-    reader = source.read(split)
+def describe_split(source: SplitSource | PreparedSource | PinnedSource, split: Any) -> SplitDescription:
+    """The description of a split expression; errors as its ``read``.
+
+    Raises:
+        WrongTypeError: ``source`` is none of what can be read.
+        UsageError: no expression is given, or another one than that of a pin.
+    """
+    reader = _open_split(source, split)
     features = reader.features
     files = [
         DataFile.of_instruction(reader.store, instruction, file_format=reader.file_format, features=features)
@@ -75,6 +104,38 @@ def describe_split(source: SplitSource, split: Any) -> SplitDescription:
         descriptions={name: repr(feature) for name, feature in features.items()},
         labels=_labels_of(features),
     )
+
+
+def _open_split(source: Any, split: Any) -> SplitReader:
+    pinned = getattr(source, "split", None)
+    if isinstance(pinned, str):
+        if split not in (None, pinned):
+            raise UsageError(
+                f"the pin {source.name!r} is of {pinned}, not of {split!r:.100}",
+                hint="Leave the split out: Dataset.from_version(pin).",
+            )
+        reader: SplitReader = source.read()
+        return reader
+    if isinstance(source, Mapping):
+        raise WrongTypeError(
+            f"a file of pins is no version: it pins {', '.join(map(str, source))}",
+            hint=f"Take one of them: Dataset.from_version(pins[{next(iter(source), 'train')!r}]).",
+        )
+    # Of the type, as the property of a builder that has nothing published yet is an error, which says what to do.
+    version = source.dataset if hasattr(type(source), "dataset") else source
+    if not hasattr(version, "read"):
+        raise WrongTypeError(
+            f"{source!r:.100} is no dataset version",
+            hint=f"Give what catalog.dataset({(source if isinstance(source, str) else 'digits')!r:.60}) gives, "
+            "or registry.builder(...), or a pin.",
+        )
+    if split is None:
+        raise UsageError(
+            "no split expression was given",
+            hint="Name the records: Dataset.from_version(version, 'train[:80%]').",
+        )
+    found: SplitReader = version.read(split)
+    return found
 
 
 class FeaturesDecoder(DataDecoder):

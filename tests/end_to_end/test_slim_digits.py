@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,6 +47,71 @@ def test_digits_are_provided_once_an_epoch(
         keys = [key for (key,) in names.iter(["record_key"])]
         assert len(set(keys)) == size
         assert keys[0].endswith(b":0")
+
+
+def test_a_builder_is_read_as_its_published_version(catalog: registry.Catalog) -> None:
+    builder = registry.builder("digits", catalog=catalog)
+    assert slim.Dataset.from_version(builder, "train[:7]").validate(deep=True) == 7
+
+
+def test_a_pin_is_read_as_the_slice_that_it_pins(catalog: registry.Catalog) -> None:
+    version = catalog.dataset("digits")
+    pins = version.pin({"few": "train[5:12]"})
+    pinned = slim.Dataset.from_version(pins["few"])
+    assert pinned.validate(deep=True) == 7
+    assert slim.Dataset.from_version(pins["few"], "train[5:12]").num_samples == 7
+    keys = [
+        list(slim.DatasetDataProvider(one, num_epochs=1, seed=1).iter(["record_key"]))
+        for one in (pinned, slim.Dataset.from_version(version, "train[5:12]"))
+    ]
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "split", "message", "hint"),
+    [
+        (
+            lambda catalog: catalog.dataset("digits").pin({"few": "train[5:12]"})["few"],
+            "train",
+            "the pin 'few' is of train[5:12], not of 'train'",
+            "Leave the split out: Dataset.from_version(pin).",
+        ),
+        (
+            lambda catalog: catalog.dataset("digits").pin({"few": "train[5:12]"}),
+            "train",
+            "a file of pins is no version: it pins few",
+            "Take one of them: Dataset.from_version(pins['few']).",
+        ),
+        (
+            lambda _: "digits",
+            "train",
+            "'digits' is no dataset version",
+            "Give what catalog.dataset('digits') gives, or registry.builder(...), or a pin.",
+        ),
+        (
+            lambda catalog: catalog.dataset("digits"),
+            None,
+            "no split expression was given",
+            "Name the records: Dataset.from_version(version, 'train[:80%]').",
+        ),
+    ],
+)
+def test_what_is_no_slice_of_a_version_is_refused(
+    catalog: registry.Catalog, source: Any, split: str | None, message: str, hint: str
+) -> None:
+    with pytest.raises(registry.RegistryError) as caught:
+        slim.Dataset.from_version(source(catalog), split)
+    assert caught.value.message == message
+    assert caught.value.hint == hint
+
+
+def test_the_features_do_not_describe_the_items_of_another_decoder(catalog: registry.Catalog) -> None:
+    decoder = slim.TFExampleDecoder(
+        {"label": slim.FixedLenFeature((), "int64")}, {"digit": slim.tfexample_decoder.Tensor("label")}
+    )
+    dataset = slim.Dataset.from_version(catalog.dataset("digits"), "train[:7]", decoder=decoder)
+    assert dataset.items_to_descriptions is None
+    assert dataset.validate(deep=True) == 7
 
 
 def test_a_batch_is_made_while_the_last_one_is_used(catalog: registry.Catalog) -> None:
