@@ -207,10 +207,23 @@ class DatasetDataProvider(DataProvider):
                     raise
                 raise named from error
             self._place += 1
-        if self._record_key not in items:
+        num_keys = items.count(self._record_key)
+        if len(row) != len(items) - num_keys:
+            raise self._other_values(record, len(row), items)
+        if not num_keys:
             return row
         rest = iter(row)
         return [key_of(record) if item == self._record_key else next(rest) for item in items]
+
+    def _other_values(self, record: Record, num_values: int, items: tuple[str, ...]) -> UsageError:
+        """Values that are not those of the items: whoever unpacks them would learn nothing of it, or too late."""
+        path, (_, where) = record[1].path, place_of(record)
+        named = ", ".join(item for item in items if item != self._record_key)
+        return UsageError(
+            f"{path}: record at {where}: the decoder {type(self._decoder).__name__} gave {num_values} "
+            f"value{'s' * (num_values != 1)} for the items {named}",
+            hint="decode gives a value for each item that it is asked for, in their order.",
+        )
 
     def _decode_more(self, items: tuple[str, ...]) -> None:
         """Have the next records decoded together: twice as many each time, up to a limit."""

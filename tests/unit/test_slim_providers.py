@@ -194,6 +194,26 @@ def test_any_other_error_of_a_decoder_comes_as_it_is_with_the_record_beside_it()
     assert provider.get(["number"]) == [3]
 
 
+@pytest.mark.parametrize("items", [["number", "double"], ["record_key", "number", "double"]])
+def test_a_decoder_that_gives_another_number_of_values_is_refused_and_no_record_lost(items: list[str]) -> None:
+    class Short(Numbers):
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+            row = super().decode(data, items)
+            return {1: row[:1], 2: [*row, "more"]}.get(int(data), row)
+
+    rows = provider_of(decoder=Short()).iter(items)
+    assert next(rows)[-2:] == [0, 0]
+    for given, byte in ((1, 19), (3, 38)):
+        with pytest.raises(UsageError) as caught:
+            next(rows)
+        assert caught.value.message == (
+            f"f: record at byte {byte}: the decoder Short gave {given} value{'s' * (given > 1)} for the items "
+            "number, double"
+        )
+        assert caught.value.hint == "decode gives a value for each item that it is asked for, in their order."
+    assert next(rows)[-2:] == [3, 6]
+
+
 def test_a_decoder_that_gives_too_few_rows_is_refused() -> None:
     class Lazy(Numbers):
         def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
