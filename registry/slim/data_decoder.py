@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, ItemNotFoundError, WrongTypeError
 from registry.tfrecord import RecordBlock
+
+_ONE_OR_MANY: Final = "decode takes one record, as it was serialized; decode_batch takes a list of them."
 
 
 class DataDecoder(abc.ABC):
@@ -51,18 +53,36 @@ class DataDecoder(abc.ABC):
         """``items``, or all there are where that is None or empty.
 
         Raises:
-            ItemNotFoundError: one is not listed.
-            WrongTypeError: a text, where a list of them belongs.
+            ItemNotFoundError: one of them is not listed.
+            WrongTypeError: they are no list or tuple.
         """
-        known = self.list_items()
-        if isinstance(items, str):
+        if items is not None and not isinstance(items, list | tuple):
             raise WrongTypeError(
-                f"items={items!r:.60} is a text, and has to be a list of names", hint=f"Ask for [{items!r:.60}]."
+                f"items must be a list or tuple, not {items!r:.60}",
+                hint="Name the items in brackets: ['image', 'label'].",
             )
+        known = self.list_items()
         for item in items or ():
             if item not in known:
                 raise ItemNotFoundError.of(item, known, where="this decoder")
         return list(items) if items else known
+
+
+def check_record(data: Any) -> bytes | memoryview:
+    """``data`` where they are the bytes of a record; WrongTypeError for anything else."""
+    if isinstance(data, bytes):
+        return data
+    try:
+        return memoryview(data).cast("B")
+    except TypeError:
+        raise WrongTypeError(f"a record is bytes, and {data!r:.60} is none", hint=_ONE_OR_MANY) from None
+
+
+def check_records(records: Any) -> list[bytes | memoryview]:
+    """The records of a list or tuple; WrongTypeError for anything else, and for one that is no record."""
+    if not isinstance(records, Sequence | np.ndarray) or isinstance(records, str | bytes | bytearray | memoryview):
+        raise WrongTypeError(f"records must be a list or tuple, not {records!r:.60}", hint=_ONE_OR_MANY)
+    return [check_record(record) for record in records]
 
 
 def at_place(error: CorruptExampleError, place: int) -> CorruptExampleError:
@@ -86,5 +106,6 @@ def as_block(records: RecordBlock | Sequence[bytes]) -> RecordBlock:
     """Some records as a block."""
     if isinstance(records, RecordBlock):
         return records
-    lengths = np.fromiter(map(len, records), np.int64, len(records))
-    return RecordBlock(np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths)
+    checked = check_records(records)
+    lengths = np.fromiter(map(len, checked), np.int64, len(checked))
+    return RecordBlock(np.frombuffer(b"".join(checked), np.uint8), lengths.cumsum() - lengths, lengths)

@@ -13,7 +13,7 @@ import numpy as np
 
 from registry.errors import CorruptExampleError, FeatureNotFoundError, UsageError
 from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
-from registry.slim.data_decoder import DataDecoder, as_block, at_place, stack_items
+from registry.slim.data_decoder import DataDecoder, as_block, at_place, check_record, stack_items
 from registry.slim.feature_specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -142,7 +142,7 @@ class TFExampleDecoder(_HandlerDecoder):
         """
         items = self.check_items(items)
         used = self._keys_of(items)
-        values = decode_features(data)
+        values = decode_features(check_record(data))
         parsed: dict[str, Any] = {}
         for key, spec in self._wanted(used).items():
             if key in used or not isinstance(spec, SparseFeature):
@@ -239,7 +239,7 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         """
         items = self.check_items(items)
         used = self._keys_of(items)
-        values = decode_sequence_example(data)
+        values = decode_sequence_example(check_record(data))
         parsed: dict[str, Any] = {}
         for key in used if self._lazy else self._features:
             if key in self._context:

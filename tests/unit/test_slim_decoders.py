@@ -20,6 +20,10 @@ FLOATS = slim.VarLenFeature("float32")
 NUMBERS = slim.VarLenFeature("int64")
 
 
+DECODER: Any = slim.TFExampleDecoder({"a": LABEL}, {"item": slim.Tensor("a")})
+STEPS_DECODER: Any = slim.TFSequenceExampleDecoder({"a": LABEL}, {}, {"item": slim.Tensor("a")})
+
+
 def example(**values: Any) -> bytes:
     def flat(value: Any) -> Any:
         if isinstance(value[0] if value else b"", bytes):
@@ -393,8 +397,8 @@ WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
     (
         lambda: slim.TFExampleDecoder({"a": LABEL}, {"a": slim.Tensor("a")}).decode(b"", "a"),
         TypeError,
-        "items='a' is a text, and has to be a list of names",
-        "Ask for ['a'].",
+        "items must be a list or tuple, not 'a'",
+        "Name the items in brackets: ['image', 'label'].",
     ),
     (
         lambda: slim.FixedLenFeature([None], "int64"),
@@ -558,6 +562,48 @@ WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
         ValueError,
         "scipy holds numbers in two dimensions, and these are values in 1",
         "to_dense() gives an array of any rank and type.",
+    ),
+    (
+        lambda: DECODER.decode("text"),
+        TypeError,
+        "a record is bytes, and 'text' is none",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
+        lambda: DECODER.decode([example(a=[1])]),
+        TypeError,
+        "a record is bytes, and [b'\\n\\x0c\\n\\n\\n\\x01a\\x12\\x05\\x1a\\x03\\n\\x01\\x01'] is none",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
+        lambda: STEPS_DECODER.decode(None),
+        TypeError,
+        "a record is bytes, and None is none",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
+        lambda: DECODER.decode_batch([example(a=[1]), "text"]),
+        TypeError,
+        "a record is bytes, and 'text' is none",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
+        lambda: DECODER.decode_batch(b"abc"),
+        TypeError,
+        "records must be a list or tuple, not b'abc'",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
+        lambda: DECODER.decode(example(a=[1]), "item"),
+        TypeError,
+        "items must be a list or tuple, not 'item'",
+        "Name the items in brackets: ['image', 'label'].",
+    ),
+    (
+        lambda: DECODER.decode_batch([example(a=[1])], {}.keys()),
+        TypeError,
+        "items must be a list or tuple, not dict_keys([])",
+        "Name the items in brackets: ['image', 'label'].",
     ),
 ]
 
