@@ -7,9 +7,10 @@ from operator import index as whole_number
 from types import MappingProxyType
 from typing import Any, Self
 
-from registry.errors import CorruptExampleError, UsageError, VerificationError, WrongTypeError
+from registry.errors import OutOfRangeError, UsageError, VerificationError, WrongTypeError
 from registry.slim.data_decoder import DataDecoder
-from registry.slim.parallel_reader import parallel_read
+from registry.slim.parallel_reader import ParallelReader, parallel_read
+from registry.slim.readers import Record, error_of_record
 from registry.slim.versions import PinnedSource, PreparedSource, SplitSource, describe_split
 
 
@@ -130,10 +131,10 @@ class Dataset:
         with parallel_read(
             self.data_sources, self.reader, num_epochs=1, num_readers=1, reader_kwargs=reader_kwargs, shuffle=False
         ) as records:
-            for key, record in records:
-                if deep or not found:
-                    _decode(self.decoder, record, items, key)
-                found += 1
+            while some := _next_records(records):
+                for record in some if deep else some[: not found]:
+                    _decode(self.decoder, record, items)
+                found += len(some)
         if self.num_samples is not None and found != self.num_samples:
             problems.append(f"it says {self.num_samples} samples, and its files hold {found}")
         if problems:
@@ -157,18 +158,35 @@ class Dataset:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a dataset does not change: {name!r} is given when it is made")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is pickled and copied: what it was made of, as the extras are a view that cannot be."""
+        given = (self.data_sources, self.reader, self.decoder, self.num_samples, self.items_to_descriptions)
+        return _remake, (type(self), given, dict(self.extras))
+
     def __repr__(self) -> str:
         return f"<Dataset: {self.num_samples} samples of {', '.join(self.decoder.list_items())}>"
 
 
-def _decode(decoder: DataDecoder, record: bytes, items: list[str], key: bytes) -> None:
+def _remake(kind: type[Dataset], given: tuple[Any, ...], extras: dict[str, Any]) -> Dataset:
+    return kind(*given, **extras)
+
+
+def _next_records(records: ParallelReader) -> list[Record]:
+    """The next records that are at hand; none at the end."""
     try:
-        decoder.decode(record, items)
-    except CorruptExampleError as error:
-        where = key.decode(errors="replace")
-        raise CorruptExampleError(
-            f"{where}: {error.message}", hint=error.hint, details={**error.details, "key": where}
-        ) from error
+        return records.read_records()
+    except OutOfRangeError:
+        return []
+
+
+def _decode(decoder: DataDecoder, record: Record, items: list[str]) -> None:
+    try:
+        decoder.decode(record[0], items)
+    except Exception as error:
+        named = error_of_record(error, record)
+        if named is error:
+            raise
+        raise named from error
 
 
 def _check_count(num_samples: Any) -> int:

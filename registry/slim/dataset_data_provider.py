@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol, Self
 
 import numpy as np
 
-from registry.errors import CorruptExampleError, UsageError
+from registry.errors import UsageError
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_provider import DataProvider
 from registry.slim.parallel_reader import open_reader
-from registry.slim.readers import Reader, Record, key_of, place_of
+from registry.slim.readers import Reader, Record, error_of_record, key_of, place_of
 from registry.tfrecord import RecordBlock
 
 _MOST_TOGETHER: Final = 512
@@ -263,18 +263,12 @@ class DatasetDataProvider(DataProvider):
 
     def _named(self, error: BaseException, record: Record) -> BaseException:
         """``error`` of a record, saying which record it was."""
-        place, path, (unit, where) = record[2], record[1].path, place_of(record)
-        if isinstance(error, CorruptExampleError):
-            details = {name: value for name, value in error.details.items() if name != "record"}
-            details |= {"path": path, unit: place if isinstance(place, int) else place.decode(errors="replace")}
-            return CorruptExampleError(f"{path}: record at {where}: {error.message}", hint=error.hint, details=details)
         if isinstance(error, StopIteration):
             return UsageError(
                 f"the decoder {type(self._decoder).__name__} gave fewer rows than it was given records",
                 hint="decode_rows gives a row for each record of the block, or raises.",
             )
-        error.add_note(f"while the record at {where} of {path} was decoded")
-        return error
+        return error_of_record(error, record)
 
 
 class _Rows:

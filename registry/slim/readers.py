@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice, repeat
 from typing import Any, Final, TypeAlias
 
-from registry.errors import UsageError, WrongTypeError
+from registry.errors import CorruptExampleError, UsageError, WrongTypeError
 from registry.shards import as_records, open_shard
 from registry.slim.compression import check_compression, compression_of
 from registry.slim.data_files import DataFile, find_data_files
@@ -51,6 +51,17 @@ def place_of(record: Record) -> tuple[str, str]:
         return "key", f"key {place.decode(errors='replace')!r}"
     unit, word = {"tfrecord": ("offset", "byte"), "text": ("line", "line")}.get(file.file_format, ("record", "number"))
     return unit, f"{word} {place}"
+
+
+def error_of_record(error: BaseException, record: Record) -> BaseException:
+    """``error``, which came while ``record`` was decoded, saying which record it was; it may be another value."""
+    place, path, (unit, where) = record[2], record[1].path, place_of(record)
+    if isinstance(error, CorruptExampleError):
+        details = {name: value for name, value in error.details.items() if name != "record"}
+        details |= {"path": path, unit: place if isinstance(place, int) else place.decode(errors="replace")}
+        return CorruptExampleError(f"{path}: record at {where}: {error.message}", hint=error.hint, details=details)
+    error.add_note(f"while the record at {where} of {path} was decoded")
+    return error
 
 
 class FileReader(abc.ABC):
