@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from registry import slim
 from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
+from registry.slim import parallel_reader
 from registry.slim.data_files import DataFile, find_data_files, get_data_files
 from registry.splits import FileInstruction
 from registry.storage import open_store
@@ -151,3 +153,7 @@ def test_a_data_file_reads_no_more_than_it_holds(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         DataFile(store=store, filename="f", skip=2, take=3, num_records=4)
     assert str(caught.value) == f"{store.locate('f')}: cannot skip 2 and take 3 of 4 records"
+
+
+def test_get_data_files_is_where_tf_slim_has_it() -> None:
+    assert parallel_reader.get_data_files is slim.get_data_files is get_data_files
