@@ -72,7 +72,7 @@ def call_ahead(
     waiting: deque[tuple[T, Future[Any]]] = deque()
     try:
         for item in items:
-            waiting.append((item, pool.submit(function, item)))
+            waiting.append((item, _submit(pool, function, item)))
             if len(waiting) >= most:
                 first, future = waiting.popleft()
                 yield first, future.result()
@@ -82,6 +82,23 @@ def call_ahead(
     finally:
         for _, future in waiting:
             future.cancel()
+
+
+def _submit(pool: Executor, function: Callable[[T], Any], item: T) -> Future[Any]:
+    """The call as a future; it is done here where the pool has no thread to give.
+
+    A pool takes no more calls once the main thread has ended, while other threads go on; and the system may have no
+    thread left. What it took before it found that out, it may call, too.
+    """
+    try:
+        return pool.submit(function, item)
+    except RuntimeError:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(item))
+        except BaseException as error:  # noqa: BLE001 (raised again where its result is asked for)
+            future.set_exception(error)
+        return future
 
 
 @lru_cache(maxsize=1)
