@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
@@ -58,4 +59,5 @@ def _wait_at_exit() -> None:
     """Let reads that are under way end, if they do so soon: the libraries they are in are about to be taken down."""
     end = time.monotonic() + _EXIT_SECONDS
     for thread in list(_running):
-        thread.join(timeout=max(0.0, end - time.monotonic()))
+        with suppress(RuntimeError):  # another thread is about to start this one
+            thread.join(timeout=max(0.0, end - time.monotonic()))

@@ -193,7 +193,7 @@ class DatasetDataProvider(DataProvider):
         with self._lock:
             if items != self._asked:
                 self._asked, self._stop, self._together = items, self._place, 1
-            if self._place == self._stop:
+            if self._place >= self._stop:  # more, where it was closed while a record was decoded
                 self._decode_more(items)
             record = self._records[self._place]
             try:

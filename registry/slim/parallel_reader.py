@@ -11,6 +11,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from inspect import signature
 from operator import index
 from types import TracebackType
@@ -149,7 +150,8 @@ class ParallelReader:
             self._records, self._position = [], 0
             slots, self._progress.slots = self._progress.slots, None
             pending = slots.pending() if slots is not None else []
-            self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
+            with suppress(ValueError):  # it is running: a handler of a signal closes what this very thread waits for
+                self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
             wait_for(pending, seconds=_CLOSE_SECONDS)
         finally:
             self._lock.release()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from registry.errors import CorruptRecordError, OutOfRangeError, RegistryError, UsageError, WrongTypeError
+from registry.slim import background
 from registry.slim.parallel_reader import parallel_read, single_pass_read
 from registry.slim.readers import TextLineReader
 from registry.tfrecord import frame_record
@@ -302,3 +303,29 @@ def test_a_reader_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch)
         reader.read()
     monkeypatch.undo()
     reader.close()
+
+
+def test_a_thread_that_was_not_started_yet_does_not_disturb_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_running", {threading.Thread()})
+    background._wait_at_exit()
+
+
+def test_a_reader_can_be_closed_in_the_middle_of_a_read_by_the_thread_that_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def read(_: str) -> Iterator[tuple[bytes, bytes]]:
+        for number in range(10):
+            if number == 3:
+                reader.close()  # as a handler of a signal does
+                closed.append(number)
+            yield b"key", b"%d" % number
+
+    closed: list[int] = []
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    reader = parallel_read("f-0", read, shuffle=False, num_readers=1, capacity=2, num_epochs=1)
+    with pytest.raises(UsageError, match=r"^this reader was closed$"):
+        list(reader)
+    assert closed == [3]
