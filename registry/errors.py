@@ -539,9 +539,9 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     """
     import difflib  # 7 ms that nobody spends who makes no mistake
 
-    names = list(known)
+    names = list(map(str, known))
     if not names:
         return None
     listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-    nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
     return (f"Did you mean {nearest[0]!r}? " if nearest else "") + f"There are: {listed}."

@@ -70,7 +70,9 @@ class SparseTensorValue(NamedTuple):
 
     def _places(self, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
         """Where in the array, laid out in one run, each value stands."""
-        if min(shape, default=0) < 0 or prod(shape) * self.values.itemsize > _MOST_BYTES:
+        num_bytes = prod(shape) * self.values.itemsize
+        counted = prod(size or 1 for size in shape) * self.values.itemsize  # NumPy counts so, also where one is 0
+        if min(shape, default=0) < 0 or num_bytes > _MOST_BYTES or counted >= 2**63:
             raise CorruptExampleError(
                 f"an array of the shape {list(shape)} cannot be made of this record",
                 hint=f"Sizes are 0 or more, and an array takes {_MOST_BYTES} bytes at most. Keep it sparse.",

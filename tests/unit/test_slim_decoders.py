@@ -228,6 +228,27 @@ def test_an_unknown_item_is_a_key_and_a_value_that_there_is_not() -> None:
     assert caught.value.hint == "Did you mean 'label'? There are: label."
 
 
+@pytest.mark.parametrize("item", [None, 1, b"label", ("label",)])
+def test_an_item_whose_name_is_no_text_is_one_that_there_is_not(item: Any) -> None:
+    decoder = slim.TFExampleDecoder({"a": LABEL}, {"label": slim.Tensor("a")})
+    with pytest.raises(ItemNotFoundError) as caught:
+        decoder.decode(example(a=[3]), [item])
+    assert str(caught.value) == f"no item {item!r} in this decoder"
+
+
+@pytest.mark.parametrize("shape", [[0, 2**62], [2**61, 0]])
+def test_a_dense_array_of_nothing_may_be_too_large_as_well(shape: list[int]) -> None:
+    features = {
+        "places": slim.SparseFeature(["row", "column"], "value", "int64", [9, 9]),
+        "values": slim.VarLenFeature("float32"),
+        "shape": slim.FixedLenFeature([2], "int64"),
+    }
+    handler = slim.SparseTensor("places", "values", shape_key="shape", densify=True)
+    with pytest.raises(CorruptExampleError) as caught:
+        slim.TFExampleDecoder(features, {"x": handler}).decode(example(shape=shape))
+    assert str(caught.value) == f"an array of the shape {shape} cannot be made of this record"
+
+
 def test_a_handler_of_an_unknown_feature_is_named() -> None:
     decoder = slim.TFExampleDecoder({"image/label": LABEL}, {"label": slim.Tensor("image/lable")})
     with pytest.raises(FeatureNotFoundError) as caught:
