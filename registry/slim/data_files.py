@@ -21,6 +21,7 @@ from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeE
 from registry.features import FeaturesDict
 from registry.splits import FileInstruction
 from registry.storage import Store, open_store
+from registry.storage.faults import storage_errors
 from registry.storage.names import is_unfinished
 
 _WILD = re.compile(r"[*?\[]")
@@ -177,7 +178,7 @@ def _literal(text: str) -> DataFile | None:
     """The file of exactly this name; None where there is none.
 
     Raises:
-        StorageError: it is a folder.
+        StorageError: it is a folder, or the path cannot be looked at.
     """
     if _is_remote(text):
         folder, _, name = text.rpartition("/")
@@ -186,13 +187,15 @@ def _literal(text: str) -> DataFile | None:
             return None
         return DataFile(store=store, filename=name, path=text)
     path = (text.startswith("file://") and open_store(text).local_root) or _expanded(text)
-    if path.is_dir():
+    with storage_errors("read", text):
+        is_folder, is_there = path.is_dir(), path.exists()
+    if is_folder:
         raise StorageError(
             f"{text} is a folder",
             hint=f"Give the files in it: {text.rstrip('/')}/*",
             details={"path": text, "errno": errno.EISDIR, "doing": "read"},
         )
-    if not path.exists():
+    if not is_there:
         return None
     # A link may lead anywhere: a store holds only what is below its root, so it is rooted where the file itself is.
     real = path.resolve()
@@ -224,7 +227,8 @@ def _is_remote(text: str) -> bool:
 
 
 def _expanded(text: str) -> Path:
-    return Path(text).expanduser() if text.startswith("~") else Path(text)
+    # A user that there is not has no home: the path is what it says, as in a shell.
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (that of pathlib raises then)
 
 
 def _nothing_in(source: Any) -> UsageError:

@@ -63,7 +63,8 @@ class PrefetchQueue(Generic[T]):
         return self._stack(self._take_many(n, all_of_them=False))
 
     def size(self) -> int:
-        """How many elements are ready."""
+        """How many elements are ready; UsageError in another process, where a lock may be held for ever."""
+        self._check_process()
         return self._work.num_ready()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from pathlib import Path
@@ -117,6 +118,18 @@ def test_a_link_out_of_its_folder_is_followed(folder: Path) -> None:
             "no data files found in y@0",
             "Check the folder and the pattern: * stands for any part of a name, but not for a folder.",
         ),
+        (
+            "~nobody-of-that-name/f",
+            NotStoredError,
+            "no such data file: ~nobody-of-that-name/f",
+            "Check the paths. A pattern like folder/train-* takes what is there.",
+        ),
+        (
+            "~nobody-of-that-name/f*",
+            UsageError,
+            "no data files found in ~nobody-of-that-name/f*",
+            "Check the folder and the pattern: * stands for any part of a name, but not for a folder.",
+        ),
         ("sub", StorageError, "sub is a folder", "Give the files in it: sub/*"),
         (
             7,
@@ -138,6 +151,12 @@ def test_sources_without_files_are_refused_at_once(
     with pytest.raises(kind) as caught:
         get_data_files(sources)
     assert (type(caught.value), str(caught.value), caught.value.hint) == (kind, message, hint)
+
+
+def test_a_path_that_cannot_be_looked_at_is_an_error_of_storage() -> None:
+    with pytest.raises(StorageError, match="File name too long") as caught:
+        get_data_files("x" * 300)
+    assert caught.value.errno == errno.ENAMETOOLONG
 
 
 def test_a_file_instruction_is_a_data_file(tmp_path: Path) -> None:

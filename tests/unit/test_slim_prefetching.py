@@ -231,6 +231,6 @@ def test_a_consumer_that_waits_is_told_that_the_queue_was_closed() -> None:
 def test_a_queue_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = prefetch_queue([1, 2])
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    for take in (queue.dequeue, lambda: queue.dequeue_many(1)):
+    for take in (queue.dequeue, lambda: queue.dequeue_many(1), queue.size):
         with pytest.raises(UsageError, match=r"^a queue is of use only in the process that made it$"):
             take()
