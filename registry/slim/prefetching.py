@@ -126,7 +126,7 @@ class _Work(Generic[T]):
         self._num_threads = num_threads
         self._changed = threading.Condition()
         self._ready: deque[T] = deque()
-        self._num_making = 0
+        self._making: set[object] = set()  # a token of each thread: one whose token was taken away makes nothing
         self._threads: list[Future[None]] = []
         self._end: BaseException | None = None
         self._traceback: TracebackType | None = None
@@ -173,7 +173,7 @@ class _Work(Generic[T]):
 
     def _wait_for_one(self) -> None:
         self._start_threads()
-        while not self._ready and self._num_making and not self._closed:
+        while not self._ready and self._making and not self._closed:
             self._changed.wait()
             self._start_threads()
 
@@ -189,13 +189,21 @@ class _Work(Generic[T]):
         if self._end is not None or self._closed or 2 * len(self._ready) > self._capacity:
             return
         room = self._capacity - len(self._ready)
-        while self._num_making < min(self._num_threads, room):
-            self._num_making += 1
-            self._threads = [thread for thread in self._threads if not thread.done()]
-            self._threads.append(start(self._make, name="prefetch"))
+        while len(self._making) < min(self._num_threads, room):
+            token = object()
+            try:
+                self._making.add(token)
+                self._threads = [thread for thread in self._threads if not thread.done()]
+                self._threads.append(start(partial(self._make, token), name="prefetch"))
+            except BaseException:  # interrupted, and nobody knows whether the thread runs
+                self._making.discard(token)
+                raise
 
-    def _make(self) -> None:
+    def _make(self, token: object) -> None:
         """Make elements as long as there is room: an element that is being made has its place already."""
+        with self._changed:
+            if token not in self._making:
+                return
         while True:
             source = self._source
             element: T | None = None
@@ -210,9 +218,9 @@ class _Work(Generic[T]):
                     self._end, self._traceback = error, error.__traceback__
                 if error is None and source is not None:
                     self._ready.append(element)  # type: ignore[arg-type]  # it was made just now
-                has_room = len(self._ready) + self._num_making <= self._capacity
+                has_room = len(self._ready) + len(self._making) <= self._capacity
                 if self._end is not None or self._closed or not has_room:
-                    self._num_making -= 1
+                    self._making.discard(token)
                     self._changed.notify_all()
                     return
                 self._changed.notify()

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
+from registry.slim import prefetching
 from registry.slim.prefetching import prefetch_queue
 
 
@@ -234,3 +235,23 @@ def test_a_queue_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) 
     for take in (queue.dequeue, lambda: queue.dequeue_many(1), queue.size):
         with pytest.raises(UsageError, match=r"^a queue is of use only in the process that made it$"):
             take()
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_a_consumer_that_is_interrupted_where_it_starts_a_thread_can_go_on(
+    monkeypatch: pytest.MonkeyPatch, is_started: bool
+) -> None:
+    start, late = prefetching.start, []
+
+    def interrupt(work: Any, *, name: str) -> Any:
+        late.append(lambda: start(work, name=name))
+        raise KeyboardInterrupt
+
+    with prefetch_queue(range(50), capacity=3) as queue:
+        monkeypatch.setattr(prefetching, "start", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            queue.dequeue()
+        monkeypatch.setattr(prefetching, "start", start)
+        if is_started:
+            late[0]()  # it makes nothing, as another one takes its place
+        assert list(queue) == list(range(50))
