@@ -254,11 +254,14 @@ class DatasetDataProvider(DataProvider):
         ):
             try:
                 more = self._reader.read_records(self._together - len(self._records))
+                self._records = [*self._records, *more]
             except Exception:
                 if self._records:
                     return  # it comes again, in its place
                 raise
-            self._records = [*self._records, *more]
+            except BaseException:
+                self._reader.interrupt()
+                raise
             num_bytes += sum(len(record[0]) for record in more)
 
     def _named(self, error: BaseException, record: Record) -> BaseException:

@@ -141,6 +141,13 @@ class ParallelReader:
             pending = self._progress.slots.pending() if self._progress.slots is not None else []
             return self._position < len(self._records) or (bool(pending) and all(read.done() for read in pending))
 
+    def interrupt(self) -> None:
+        """Say from now on that records may be lost: who asked for some was interrupted before they were there."""
+        interrupted = UsageError(
+            "the reading was interrupted, and some records may be lost", hint="Make a new reader to read again."
+        )
+        self._failed = self._failed or (interrupted, None)
+
     def close(self) -> None:
         """Read no more. Waits for reads that are under way, a second at most."""
         self._closed = True
@@ -182,10 +189,7 @@ class ParallelReader:
             self._failed = error, error.__traceback__
             raise
         except BaseException:
-            interrupted = UsageError(
-                "the reading was interrupted, and some records may be lost", hint="Make a new reader to read again."
-            )
-            self._failed = interrupted, None
+            self.interrupt()
             raise
         if chunk is None:
             raise OutOfRangeError("there are no more records", details={"num_records": self.num_records_produced})

@@ -343,3 +343,21 @@ def test_a_provider_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
         provider.get(["number"])
+
+
+def test_records_that_were_on_their_way_to_who_was_interrupted_are_not_lost_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with provider_of() as provider:
+        read_records = provider._reader.read_records
+
+        def interrupt(most: int) -> None:
+            read_records(most)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(provider._reader, "read_records", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                provider.get(["number"])
+        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+            list(provider)
