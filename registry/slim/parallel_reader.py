@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from inspect import signature
-from operator import index
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import wait_for
+from registry.slim.counts import at_least, whole_number
 from registry.slim.data_files import DataFile, find_data_files, get_data_files
 from registry.slim.epochs import Progress, Reading
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
@@ -102,8 +102,7 @@ class ParallelReader:
 
     def read_up_to(self, num_records: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
         """The next keys and records, object arrays of bytes, (n,) each: fewer at the end. Errors as ``read``."""
-        if num_records < 1:
-            raise UsageError(f"num_records must be 1 or more, not {num_records}")
+        num_records = at_least("num_records", num_records, 1)
         keys, values = np.empty(num_records, object), np.empty(num_records, object)
         have = 0
         with self._lock:
@@ -285,10 +284,10 @@ def open_reader(
     names: tuple[str, str] = ("capacity", "min_after_dequeue"),
 ) -> ParallelReader:
     """As ``parallel_read``, for all who read; ``names`` are what their callers know ``capacity`` and ``least`` by."""
-    num_readers = _at_least("num_readers", num_readers, 1)
-    num_epochs = None if num_epochs is None else _at_least("num_epochs", num_epochs, 1)
-    capacity = _at_least(names[0], capacity, 1)
-    least = _at_least(names[1], least, 0)
+    num_readers = at_least("num_readers", num_readers, 1)
+    num_epochs = None if num_epochs is None else at_least("num_epochs", num_epochs, 1)
+    capacity = at_least(names[0], capacity, 1)
+    least = at_least(names[1], least, 0)
     if shuffle and capacity <= least:
         raise UsageError(
             f"{names[0]}={capacity} must be more than {names[1]}={least}: no record would ever be drawn",
@@ -311,7 +310,7 @@ def open_reader(
         reader_kwargs=reader_kwargs,
         num_epochs=num_epochs,
         num_readers=num_readers,
-        seed=secrets.randbits(63) if seed is None else _whole_number("seed", seed),
+        seed=secrets.randbits(63) if seed is None else whole_number("seed", seed),
         unit_records=unit_records,
         buffer_size=buffer_size,
         deterministic=deterministic,
@@ -338,20 +337,6 @@ def _check_kwargs(reader: Reader, reader_kwargs: Any) -> Mapping[str, Any]:
             hint=f"It is {name}{called_with!s:.200}.",
         ) from error
     return reader_kwargs
-
-
-def _whole_number(name: str, value: Any) -> int:
-    try:
-        return index(value)
-    except TypeError:
-        raise WrongTypeError(f"{name} must be a whole number, not {value!r:.60}") from None
-
-
-def _at_least(name: str, value: Any, least: int) -> int:
-    number = _whole_number(name, value)
-    if number < least:
-        raise UsageError(f"{name} must be {least} or more, not {number}", details={name: number})
-    return number
 
 
 def _check_dtypes(dtypes: Any) -> None:

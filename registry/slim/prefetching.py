@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import start, wait_for
+from registry.slim.counts import at_least
 
 T = TypeVar("T")
 
@@ -92,8 +93,7 @@ class PrefetchQueue(Generic[T]):
             work.abandon()
 
     def _take_many(self, n: int, *, all_of_them: bool) -> list[T]:
-        if n < 1:
-            raise UsageError(f"n must be 1 or more, not {n}")
+        n = at_least("n", n, 1)
         self._check_process()
         return self._work.take_many(n, all_of_them=all_of_them)
 
@@ -253,9 +253,8 @@ def prefetch_queue(
         UsageError: a number that cannot be.
         WrongTypeError: ``tensors`` gives no elements.
     """
-    for option, number in (("capacity", capacity), ("num_threads", num_threads)):
-        if number < 1:
-            raise UsageError(f"{option} must be 1 or more, not {number}", details={option: number})
+    capacity = at_least("capacity", capacity, 1)
+    num_threads = at_least("num_threads", num_threads, 1)
     if isinstance(tensors, Mapping) or not (callable(tensors) or isinstance(tensors, Iterable)):
         raise WrongTypeError(
             f"{tensors!r:.80} gives no elements",

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError
 from registry.shards import as_records, open_shard
 from registry.slim.compression import check_compression, compression_of
+from registry.slim.counts import at_least
 from registry.slim.data_files import DataFile, find_data_files
 from registry.tfrecord import RecordBlock, Verify, check_verify, read_blocks
 
@@ -164,9 +165,7 @@ class TextLineReader(FileReader):
     """
 
     def __init__(self, path: str | os.PathLike[str] | DataFile, skip_header_lines: int = 0) -> None:
-        if skip_header_lines < 0:
-            raise UsageError(f"skip_header_lines must be a number from 0 on, not {skip_header_lines!r:.40}")
-        self._skip = skip_header_lines
+        self._skip = at_least("skip_header_lines", skip_header_lines, 0)
         super().__init__(path)
 
     def units(self) -> Iterator[Unit]:

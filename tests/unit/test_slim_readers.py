@@ -143,7 +143,7 @@ def test_lines_are_records(path: Path) -> None:
     assert list(TextLineReader(path, skip_header_lines=1)) == lines
     assert list(single_pass_read("shard", TextLineReader, {"skip_header_lines": 4})) == lines[3:]
     assert list(TextLineReader(path, skip_header_lines=9)) == []
-    with pytest.raises(UsageError, match=r"^skip_header_lines must be a number from 0 on, not -1$"):
+    with pytest.raises(UsageError, match=r"^skip_header_lines must be 0 or more, not -1$"):
         TextLineReader(path, -1)
 
 
