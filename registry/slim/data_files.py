@@ -89,6 +89,12 @@ class DataFile:
         return self.skip == 0 and self.take is None and self.file_format == "tfrecord"
 
 
+class PlannedFiles(tuple[DataFile, ...]):
+    """The files of a plan. Other than what somebody wrote down, they may be none: an empty slice has no records."""
+
+    __slots__ = ()
+
+
 def get_data_files(data_sources: Any) -> list[str]:
     """The paths of the files that ``data_sources`` name, in reading order: TF-Slim's function of that name.
 
@@ -126,7 +132,7 @@ def _find(source: Any, missing: list[str]) -> Iterator[DataFile]:
     if isinstance(source, DataFile):
         yield source
     elif isinstance(source, list | tuple):
-        if not source:
+        if not source and not isinstance(source, PlannedFiles):
             raise _nothing_in(source)
         for one in source:
             yield from _find(one, missing)

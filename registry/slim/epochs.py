@@ -45,7 +45,7 @@ class Reading:
     def _files_of(self, epoch: int, progress: Progress) -> list[DataFile]:
         files = list(self.files)
         if self.num_epochs is None and len(progress.empty_files) == len({id(file) for file in files}):
-            named = ", ".join(file.path for file in files[:5])
+            named = ", ".join(file.path for file in files[:5]) or "an empty slice"
             raise UsageError(
                 f"there is no record in {named}" + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
                 hint="To read them for ever gives nothing, for ever. Check the data sources, or give num_epochs=1.",

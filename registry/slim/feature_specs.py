@@ -151,6 +151,7 @@ def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[F
     Raises:
         UsageError: one is none, or none of the kinds that are ``allowed`` there.
     """
+    check_mapping("features", keys_to_features)
     found: dict[str, FeatureSpec] = {}
     names = [kind.__name__ for kind in allowed]
     for key, given in keys_to_features.items():
@@ -162,6 +163,15 @@ def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[F
             )
         found[key] = given if isinstance(given, kind) else kind(*given)
     return found
+
+
+def check_mapping(name: str, given: Any) -> None:
+    """WrongTypeError for what is no mapping by names."""
+    if not isinstance(given, Mapping):
+        raise WrongTypeError(
+            f"{name} are given as a dict by their names, not as {given!r:.80}",
+            hint="e.g. TFExampleDecoder({'label': FixedLenFeature((), 'int64')}, {'label': Tensor('label')}).",
+        )
 
 
 def check_dtype(dtype: Any) -> np.dtype[Any]:

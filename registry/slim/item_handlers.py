@@ -111,7 +111,7 @@ class Tensor(ItemHandler):
         if self._shape_keys:
             shape = tuple(size for key in self._shape_keys for size in shape_values(keys_to_tensors[key], key))
         if isinstance(tensor, SparseTensorValue):
-            tensor = tensor.to_dense(self._default_value)
+            tensor = to_dense(tensor, self._default_value, self._tensor_key)
         return tensor if shape is None else reshape_item(tensor, shape, self._tensor_key)
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
@@ -266,7 +266,7 @@ class SparseTensor(ItemHandler):
             )
         places[:, -1] = whole_numbers(indices.values, self._indices_key)
         item = SparseTensorValue(places, values.values, shape)
-        return item.to_dense(self._default_value) if self._densify else item
+        return to_dense(item, self._default_value, self._indices_key) if self._densify else item
 
 
 def item_rows(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int) -> Iterable[Any]:
@@ -333,6 +333,16 @@ def reshape_item(values: Any, shape: tuple[int, ...], key: str) -> npt.NDArray[A
         ) from error
 
 
+def to_dense(value: SparseTensorValue, default: Any, key: str) -> npt.NDArray[Any]:
+    """The array of a sparse one; an error names the feature ``key``."""
+    try:
+        return value.to_dense(default)
+    except CorruptExampleError as error:
+        raise CorruptExampleError(
+            f"feature {key!r}: {error.message}", hint=error.hint, details={**error.details, "feature": key}
+        ) from error
+
+
 def as_sparse(value: Any, key: str) -> SparseTensorValue:
     """A parsed feature as a sparse array; WrongTypeError for one that was declared otherwise."""
     if not isinstance(value, SparseTensorValue):
@@ -351,14 +361,15 @@ def _each_item(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_
 
 
 def _lookup_of(table: Any) -> Callable[[Any], Any]:
-    if not isinstance(table, (Mapping, str, bytes)) and callable(getattr(table, "lookup", None)):
+    is_of_tensorflow = type(table).__module__.split(".")[0] == "tensorflow"
+    if not isinstance(table, Mapping) and callable(getattr(table, "lookup", None)) and not is_of_tensorflow:
         return lambda keys: np.asarray(table.lookup(keys))
-    if isinstance(table, Sequence) and not isinstance(table, (str, bytes)):
+    if isinstance(table, Sequence) and not isinstance(table, str | bytes):
         table = {text: number for number, text in enumerate(table)}
     if not isinstance(table, Mapping):
         raise UsageError(
             f"{table!r:.80} is no table",
-            hint="Give a list of texts, a dict of numbers, or an object with a method lookup(array).",
+            hint="Give a list of texts, a dict of numbers, or an object with a method lookup(array) of NumPy.",
         )
     try:
         numbers = {

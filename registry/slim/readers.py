@@ -11,18 +11,20 @@ from __future__ import annotations
 import abc
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
+from gzip import BadGzipFile, GzipFile
 from itertools import islice, repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
-from registry.errors import CorruptExampleError, UsageError, WrongTypeError
+from registry.errors import CorruptExampleError, CorruptRecordError, UsageError, WrongTypeError
 from registry.shards import as_records, open_shard
 from registry.slim.compression import check_compression, compression_of
 from registry.slim.counts import at_least
 from registry.slim.data_files import DataFile, find_data_files
-from registry.tfrecord import RecordBlock, Verify, check_verify, read_blocks
+from registry.tfrecord import RecordBlock, Verify, check_verify, is_gzip, read_blocks
 
 _UNIT_RECORDS: Final = 4096
 _UNIT_BYTES: Final = 2**18
@@ -157,7 +159,7 @@ class TFRecordReader(FileReader):
 
 
 class TextLineReader(FileReader):
-    """The lines of a text file, without their ends. A key is ``path:line``, counted from 1 with the headers.
+    """The lines of a text file, gzip or not, without their ends. A key is ``path:line``, from 1 on with the headers.
 
     Args:
         path: of the file, or a ``DataFile``.
@@ -171,9 +173,22 @@ class TextLineReader(FileReader):
     def units(self) -> Iterator[Unit]:
         """The lines, some at a time."""
         file = replace(_whole(self.file, "TextLineReader"), file_format="text")
-        with file.store.open(file.filename) as lines:
-            numbered = islice(enumerate(lines, 1), self._skip, None)
+        with file.store.open(file.filename) as stored:
+            numbered = islice(_numbered_lines(stored, file.path), self._skip, None)
             yield from _in_units(((_without_end(line), file, number) for number, line in numbered), _UNIT_RECORDS)
+
+
+def _numbered_lines(stored: BinaryIO, path: str) -> Iterator[tuple[int, bytes]]:
+    start = stored.read(3)
+    stored.seek(0)
+    number = 0
+    try:
+        for number, line in enumerate(GzipFile(fileobj=stored) if is_gzip(start) else stored, 1):
+            yield number, line
+    except (EOFError, BadGzipFile, zlib.error) as error:
+        raise CorruptRecordError(
+            f"after line {number} the gzip stream is damaged ({error})", path=path, record=number, offset=None
+        ) from error
 
 
 Reader: TypeAlias = Callable[..., Iterable[tuple[bytes | str, bytes | str]]]

@@ -87,7 +87,7 @@ class SparseTensorValue(NamedTuple):
             place = int(outside.argmax())
             raise CorruptExampleError(
                 f"index {place}, {self.indices[place].tolist()}, is outside of the shape {list(shape)}",
-                hint="Give the handler the shape that was written: shape=, or shape_key= where records store it.",
+                hint="Give the shape that was written: shape= or shape_key= of the handler, size of a SparseFeature.",
             )
         places = np.zeros(len(self.indices), np.int64)
         for axis, size in enumerate(shape):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import CorruptExampleError, FeatureNotFoundError, UsageError
+from registry.errors import CorruptExampleError, FeatureNotFoundError, RegistryError, UsageError
 from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
 from registry.slim.data_decoder import DataDecoder, as_block, at_place, check_record, stack_items
 from registry.slim.feature_specs import (
@@ -21,6 +21,7 @@ from registry.slim.feature_specs import (
     SparseFeature,
     VarLenFeature,
     check_features,
+    check_mapping,
 )
 from registry.slim.image_handler import Image
 from registry.slim.item_handlers import (
@@ -67,6 +68,7 @@ class _HandlerDecoder(DataDecoder):
     """What both decoders do with handlers."""
 
     def __init__(self, features: Mapping[str, FeatureSpec], items_to_handlers: Mapping[str, ItemHandler]) -> None:
+        check_mapping("items_to_handlers", items_to_handlers)
         for item, handler in items_to_handlers.items():
             if not isinstance(handler, ItemHandler):
                 raise UsageError(
@@ -92,8 +94,16 @@ class _HandlerDecoder(DataDecoder):
         return list(keys)
 
     def _make_items(self, items: Sequence[str], parsed: Mapping[str, Any]) -> list[Any]:
-        handlers = [self._handlers[item] for item in items]
-        return [handler.tensors_to_item({key: parsed[key] for key in handler.keys}) for handler in handlers]
+        made = []
+        for item in items:
+            handler = self._handlers[item]
+            try:
+                made.append(handler.tensors_to_item({key: parsed[key] for key in handler.keys}))
+            except Exception as error:
+                if not isinstance(error, RegistryError):
+                    error.add_note(f"while item {item!r} was made")
+                raise
+        return made
 
 
 class TFExampleDecoder(_HandlerDecoder):
@@ -172,9 +182,12 @@ class TFExampleDecoder(_HandlerDecoder):
         if columns is None:
             return super().decode_batch(block, items)
         made = {}
-        for item in dict.fromkeys(items):
-            rows = self._item_rows(item, columns, block.num_records)
-            made[item] = rows if isinstance(rows, np.ndarray) else stack_items(list(_placed(rows)))
+        try:
+            for item in dict.fromkeys(items):
+                rows = self._item_rows(item, columns, block.num_records)
+                made[item] = rows if isinstance(rows, np.ndarray) else stack_items(list(rows))
+        except RegistryError:
+            return super().decode_batch(block, items)  # which tells of the first record that is at fault
         return [made[item] for item in items]
 
     def _wanted(self, used: Sequence[str]) -> Mapping[str, FeatureSpec]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from registry.errors import UsageError, WrongTypeError
 from registry.features import ClassLabel, FeaturesDict
 from registry.slim.data_decoder import DataDecoder
-from registry.slim.data_files import DataFile
+from registry.slim.data_files import DataFile, PlannedFiles
 from registry.splits import Plan
 from registry.storage import Store
 from registry.tfrecord import RecordBlock
@@ -77,7 +77,7 @@ class SplitDescription:
         labels: ``num_classes`` and ``labels_to_names`` of its only ClassLabel, if it has one.
     """
 
-    files: tuple[DataFile, ...]
+    files: PlannedFiles
     decoder: FeaturesDecoder
     num_samples: int
     descriptions: dict[str, str]
@@ -98,7 +98,7 @@ def describe_split(source: SplitSource | PreparedSource | PinnedSource, split: A
         for instruction in reader.plan
     ]
     return SplitDescription(
-        files=tuple(files),
+        files=PlannedFiles(files),
         decoder=FeaturesDecoder(features),
         num_samples=reader.plan.num_examples,
         descriptions={name: repr(feature) for name, feature in features.items()},

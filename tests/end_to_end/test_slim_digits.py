@@ -125,3 +125,12 @@ def test_a_batch_is_made_while_the_last_one_is_used(catalog: registry.Catalog) -
         assert labels.shape == (32,)
         left = len(list(queue))
     assert 32 + left == dataset.num_samples
+
+
+def test_an_empty_slice_is_a_dataset_of_no_records(catalog: registry.Catalog) -> None:
+    dataset = slim.Dataset.from_version(catalog.dataset("digits"), "train[:0]")
+    assert dataset.num_samples == dataset.validate() == 0
+    assert list(slim.DatasetDataProvider(dataset, num_epochs=2)) == []
+    with pytest.raises(registry.RegistryError) as caught:
+        slim.DatasetDataProvider(dataset).get(["label"])
+    assert str(caught.value) == "there is no record in an empty slice"

@@ -72,3 +72,45 @@ def test_what_a_dataset_says_and_is_not_is_told_at_once() -> None:
         "the dataset is not what it says: item 'number' has no description; 'count' is described, and no item; "
         "it says 4 samples, and its files hold 3"
     )
+
+
+def test_what_else_a_dataset_was_given_are_attributes_and_nothing_changes() -> None:
+    dataset = slim.Dataset("f", None, DECODER, 3, None, num_classes=3, labels_to_names={0: "zero"})
+    assert (dataset.num_classes, dataset.labels_to_names, dict(dataset.extras)["num_classes"]) == (3, {0: "zero"}, 3)
+    with pytest.raises(AttributeError, match="a dataset does not change: 'num_samples' is given when it is made"):
+        dataset.num_samples = 7
+    with pytest.raises(AttributeError, match="this dataset has no 'num_clases'"):
+        dataset.num_clases  # noqa: B018 (the access is what is tested)
+
+
+def test_only_the_first_record_is_decoded_unless_all_are_asked_for() -> None:
+    assert slim.Dataset("f", None, DECODER, 3, {"number": "it"}).validate() == 3
+    records = [encode_example({"b": np.array([1])}), encode_example({"a": np.array([1])})]
+    Path("g").write_bytes(b"".join(map(frame_record, records)))
+    with pytest.raises(CorruptExampleError):
+        slim.Dataset("g", None, DECODER, 2, None).validate()
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        ({"decoder": None}, TypeError, "decoder=None is no DataDecoder"),
+        ({"reader": 5}, TypeError, "reader=5 is not called with a path to give records"),
+        ({"num_samples": -1}, ValueError, "num_samples=-1 is no number of samples"),
+        ({"num_samples": 0.5}, ValueError, "num_samples=0.5 is no number of samples"),
+    ],
+    ids=["decoder", "reader", "negative", "fraction"],
+)
+def test_a_dataset_that_cannot_be(given: dict[str, Any], kind: type[Exception], message: str) -> None:
+    usual = {"data_sources": "f", "reader": None, "decoder": DECODER, "num_samples": 1, "items_to_descriptions": None}
+    with pytest.raises(RegistryError) as caught:
+        slim.Dataset(**{**usual, **given})
+    assert isinstance(caught.value, kind)
+    assert str(caught.value) == message
+    assert caught.value.hint
+
+
+def test_a_reader_of_tensorflow_is_refused() -> None:
+    reader = type("TFRecordReader", (), {"__module__": "tensorflow.python.ops.io_ops"})
+    with pytest.raises(TypeError, match="is not called with a path to give records"):
+        slim.Dataset("f", reader, DECODER, 1, None)

@@ -95,6 +95,29 @@ def test_a_handler_that_fails_says_at_which_record_of_a_batch() -> None:
     assert caught.value.details["record"] == 5
 
 
+@pytest.mark.parametrize("items", [["a", "b"], ["b", "a"]])
+def test_of_several_records_at_fault_a_batch_names_the_first(items: list[str]) -> None:
+    handlers = {"a": slim.Tensor("a", shape=[1]), "b": slim.Tensor("b", shape=[1])}
+    decoder = slim.TFExampleDecoder({"a": NUMBERS, "b": NUMBERS}, handlers)
+    records = [example(a=[1, 2] if n == 5 else [1], b=[1, 2] if n == 2 else [1]) for n in range(8)]
+    with pytest.raises(CorruptExampleError, match="feature 'b' has 2 values") as caught:
+        decoder.decode_batch(records, items)
+    assert caught.value.details["record"] == 2
+
+
+def test_an_error_of_a_function_says_which_item_was_made() -> None:
+    decoder = slim.TFExampleDecoder({"a": LABEL}, {"odd": slim.ItemHandlerCallback("a", lambda values: values["b"])})
+    with pytest.raises(KeyError) as caught:
+        decoder.decode(example(a=[1]))
+    assert caught.value.__notes__ == ["while item 'odd' was made"]
+
+
+def test_a_table_of_tensorflow_is_refused() -> None:
+    table = type("StaticHashTable", (), {"__module__": "tensorflow.python.ops.lookup_ops", "lookup": print})()
+    with pytest.raises(ValueError, match="is no table"):
+        slim.LookupTensor("a", table)
+
+
 def test_a_decoder_without_items_gives_an_empty_row_for_each_record() -> None:
     decoder = slim.TFExampleDecoder({"a": LABEL}, {})
     block = as_block([example(a=[number]) for number in range(9)])
@@ -246,7 +269,7 @@ def test_a_dense_array_of_nothing_may_be_too_large_as_well(shape: list[int]) -> 
     handler = slim.SparseTensor("places", "values", shape_key="shape", densify=True)
     with pytest.raises(CorruptExampleError) as caught:
         slim.TFExampleDecoder(features, {"x": handler}).decode(example(shape=shape))
-    assert str(caught.value) == f"an array of the shape {shape} cannot be made of this record"
+    assert str(caught.value) == f"feature 'places': an array of the shape {shape} cannot be made of this record"
 
 
 def test_a_handler_of_an_unknown_feature_is_named() -> None:
@@ -292,8 +315,8 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
     ),
     (
         lambda: decode(slim.Tensor("a"), example(i=[1, 5], v=[1.0, 2.0]), a=slim.SparseFeature("i", "v", "float32", 5)),
-        "index 1, [5], is outside of the shape [5]",
-        "Give the handler the shape that was written: shape=, or shape_key= where records store it.",
+        "feature 'a': index 1, [5], is outside of the shape [5]",
+        "Give the shape that was written: shape= or shape_key= of the handler, size of a SparseFeature.",
     ),
     (
         lambda: decode(slim.Tensor("a", shape=[2, 2]), example(a=[1, 2, 3]), a=NUMBERS),
@@ -314,8 +337,8 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
         lambda: decode(
             slim.SparseTensor(densify=True), example(indices=[1, 4], values=[1, 2]), indices=NUMBERS, values=NUMBERS
         ),
-        "index 1, [4], is outside of the shape [2]",
-        "Give the handler the shape that was written: shape=, or shape_key= where records store it.",
+        "feature 'indices': index 1, [4], is outside of the shape [2]",
+        "Give the shape that was written: shape= or shape_key= of the handler, size of a SparseFeature.",
     ),
     (
         lambda: decode(
@@ -324,7 +347,7 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
             indices=NUMBERS,
             values=NUMBERS,
         ),
-        "index 1, [1], does not come after the one before it",
+        "feature 'indices': index 1, [1], does not come after the one before it",
         "Indices ascend. Write them sorted, each once, or read them with SparseFeature, which sorts.",
     ),
     (
@@ -334,8 +357,8 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
             indices=NUMBERS,
             values=NUMBERS,
         ),
-        "index 0, [-1], is outside of the shape [6]",
-        "Give the handler the shape that was written: shape=, or shape_key= where records store it.",
+        "feature 'indices': index 0, [-1], is outside of the shape [6]",
+        "Give the shape that was written: shape= or shape_key= of the handler, size of a SparseFeature.",
     ),
     (
         lambda: decode(
@@ -344,7 +367,7 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
             indices=NUMBERS,
             values=NUMBERS,
         ),
-        "index 1, [1], does not come after the one before it",
+        "feature 'indices': index 1, [1], does not come after the one before it",
         "Indices ascend. Write them sorted, each once, or read them with SparseFeature, which sorts.",
     ),
     (
@@ -353,7 +376,7 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
             example(indices=[1], values=[1], s=[2**40]),
             **dict.fromkeys(("indices", "values", "s"), NUMBERS),
         ),
-        "an array of the shape [1099511627776] cannot be made of this record",
+        "feature 'indices': an array of the shape [1099511627776] cannot be made of this record",
         "Sizes are 0 or more, and an array takes 2147483648 bytes at most. Keep it sparse.",
     ),
     (
@@ -415,6 +438,18 @@ def test_a_record_that_does_not_hold_what_was_declared(decoding: Callable[[], An
 
 
 WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
+    (
+        lambda: slim.TFExampleDecoder({"a": LABEL}, ["a"]),  # type: ignore[arg-type] # the mistake
+        TypeError,
+        "items_to_handlers are given as a dict by their names, not as ['a']",
+        "e.g. TFExampleDecoder({'label': FixedLenFeature((), 'int64')}, {'label': Tensor('label')}).",
+    ),
+    (
+        lambda: slim.TFExampleDecoder(None, {}),  # type: ignore[arg-type] # the mistake
+        TypeError,
+        "features are given as a dict by their names, not as None",
+        "e.g. TFExampleDecoder({'label': FixedLenFeature((), 'int64')}, {'label': Tensor('label')}).",
+    ),
     (
         lambda: slim.TFExampleDecoder({"a": LABEL}, {"a": slim.Tensor("a")}).decode(b"", "a"),
         TypeError,
@@ -516,7 +551,7 @@ WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
         lambda: slim.LookupTensor("a", 5),  # type: ignore[arg-type] # the mistake
         ValueError,
         "5 is no table",
-        "Give a list of texts, a dict of numbers, or an object with a method lookup(array).",
+        "Give a list of texts, a dict of numbers, or an object with a method lookup(array) of NumPy.",
     ),
     (
         lambda: slim.LookupTensor("a", {"x": "y"}),  # type: ignore[dict-item] # the mistake

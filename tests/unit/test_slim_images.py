@@ -248,7 +248,7 @@ def test_large_images_of_many_records_are_those_of_each_alone(bad: int | None) -
         files[bad] = files[bad][:-20]
     records = as_block([encode_example({"image/encoded": [file]}) for file in files])
     rows = decoder.decode_rows(records, ["image"])
-    for (found,), image in zip(rows, images[:bad], strict=False):
+    for image, (found,) in zip(images[:bad], rows, strict=False):
         np.testing.assert_array_equal(found, image)
     if bad is None:
         assert list(rows) == []

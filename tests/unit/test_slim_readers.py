@@ -143,6 +143,15 @@ def test_lines_are_records(path: Path) -> None:
     assert list(TextLineReader(path, skip_header_lines=1)) == lines
     assert list(single_pass_read("shard", TextLineReader, {"skip_header_lines": 4})) == lines[3:]
     assert list(TextLineReader(path, skip_header_lines=9)) == []
+    path.write_bytes(gzip.compress(path.read_bytes()))
+    assert list(TextLineReader(path)) == [(b"shard:1", b"a,b"), *lines]
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:40] + b"xxxx" + data[44:]])
+def test_lines_of_a_damaged_gzip_file_end_in_an_error_that_names_it(path: Path, damage: Any) -> None:
+    path.write_bytes(damage(gzip.compress(b"".join(b"%d\n" % number for number in range(1000)))))
+    with pytest.raises(CorruptRecordError, match=r"^shard: record \d+: after line \d+ the gzip stream is damaged"):
+        list(TextLineReader(path))
     with pytest.raises(UsageError, match=r"^skip_header_lines must be 0 or more, not -1$"):
         TextLineReader(path, -1)
 
