@@ -132,6 +132,9 @@ class _Inflater:
 
     def __call__(self) -> bytes:
         while not self._ended:
+            if self._member.eof:  # only now: what it gave last is handed out, whatever follows it
+                self._start_next_member()
+                continue
             self._input = self._input or self._read()
             at_end = not self._input  # and still the library may hold output back
             try:
@@ -139,11 +142,9 @@ class _Inflater:
             except self._error as error:
                 raise DamagedStreamError(f"the gzip stream is damaged ({error})") from error
             self._input = self._member.unconsumed_tail
-            if self._member.eof:
-                self._start_next_member()
             if piece:
                 return piece
-            if at_end and not self._ended:
+            if at_end and not self._member.eof:
                 raise DamagedStreamError("the gzip stream ends too early")
         return b""
 

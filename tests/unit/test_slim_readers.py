@@ -213,3 +213,15 @@ def test_a_part_of_a_file_is_no_work_for_a_function(path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         list(single_pass_read(file, read_words))
     assert str(caught.value) == "shard: read_words cannot read a part of a file"
+
+
+def test_what_follows_a_gzip_stream_is_an_error_after_all_of_its_records(path: Path) -> None:
+    path.write_bytes(gzip.compress(CONTENT) + b"other bytes")
+    records = iter(TFRecordReader(path))
+    assert [next(records)[1] for _ in RECORDS] == RECORDS
+    with pytest.raises(CorruptRecordError) as caught:
+        next(records)
+    assert str(caught.value) == (
+        f"shard: record 3 at byte {len(CONTENT)}: other bytes follow the gzip stream, here or after "
+        "(the offset counts decompressed bytes)"
+    )
