@@ -11,6 +11,7 @@ import pytest
 
 import registry
 from registry import slim
+from registry.wire import encode_example
 
 
 @pytest.fixture(scope="module")
@@ -134,3 +135,19 @@ def test_an_empty_slice_is_a_dataset_of_no_records(catalog: registry.Catalog) ->
     with pytest.raises(registry.RegistryError) as caught:
         slim.DatasetDataProvider(dataset).get(["label"])
     assert str(caught.value) == "there is no record in an empty slice"
+
+
+def test_what_is_given_beside_a_version_wins_over_what_is_known_of_it(catalog: registry.Catalog) -> None:
+    known = slim.Dataset.from_version(catalog.dataset("digits"), "train")
+    given = slim.Dataset.from_version(catalog.dataset("digits"), "train", num_classes=11, name="mine")
+    assert (known.num_classes, given.num_classes, given.name) == (10, 11, "mine")
+    assert given.labels_to_names == known.labels_to_names
+
+
+def test_of_a_version_only_the_features_asked_for_are_decoded(catalog: registry.Catalog) -> None:
+    decoder = slim.Dataset.from_version(catalog.dataset("digits"), "train").decoder
+    records = [encode_example({"image": [b"no picture"], "label": np.array([number])}) for number in range(9)]
+    assert decoder.decode(records[3], ["label"]) == [3]
+    assert decoder.decode_batch(records, ["label"])[0].tolist() == list(range(9))
+    with pytest.raises(registry.RegistryError):
+        decoder.decode(records[3], ["image", "label"])
