@@ -15,7 +15,7 @@ from registry.errors import CorruptExampleError, FeatureError, RegistryError, Us
 from registry.features.dtypes import as_dtype, is_bfloat16
 from registry.processes import call_ahead, shared_threads
 from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_image, decode_raw
-from registry.slim.item_handlers import ItemHandler
+from registry.slim.item_handlers import ItemHandler, check_item_shape
 from registry.slim.parsed_block import Column
 from registry.slim.sparse import SparseTensorValue
 
@@ -70,14 +70,18 @@ class Image(ItemHandler):
         self._image_key = image_key or "image/encoded"
         self._format_key = format_key or "image/format"
         super().__init__([self._image_key, self._format_key])
-        self._shape = None if shape is None else _check_shape(shape)
+        self._shape = None if shape is None else check_item_shape(shape)
         self._dtype = _check_dtype(dtype)
         self._repeated = repeated
         if channels not in CHANNELS:
-            raise UsageError(f"channels={channels!r}", hint="Give 1, 3 or 4, or 0 for those of the file.")
+            raise UsageError(
+                f"channels={channels!r} is no number of channels", hint="Give 1, 3 or 4, or 0 for those of the file."
+            )
         self._channels = int(channels)
         if dct_method not in _METHODS:
-            raise UsageError(f"dct_method={dct_method!r}", hint="Give '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'.")
+            raise UsageError(
+                f"dct_method={dct_method!r} is not known", hint="Give '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'."
+            )
 
     def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> npt.NDArray[Any]:
         """The image, (height, width, channels) or ``shape``; with ``repeated`` all images, stacked.
@@ -198,17 +202,6 @@ def _several(found: Any) -> list[bytes]:
     return [text.encode() if isinstance(text, str) else text for text in texts]
 
 
-def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    hint = "Give whole numbers, [height, width, channels]; one of them may be -1."
-    try:
-        sizes = tuple(size.__index__() for size in shape)
-    except (TypeError, AttributeError) as error:
-        raise WrongTypeError(f"shape={shape!r:.60}", hint=hint) from error
-    if any(not -1 <= size < 2**31 for size in sizes) or sizes.count(-1) > 1 or len(sizes) > 32:
-        raise UsageError(f"shape={list(sizes)!r:.60}", hint=hint)
-    return sizes
-
-
 def _check_dtype(dtype: Any) -> np.dtype[Any]:
     # A dtype of TensorFlow says what it is for NumPy, so that TensorFlow need not be there.
     named = getattr(dtype, "as_numpy_dtype", dtype)
@@ -217,5 +210,5 @@ def _check_dtype(dtype: Any) -> np.dtype[Any]:
     except FeatureError as error:
         raise WrongTypeError(f"dtype={dtype!r:.60}: {error.message}", hint="Give a dtype of numbers.") from error
     if found.kind not in "iuf" and not is_bfloat16(found):
-        raise WrongTypeError(f"dtype={dtype!r:.60} of an image", hint="Give a dtype of numbers, e.g. uint8 or float32.")
+        raise WrongTypeError(f"dtype={dtype!r:.60} holds no numbers", hint="Give one that does, e.g. uint8 or float32.")
     return found

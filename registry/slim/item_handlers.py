@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,12 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError
 from registry.slim.parsed_block import Column, DenseColumn, RaggedColumn
 from registry.slim.sparse import SparseTensorValue, fill_value
+
+_MOST_SIZE: Final = 2**31
+"""No record is as long."""
+
+_MOST_DIMENSIONS: Final = 32
+"""What NumPy promised in all of its versions."""
 
 
 class ItemHandler(abc.ABC):
@@ -136,52 +142,6 @@ class Tensor(ItemHandler):
             return None  # which then is told of the record itself
 
 
-class LookupTable(Protocol):
-    """A table of numbers, e.g. one of ``tf.lookup`` that gives numpy arrays."""
-
-    def lookup(self, keys: npt.NDArray[Any], /) -> Any:
-        """The number of each of ``keys``, an array of the same shape."""
-
-
-class LookupTensor(Tensor):
-    """The numbers that a vocabulary has for the values of a feature: int64, and -1 for what it does not know.
-
-    Args:
-        tensor_key: the feature, usually of strings.
-        table: the vocabulary: a list of texts, which are numbered from 0; a dict of numbers; or an object with a method
-            ``lookup`` that takes an array.
-        shape_keys: as ``Tensor``.
-        shape: as ``Tensor``.
-        default_value: as ``Tensor``; it is looked up like the values.
-
-    Raises:
-        UsageError: as ``Tensor``, or no table.
-    """
-
-    def __init__(
-        self,
-        tensor_key: str,
-        table: Mapping[Any, int] | Sequence[str | bytes] | LookupTable,
-        shape_keys: str | Sequence[str] | None = None,
-        shape: Any = None,
-        default_value: Any = "",
-    ) -> None:
-        super().__init__(tensor_key, shape_keys, shape, default_value)
-        self._lookup = _lookup_of(table)
-
-    def tensors_to_item(self, keys_to_tensors: Mapping[str, Any]) -> Any:
-        """The numbers, in the shape that ``Tensor`` gives."""
-        return self._lookup(super().tensors_to_item(keys_to_tensors))
-
-    def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> npt.NDArray[Any] | Sequence[Any] | None:
-        """The same of many records."""
-        found = super().columns_to_items(keys_to_columns)
-        try:
-            return self._lookup(found) if isinstance(found, np.ndarray) else found and list(map(self._lookup, found))
-        except WrongTypeError:
-            return None
-
-
 class BackupHandler(ItemHandler):
     """The item of one handler, or of another one where that has no elements.
 
@@ -278,10 +238,11 @@ def item_rows(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_r
 def check_item_shape(shape: Any) -> tuple[int, ...]:
     """``shape`` as a tuple of whole numbers from 0, of which one may be -1; UsageError if it is none."""
     try:
-        sizes = tuple(int(size) for size in np.asarray(shape).reshape(-1).tolist() if int(size) == size >= -1)
-    except (TypeError, ValueError):
-        sizes = (-1, -1)
-    if len(sizes) != np.size(shape) or sizes.count(-1) > 1:
+        given = np.asarray(shape).reshape(-1).tolist()
+        sizes = tuple(int(size) for size in given if int(size) == size and -1 <= size < _MOST_SIZE)
+    except (TypeError, ValueError, OverflowError):
+        given, sizes = [shape], ()
+    if len(sizes) != len(given) or sizes.count(-1) > 1 or len(sizes) > _MOST_DIMENSIONS:
         raise UsageError(
             f"shape={shape!r:.80} is no shape",
             hint="Give a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is worked out.",
@@ -358,39 +319,3 @@ def _each_item(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_
     columns = {key: iter(column) for key, column in keys_to_columns.items()}
     for _ in range(num_records):
         yield handler.tensors_to_item({key: next(values) for key, values in columns.items()})
-
-
-def _lookup_of(table: Any) -> Callable[[Any], Any]:
-    is_of_tensorflow = type(table).__module__.split(".")[0] == "tensorflow"
-    if not isinstance(table, Mapping) and callable(getattr(table, "lookup", None)) and not is_of_tensorflow:
-        return lambda keys: np.asarray(table.lookup(keys))
-    if isinstance(table, Sequence) and not isinstance(table, str | bytes):
-        table = {text: number for number, text in enumerate(table)}
-    if not isinstance(table, Mapping):
-        raise UsageError(
-            f"{table!r:.80} is no table",
-            hint="Give a list of texts, a dict of numbers, or an object with a method lookup(array) of NumPy.",
-        )
-    try:
-        numbers = {
-            key.encode() if isinstance(key, str) else key: int(np.int64(number)) for key, number in table.items()
-        }
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(
-            "the numbers of a table are whole numbers, e.g. {'cat': 0, 'dog': 1}",
-            hint="To look up anything else, use an ItemHandlerCallback.",
-        ) from error
-
-    known = next(iter(numbers), None)
-
-    def look_up(keys: Any) -> Any:
-        array = np.asarray(keys, object if isinstance(keys, bytes) else None)
-        if known is not None and isinstance(known, bytes) != (array.dtype.kind == "O"):
-            raise WrongTypeError(
-                f"values of {array.dtype.name.replace('object', 'string')} are looked up in a table of {known!r:.60}",
-                hint="Keys of the table are of the feature's type: texts for strings, whole numbers for int64.",
-            )
-        flat = [numbers.get(key, -1) for key in array.reshape(-1).tolist()]
-        return np.array(flat, np.int64).reshape(array.shape)[()]
-
-    return look_up

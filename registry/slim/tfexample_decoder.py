@@ -28,11 +28,11 @@ from registry.slim.item_handlers import (
     BackupHandler,
     ItemHandler,
     ItemHandlerCallback,
-    LookupTensor,
     SparseTensor,
     Tensor,
     item_rows,
 )
+from registry.slim.lookup_tensor import LookupTensor
 from registry.slim.parsed_block import Column, OddRecordError, parse_block, stored_keys
 from registry.slim.parsing import check_kinds, parse_feature, parse_steps
 from registry.slim.sparse import SparseTensorValue

@@ -64,19 +64,45 @@ def test_an_array_can_be_written_to() -> None:
 
 # Options.
 
+NO_SHAPE = "Give a list of sizes, e.g. [28, 28, 1]; one of them may be -1, which is worked out."
+
 
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"channels": 2}, "channels=2", "Give 1, 3 or 4, or 0 for those of the file."),
-        ({"channels": None}, "channels=None", "Give 1, 3 or 4, or 0 for those of the file."),
-        ({"dct_method": "FAST"}, "dct_method='FAST'", "Give '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'."),
+        ({"channels": 2}, "channels=2 is no number of channels", "Give 1, 3 or 4, or 0 for those of the file."),
+        ({"channels": None}, "channels=None is no number of channels", "Give 1, 3 or 4, or 0 for those of the file."),
+        ({"dct_method": "FAST"}, "dct_method='FAST' is not known", "Give '', 'INTEGER_FAST' or 'INTEGER_ACCURATE'."),
         (
             {"shape": (-1, -1, 3)},
-            "shape=[-1, -1, 3]",
-            "Give whole numbers, [height, width, channels]; one of them may be -1.",
+            "shape=(-1, -1, 3) is no shape",
+            NO_SHAPE,
         ),
-        ({"shape": (-2,)}, "shape=[-2]", "Give whole numbers, [height, width, channels]; one of them may be -1."),
+        (
+            {"shape": (-2,)},
+            "shape=(-2,) is no shape",
+            NO_SHAPE,
+        ),
+        (
+            {"shape": (None, None, 3)},
+            "shape=(None, None, 3) is no shape",
+            NO_SHAPE,
+        ),
+        (
+            {"shape": [1, [2, 3]]},
+            "shape=[1, [2, 3]] is no shape",
+            NO_SHAPE,
+        ),
+        (
+            {"shape": [2**40]},
+            "shape=[1099511627776] is no shape",
+            NO_SHAPE,
+        ),
+        (
+            {"shape": [float("inf")]},
+            "shape=[inf] is no shape",
+            NO_SHAPE,
+        ),
     ],
 )
 def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message: str, hint: str) -> None:
@@ -88,14 +114,8 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        (
-            {"shape": (None, None, 3)},
-            "shape=(None, None, 3)",
-            "Give whole numbers, [height, width, channels]; one of them may be -1.",
-        ),
-        ({"shape": 5}, "shape=5", "Give whole numbers, [height, width, channels]; one of them may be -1."),
-        ({"dtype": "string"}, "dtype='string' of an image", "Give a dtype of numbers, e.g. uint8 or float32."),
-        ({"dtype": bool}, "dtype=<class 'bool'> of an image", "Give a dtype of numbers, e.g. uint8 or float32."),
+        ({"dtype": "string"}, "dtype='string' holds no numbers", "Give one that does, e.g. uint8 or float32."),
+        ({"dtype": bool}, "dtype=<class 'bool'> holds no numbers", "Give one that does, e.g. uint8 or float32."),
         ({"dtype": "uint7"}, "dtype='uint7': 'uint7' is no dtype", "Give a dtype of numbers."),
     ],
 )
