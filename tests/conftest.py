@@ -28,6 +28,11 @@ settings.register_profile(
 settings.load_profile("registry")
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """A test is not named by its bytes: compressed ones hold the time, and every process must find the same names."""
+    return argname if isinstance(val, bytes | bytearray) and len(val) > 16 else None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what tests counted (``record_property``), such as how many vectors are equal, whoever runs them."""
     counted = [
