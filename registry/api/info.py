@@ -86,6 +86,11 @@ class DatasetInfo:
         return self._metadata.license
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """JSON values that were attached to the dataset: TFDS's ``metadata.json``."""
+        return MappingProxyType(dict(self._metadata.custom))
+
+    @property
     def redistribution_info(self) -> RedistributionInfo:
         """The licence, where TFDS has it: ``redistribution_info.license``."""
         return RedistributionInfo(license=self.license)

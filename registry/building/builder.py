@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 from registry.building.config import (
     BuilderConfig,
     bad_attribute,
+    read_json_object,
     read_notes,
     read_sources,
     read_text,
@@ -57,6 +58,7 @@ class DatasetBuilder(ABC):
     * ``DESCRIPTION`` (default: the class docstring), ``HOMEPAGE``, ``LICENSE``, ``CITATION``: text for people.
     * ``SOURCES``: what it is made of, URL -> sha256 (64 hex digits) of what was fetched from there; kept with every
       version and pin.
+    * ``METADATA``: JSON values by name, kept with every version: ``dataset.info.metadata``, ``metadata.json`` on disk.
     * ``SUPERVISED_KEYS``: names of the input feature and of the label.
     * ``NUM_SHARDS``: shards of each split, or a dict of split -> number; by size and count, as TFDS does, unless given.
     * ``DISABLE_SHUFFLING``: True keeps records in the order of their keys, or of generation where keys are no numbers.
@@ -88,6 +90,7 @@ class DatasetBuilder(ABC):
     LICENSE: ClassVar[str] = ""
     CITATION: ClassVar[str] = ""
     SOURCES: ClassVar[Mapping[str, str]] = {}
+    METADATA: ClassVar[Mapping[str, Any]] = {}
     SUPERVISED_KEYS: ClassVar[tuple[str, ...] | None] = None
     NUM_SHARDS: ClassVar[int | Mapping[str, int] | None] = None
     DISABLE_SHUFFLING: ClassVar[bool] = False
@@ -194,6 +197,7 @@ class DatasetBuilder(ABC):
             config_description="" if config is None else config.description,
             config_tags=() if config is None else config.tags,
             release_notes=read_notes(notes, f"{type(self).__name__}.RELEASE_NOTES"),
+            custom=dict(self.METADATA),
             # As TFDS writes it, so that its readers find it too.
             extra={"downloadChecksums": dict(sorted(self.SOURCES.items()))} if self.SOURCES else {},
         )
@@ -246,6 +250,7 @@ def _check_class(cls: type[DatasetBuilder]) -> None:
         raise bad_attribute(f"{owner}.name", cls.name, error.message, hint=error.hint) from error
     for attribute in ("DESCRIPTION", "HOMEPAGE", "LICENSE", "CITATION"):
         read_text(getattr(cls, attribute), f"{owner}.{attribute}")
+    read_json_object(cls.METADATA, f"{owner}.METADATA")
     if cls.SUPERVISED_KEYS is not None:
         read_texts(cls.SUPERVISED_KEYS, f"{owner}.SUPERVISED_KEYS")
     read_sources(cls.SOURCES, f"{owner}.SOURCES")

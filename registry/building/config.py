@@ -5,9 +5,11 @@ Authors write versions as text; everything past this module sees ``Version``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from registry.errors import ReferenceSyntaxError, RegistryError, UsageError
 from registry.model import Version, check_config
@@ -112,6 +114,17 @@ def read_texts(values: object, where: str) -> tuple[str, ...]:
     if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
         raise bad_attribute(where, values, "it is a list or tuple of text")
     return tuple(values)
+
+
+def read_json_object(values: object, where: str) -> dict[str, Any]:
+    """``values`` if it is a dict of names to values of JSON."""
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+        raise bad_attribute(where, values, "it is a dict of name -> value")
+    try:
+        json.dumps(dict(values), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise bad_attribute(where, values, f"its values are those of JSON: {error}") from error
+    return dict(values)
 
 
 def read_sources(values: object, where: str) -> dict[str, str]:

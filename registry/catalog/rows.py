@@ -69,6 +69,7 @@ def encode_metadata(metadata: DatasetMetadata) -> str:
             "supervised_keys": None if metadata.supervised_keys is None else list(metadata.supervised_keys),
             "config_tags": list(metadata.config_tags),
             "extra": dict(metadata.extra),
+            **({"custom": dict(metadata.custom)} if metadata.custom else {}),
         }
     )
 
@@ -82,6 +83,7 @@ def decode_metadata(text: str, release_notes: str) -> DatasetMetadata:
         supervised_keys=None if keys is None else tuple(map(_text, keys)),
         config_tags=tuple(map(_text, stored.get("config_tags", ()))),
         release_notes={_text(version): _text(note) for version, note in json.loads(release_notes).items()},
+        custom=dict(stored.get("custom", {})),
         extra=dict(stored.get("extra", {})),
     )
 

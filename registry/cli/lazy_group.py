@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from registry.errors import UsageError, suggest
+
+PLUGINS: Final = "registry.commands"
+"""The entry points of commands that live above this package, as those of ``registry.builders`` do."""
 
 
 class LazyGroup(click.Group):
@@ -50,3 +53,19 @@ class LazyGroup(click.Group):
         """List names and help lines without importing anything."""
         with formatter.section("Commands"):
             formatter.write_dl(list(self._help_lines.items()))
+
+
+def find_plugin(path: str) -> tuple[str, str]:
+    """Module and name of the command that a package brings for ``path``, such as ``import.earth-engine``.
+
+    Raises:
+        UsageError: no installed package brings it.
+    """
+    from importlib.metadata import entry_points  # 15 ms that no other command spends
+
+    for point in entry_points(group=PLUGINS, name=path):
+        return point.module, point.attr
+    raise UsageError(
+        f"no installed package brings the command 'registry {path.replace('.', ' ')}'",
+        hint="Install the registry again: pip install --force-reinstall dataset-registry",
+    )

@@ -11,15 +11,16 @@ from typing import Final
 import click
 
 import registry
-from registry.cli.lazy_group import LazyGroup
+from registry.cli.lazy_group import LazyGroup, find_plugin
 from registry.errors import RegistryError, UsageError
 
 COMMANDS: Final = {
     "quickstart": "Build, publish, slice and read a first dataset.",
     "build": "Run a builder: write shards, verify, publish.",
     "publish": "Publish a folder of prepared shards.",
-    "import": "Catalog what others prepared: TFDS, Parquet.",
+    "import": "Catalog what others prepared: TFDS, Parquet, Earth Engine.",
     "export": "Write a version for others: TFDS, Croissant.",
+    "earth-engine": "Rasters and tables to Earth Engine's TFRecords, and back.",
     "list": "List the datasets of the catalog.",
     "search": "Find datasets by words: names, tags, features, descriptions.",
     "show": "Show one dataset version: splits, features, licence.",
@@ -44,6 +45,7 @@ COMMANDS: Final = {
 """Name and help line of each command; its module is ``registry.cli.<name>``. Help costs no import of theirs."""
 
 
+_PLUGINS: Final = ("earth-engine",)
 _PYTHON_WORDS: Final = ("import", "list")
 _RUN_AGAIN: Final = "Nothing half done is visible. Run the same command again to finish."
 
@@ -79,6 +81,8 @@ class _Commands(LazyGroup):
 
 def _find(name: str) -> tuple[str, str]:
     """The module of a command; words of Python have a ``_`` behind them."""
+    if name in _PLUGINS:
+        return find_plugin(name)
     return f"registry.cli.{name}_" if name in _PYTHON_WORDS else f"registry.cli.{name}", "command"
 
 

@@ -82,6 +82,12 @@ class JsonNode:
             self.fail(f"{value} has more than 64 bits")
         return value
 
+    def number(self) -> int | float:
+        """A number, written as one."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            self.fail(f"a number belongs here, not {_kind(self.value)}")
+        return self.value
+
     def integers(self) -> Iterator[int]:
         """The elements of a list of 64-bit integers; a list may hold millions, so nothing is made for each of them."""
         if not isinstance(self.value, list):

@@ -186,7 +186,7 @@ def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: A
     if source.store.exists(INFO_FILENAME):
         stored_as = replace(prepared, splits=tuple(source.splits.values()))
         for name in extra_files(source.store, stored_as):
-            if "/" not in name:
+            if "/" not in name and not target.exists(name):  # metadata.json is written where it could be read
                 source.store.copy(name, target)
     return written
 

@@ -56,6 +56,7 @@ class SlicingRule(StrEnum):
 class DatasetMetadata:
     """What a person wants to know about a dataset: text that changes no record.
 
+    ``custom`` holds JSON values that a dataset's author or importer attaches, which TFDS keeps in ``metadata.json``.
     ``extra`` keeps fields of ``dataset_info.json`` that this software does not know, as they were.
     """
 
@@ -67,6 +68,7 @@ class DatasetMetadata:
     config_description: str = ""
     config_tags: tuple[str, ...] = ()
     release_notes: Mapping[str, str] = field(default_factory=dict)
+    custom: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -52,7 +52,8 @@ class ShardedFileTemplate:
 
     ``template`` may use DATASET, SPLIT, FILEFORMAT, and SHARD_X_OF_Y or SHARD_INDEX with NUM_SHARDS. Numbers are padded
     with zeros to 5 digits, or to the digits of the number of shards where that is longer. Of ``parquet_columns``, which
-    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``.
+    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``. A ``tfrecord`` template without any variable is
+    the name of a split's only file, as Earth Engine exports a table: ``Training_demo.tfrecord.gz``.
 
     >>> files = ShardedFileTemplate(dataset="mnist")
     >>> files.filename("train", 3, 10)
@@ -79,7 +80,8 @@ class ShardedFileTemplate:
         rest = _VARIABLE.sub("", self.template)
         if unknown := [name for name in names if name not in _VARIABLES]:
             raise self._refuse(f"it uses the unknown variable {unknown[0]}")
-        if not self.has_index and (self.file_format != "parquet_columns" or "SPLIT" not in names):
+        names_one_file = not names if self.file_format == "tfrecord" else "SPLIT" in names
+        if not self.has_index and not (names_one_file and self.file_format in ("parquet_columns", "tfrecord")):
             raise self._refuse("it does not use SHARD_X_OF_Y or SHARD_INDEX")
         if len(set(names)) != len(names) or {"SHARD_X_OF_Y", "SHARD_INDEX"} <= set(names):
             raise self._refuse("it uses a variable twice")
@@ -129,7 +131,7 @@ class ShardedFileTemplate:
         ):
             return None
         if not self.has_index:
-            return found["split"], 0, 1
+            return found.get("split", ""), 0, 1
         return found.get("split", ""), int(found["index"]), int(found.get("num_shards") or 0)
 
     def _refuse(self, why: str) -> UsageError:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from dataclasses import replace
+from typing import Any, Final
 
-from registry.errors import FeatureError, NotStoredError, PreparedFormatError, ReferenceSyntaxError
+from registry.errors import FeatureError, NotStoredError, PreparedFormatError, ReferenceSyntaxError, StorageError
 from registry.features import FeaturesDict, features_from_json
+from registry.features.json_node import parse_json
 from registry.features.schema import FILENAME as FEATURES_FILENAME
 from registry.model import Version
 from registry.prepared.dataset import PreparedDataset
@@ -16,9 +19,15 @@ from registry.storage import Store
 MAX_BYTES: Final = 2**26
 """Largest of these files that is read: 64 MiB, the shard lengths of four million shards."""
 
+METADATA_FILENAME: Final = "metadata.json"
+"""TFDS's file of what a dataset's author attaches."""
+
+MAX_METADATA_BYTES: Final = 2**20
+"""Most of it that goes into a catalog's row; a larger file stays a file."""
+
 
 def write_prepared(store: Store, prepared: PreparedDataset) -> list[str]:
-    """Writes the label files, ``features.json`` and ``dataset_info.json``; their names, in this order.
+    """Writes label files, ``metadata.json``, ``features.json`` and ``dataset_info.json``; their names, in this order.
 
     The same dataset gives the same bytes.
 
@@ -26,6 +35,8 @@ def write_prepared(store: Store, prepared: PreparedDataset) -> list[str]:
         StorageError: a file cannot be written, or is there already.
     """
     texts = {_label_file(stem): "\n".join(names) + "\n" for stem, names in sorted(prepared.features.labels().items())}
+    if prepared.metadata.custom:
+        texts[METADATA_FILENAME] = json.dumps(dict(prepared.metadata.custom), sort_keys=True, allow_nan=False)
     texts |= {FEATURES_FILENAME: prepared.features.to_json(), INFO_FILENAME: info_to_json(prepared)}
     for name, text in texts.items():
         with store.create(name) as file:
@@ -48,7 +59,8 @@ def read_prepared(store: Store) -> PreparedDataset:
             hint=_where_to_look(store),
             details={"folder": store.url, "missing": missing},
         )
-    return info_from_json(info, read_labels(store, features_from_json(schema)))
+    prepared = info_from_json(info, read_labels(store, features_from_json(schema)))
+    return replace(prepared, metadata=replace(prepared.metadata, custom=_read_metadata(store)))
 
 
 def extra_files(store: Store, prepared: PreparedDataset) -> list[str]:
@@ -98,6 +110,16 @@ def _check_labels(features: FeaturesDict, stem: str, labels: list[str]) -> None:
         raise PreparedFormatError(
             f"{name}: {error.message}", hint=error.hint, details={"file": name, "key": "", "problem": error.message}
         ) from error
+
+
+def _read_metadata(store: Store) -> dict[str, Any]:
+    """The values in ``metadata.json``; none where it is no JSON object, or a very large one: no record needs them."""
+    try:
+        text = store.read_bytes(METADATA_FILENAME, limit=MAX_METADATA_BYTES).decode()
+        found = parse_json(text, METADATA_FILENAME).value
+    except (StorageError, PreparedFormatError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _label_file(stem: str) -> str:
