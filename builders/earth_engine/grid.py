@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from registry.builders.earth_engine.transform import Bounds, Transform
-
 from registry.errors import UsageError
 
 

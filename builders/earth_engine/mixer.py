@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from registry.builders.earth_engine.grid import NO_KERNEL, Grid, Size, margin_of
 from registry.builders.earth_engine.transform import Transform
-
 from registry.errors import PreparedFormatError, UsageError
 from registry.features.json_node import JsonNode, parse_json
 from registry.storage import Store

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from registry.builders.earth_engine.grid import NO_KERNEL, NO_MARGIN, Size
 from registry.builders.earth_engine.kinds import Encoding
-
 from registry.errors import UsageError, suggest
 
 Masked: TypeAlias = Literal["band", "pixel"]

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
-from registry.builders.earth_engine.grid import NO_MARGIN, Size, margin_of
 
+from registry.builders.earth_engine.grid import NO_MARGIN, Size, margin_of
 from registry.errors import ShardMismatchError, UsageError
 
 
