@@ -227,6 +227,8 @@ def test_a_name_that_look_ups_would_fold_is_refused_for_new_datasets_only() -> N
     ("template", "why"),
     [
         ("{DATASET}-{SPLIT}", "it does not use SHARD_X_OF_Y or SHARD_INDEX"),
+        ("{DATASET}.tfrecord.gz", "it does not use SHARD_X_OF_Y or SHARD_INDEX"),
+        ("../table.tfrecord.gz", "it is no path of a file below the version's folder"),
         ("{NAME}-{SHARD_X_OF_Y}", "it uses the unknown variable NAME"),
         ("{SHARD_INDEX}-{SHARD_INDEX}", "it uses a variable twice"),
         ("{SHARD_INDEX}-{SHARD_X_OF_Y}", "it uses a variable twice"),
@@ -284,3 +286,17 @@ def test_shard_lengths_equal_the_list_of_them() -> None:
     assert lengths != [3, 4]
     assert lengths == ShardLengths([3, 0, 4])
     assert hash(lengths) == hash(ShardLengths([3, 0, 4]))
+
+
+def test_a_template_without_variables_names_the_only_file_of_a_split() -> None:
+    files = ShardedFileTemplate(dataset="demo", template="Training_demo.tfrecord.gz")
+    assert not files.has_index
+    assert files.filename("train", 0, 1) == "Training_demo.tfrecord.gz"
+    assert files.parse("Training_demo.tfrecord.gz") == ("", 0, 1)
+    assert files.parse("Training-demo.tfrecord.gz") is None
+    assert Split(name="train", shard_lengths=ShardLengths([3]), files=files).filenames == ["Training_demo.tfrecord.gz"]
+    with pytest.raises(UsageError) as caught:
+        Split(name="train", shard_lengths=ShardLengths([3, 4]), files=files)
+    assert caught.value.message == (
+        "the split train has 2 shards, and its files are all named 'Training_demo.tfrecord.gz'"
+    )

@@ -1,0 +1,105 @@
+"""What an author attaches to a dataset (``METADATA``) is kept in the catalog, on disk, and on the way to TFDS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import registry
+from registry.building import DatasetBuilder
+from registry.errors import UsageError
+from registry.features import FeaturesDict, Scalar
+
+ATTACHED = {"sensor": {"bands": ["red", "grün"], "height": 1.5}, "mixers": [None, True, 7]}
+
+
+class Measured(DatasetBuilder):
+    VERSION = "1.0.0"
+    METADATA = ATTACHED
+
+    def features(self) -> FeaturesDict:
+        return FeaturesDict({"n": Scalar("int64")})
+
+    def splits(self) -> Mapping[str, Iterator[tuple[int, dict[str, Any]]]]:
+        return {"train": ((n, {"n": n}) for n in range(3))}
+
+
+@pytest.fixture
+def catalog(catalog_url: str, tmp_path: Path) -> Iterator[registry.Catalog]:
+    with registry.connect(catalog_url, data_dir=tmp_path / "data") as opened:
+        yield opened
+
+
+def test_it_is_found_in_the_catalog_and_on_disk(catalog: registry.Catalog) -> None:
+    catalog.build(Measured)
+    dataset = catalog.dataset("measured")
+    assert dataset.info.metadata == dataset.metadata.custom == ATTACHED
+    assert json.loads(Path(dataset.local_folder or "", "metadata.json").read_text()) == ATTACHED
+
+
+def test_it_is_exported_for_tfds_and_imported_again(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.build(Measured)
+    catalog.dataset("measured").export_tfds(tmp_path / "out")
+    assert json.loads((tmp_path / "out/measured/1.0.0/metadata.json").read_text()) == ATTACHED
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other") as other:
+        (found,) = other.import_tfds(tmp_path / "out", copy=True)
+        assert found.error is None
+        dataset = other.dataset("measured")
+        assert dataset.info.metadata == ATTACHED
+        assert json.loads(Path(dataset.local_folder or "", "metadata.json").read_text()) == ATTACHED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"[1, 2]", b"{", b"\xff\xfe", b'{"a": 1, "a": 2}', b'{"a": NaN}', b'{"a": "' + b"x" * 2**20 + b'"}'],
+    ids=["list", "cut", "binary", "twice", "nan", "large"],
+)
+def test_a_metadata_file_of_another_form_stays_a_file(catalog: registry.Catalog, tmp_path: Path, text: bytes) -> None:
+    """TFDS writes what an author gives it: no record needs it, so it never refuses an import, and it is not lost."""
+    catalog.build(Measured)
+    catalog.dataset("measured").export_tfds(tmp_path / "out")
+    (tmp_path / "out/measured/1.0.0/metadata.json").write_bytes(text)
+    with registry.connect(tmp_path / "other.db", data_dir=tmp_path / "other") as other:
+        (found,) = other.import_tfds(tmp_path / "out", copy=True)
+        assert found.error is None
+        dataset = other.dataset("measured")
+        assert dataset.info.metadata == {}
+        assert Path(dataset.local_folder or "", "metadata.json").read_bytes() == text
+        dataset.export_tfds(tmp_path / "again")
+        assert (tmp_path / "again/measured/1.0.0/metadata.json").read_bytes() == text
+
+
+def test_a_dataset_without_any_has_no_such_file(catalog: registry.Catalog) -> None:
+    class Plain(Measured):
+        METADATA: Mapping[str, Any] = {}
+
+    catalog.build(Plain)
+    dataset = catalog.dataset("plain")
+    assert dataset.info.metadata == {}
+    assert not Path(dataset.local_folder or "", "metadata.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("attached", "message"),
+    [
+        ("text", "Bad.METADATA = 'text': it is a dict of name -> value"),
+        ({1: 2}, "Bad.METADATA = {1: 2}: it is a dict of name -> value"),
+        (
+            {"a": float("nan")},
+            "Bad.METADATA = {'a': nan}: its values are those of JSON: Out of range float values are not JSON compliant",
+        ),
+        (
+            {"a": b"x"},
+            "Bad.METADATA = {'a': b'x'}: its values are those of JSON: Object of type bytes is not JSON serializable",
+        ),
+    ],
+    ids=["text", "number", "nan", "bytes"],
+)
+def test_what_is_no_json_is_refused_where_the_class_is_defined(attached: Any, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        type("Bad", (Measured,), {"METADATA": attached})
+    assert str(caught.value).partition(": nan")[0] == message.partition(": nan")[0]
