@@ -1,0 +1,229 @@
+"""Which files of a folder are an export, by their names alone."""
+
+import json
+from pathlib import Path
+
+import pytest
+from registry.builders.earth_engine.found_files import FoundExport, find_export
+
+from registry.errors import PreparedFormatError, RegistryError, UsageError
+from registry.storage import open_store
+
+MIXER = {
+    "projection": {"crs": "EPSG:32610", "affine": {"doubleMatrix": [30, 0, 500000, 0, -30, 4100000]}},
+    "patchDimensions": [2, 2],
+    "patchesPerRow": 3,
+    "totalPatches": 6,
+}
+
+
+def fill(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(MIXER) if name.lower().endswith(".json") else "")
+    return folder
+
+
+def refused(folder: Path, *names: str, prefix: str | None = None) -> RegistryError:
+    with pytest.raises(RegistryError) as caught:
+        find_export(fill(folder, *names), prefix=prefix)
+    caught.value.message = caught.value.message.replace(open_store(folder).url, "DIR").replace(f"{folder}", "DIR")
+    return caught.value
+
+
+def lines(error: RegistryError) -> list[str]:
+    return [line.strip() for line in error.message.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("names", "prefix", "mixer"),
+    [
+        (["p-00000.tfrecord.gz", "p-00001.tfrecord.gz", "p-mixer.json"], "p", "p-mixer.json"),
+        (["p-00000.tfrecord", "p-00001.tfrecord"], "p", None),
+        (["p00000.tfrecord.gz", "p00001.tfrecord.gz", "pmixer.json"], "p", "pmixer.json"),
+        (["Predict1_-00000.tfrecord.gz", "Predict1_-mixer.json"], "Predict1_", "Predict1_-mixer.json"),
+        (["demo_00000.tfrecord.gz", "demo_mixer.json"], "demo_", "demo_mixer.json"),
+        (["site201900000.tfrecord.gz", "site2019mixer.json"], "site2019", "site2019mixer.json"),
+        (["t_2019-00000.tfrecord.gz", "t_2019-mixer.json"], "t_2019", "t_2019-mixer.json"),
+        (["t_20190101-00000.TFRecord", "t_20190101-Mixer.JSON"], "t_20190101", "t_20190101-Mixer.JSON"),
+        (["p--00000.tfrecord", "p--mixer.json"], "p-", "p--mixer.json"),
+        (["00000.tfrecord", "mixer.json"], "", "mixer.json"),
+        (["50%-00000.tfrecord", "50%-mixer.json"], "50%", "50%-mixer.json"),
+        (["area 1-00000.tfrecord"], "area 1", None),
+        (["._p-00000.tfrecord", "p-00000.tfrecord"], "p", None),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_both_ways_of_naming_are_read(tmp_path: Path, names: list[str], prefix: str, mixer: str | None) -> None:
+    found = find_export(fill(tmp_path, *names))
+    assert (found.prefix, found.mixer_name, found.is_table) == (prefix, mixer, False)
+    assert list(found.filenames) == sorted(n for n in names if "mixer" not in n.lower() and not n.startswith("."))
+    assert (found.mixer is None) == (mixer is None)
+
+
+@pytest.mark.parametrize("name", ["t.tfrecord.gz", "t.tfrecord", "t.TFRecord", "t.TFRECORD.GZ"])
+def test_a_file_without_a_number_is_a_table(tmp_path: Path, name: str) -> None:
+    found = find_export(fill(tmp_path, name))
+    assert (found.prefix, found.filenames, found.is_table) == ("t", (name,), True)
+
+
+def test_one_file_with_a_mixer_is_no_table(tmp_path: Path) -> None:
+    found = find_export(fill(tmp_path, "predictions.TFRecord", "predictions-mixer.json"))
+    assert (found.is_table, found.mixer_name) == (False, "predictions-mixer.json")
+
+
+def test_a_date_at_the_end_of_a_tables_name_is_no_number_of_a_shard(tmp_path: Path) -> None:
+    fill(tmp_path, "s_20240101.tfrecord.gz")
+    assert find_export(tmp_path).prefix == "s_20240101"
+    fill(tmp_path, "s_20240201.tfrecord.gz")
+    assert find_export(tmp_path, prefix="s_20240201").filenames == ("s_20240201.tfrecord.gz",)
+
+
+def test_shards_are_in_the_order_of_their_numbers_beyond_five_digits(tmp_path: Path) -> None:
+    numbers = [*range(12), 12]
+    found = find_export(fill(tmp_path, *(f"p-{number:05d}.tfrecord" for number in reversed(numbers))))
+    assert found.filenames == tuple(f"p-{number:05d}.tfrecord" for number in numbers)
+
+
+def test_every_lost_and_every_doubled_shard_is_named(tmp_path: Path) -> None:
+    error = refused(
+        tmp_path,
+        "p-00000.tfrecord",
+        "p-00001.tfrecord",
+        "p-00001.tfrecord.gz",
+        "Copy of p-00001.tfrecord.gz",
+        "p-00001 (1).tfrecord.gz",
+        "p-00002.tfrecord (1).gz",
+        "p-00004.tfrecord.gz.crdownload",
+    )
+    assert isinstance(error, PreparedFormatError)
+    assert lines(error) == [
+        "DIR: the files of 'p' are not all there once",
+        "p-00001.tfrecord.gz: shard 1 is there twice, see p-00001.tfrecord",
+        "Copy of p-00001.tfrecord.gz: it is a second download of p-00001.tfrecord.gz",
+        "p-00001 (1).tfrecord.gz: it is a second download of p-00001.tfrecord.gz",
+        "p-00002.tfrecord.gz: it is missing; p-00002.tfrecord (1).gz seems to be it: rename that file",
+        "p-00003.tfrecord: it is missing",
+        "p-00004.tfrecord.gz: it is missing; p-00004.tfrecord.gz.crdownload is a download of it that did not end",
+    ]
+    assert error.hint == "Download what is missing again, and leave one of what is there twice."
+    assert error.details["missing"] == ["p-00002.tfrecord.gz", "p-00003.tfrecord", "p-00004.tfrecord.gz"]
+    assert error.details["doubled"] == ["p-00001.tfrecord.gz", "Copy of p-00001.tfrecord.gz", "p-00001 (1).tfrecord.gz"]
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "p-00000 (1).tfrecord.gz",
+        "p-00000(1).tfrecord.gz",
+        "p-00000.tfrecord (12).gz",
+        "p-00000.tfrecord(1).gz",
+        "p-00000.tfrecord-1.gz",
+        "p-00000.tfrecord.gz (1)",
+        "p-00000 copy.tfrecord.gz",
+        "p-00000 copy 2.tfrecord.gz",
+        "p-00000 2.tfrecord.gz",
+        "p-00000 - Copy.tfrecord.gz",
+        "p-00000 - Copy (2).tfrecord.gz",
+        "Copy of p-00000.tfrecord.gz",
+        "Copy of Copy of p-00000 (1).tfrecord.gz",
+        "p-00000 (1).TFRecord",
+    ],
+)
+def test_a_second_download_is_known_by_its_name(tmp_path: Path, copy: str) -> None:
+    error = refused(tmp_path, "p-00000.tfrecord.gz", copy)
+    assert error.details["doubled"] == [copy]
+    assert f"{copy}: it is a second download of p-00000." in error.message
+
+
+def test_a_mixer_may_be_there_twice_if_it_says_the_same(tmp_path: Path) -> None:
+    fill(tmp_path, "p-00000.tfrecord", "p-mixer.json", "p-mixer (1).json")
+    assert find_export(tmp_path).notes == ("p-mixer (1).json says the same as p-mixer.json.",)
+    (tmp_path / "p-mixer (1).json").write_text(json.dumps(MIXER | {"totalPatches": 3}))
+    error = refused(tmp_path)
+    assert error.message == ("DIR: p-mixer (1).json says something else than p-mixer.json: they are of two exports")
+    assert error.hint == "Leave the one that belongs to the files."
+
+
+def test_a_mixer_that_is_there_as_a_copy_only_has_to_be_renamed(tmp_path: Path) -> None:
+    error = refused(tmp_path, "p-00000.tfrecord", "p-mixer (1).json")
+    assert error.message == "DIR: p-mixer.json is missing; p-mixer (1).json seems to be it: rename that file"
+
+
+def test_several_exports_need_a_prefix(tmp_path: Path) -> None:
+    error = refused(tmp_path, "p-00000.tfrecord", "pq-00000.tfrecord", "pq-00001.tfrecord", "t.tfrecord.gz")
+    assert isinstance(error, UsageError)
+    assert error.message == "DIR holds 3 exports: p, pq, t"
+    assert error.hint == "Say which one: prefix='p'; --prefix p"
+    assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord",)
+    assert find_export(tmp_path, prefix="pq").filenames == ("pq-00000.tfrecord", "pq-00001.tfrecord")
+    assert find_export(tmp_path, prefix="t").is_table
+
+
+def test_what_another_export_lost_does_not_matter(tmp_path: Path) -> None:
+    fill(tmp_path, "p-00000.tfrecord", "pq-00005.tfrecord", "q-mixer.json", "pq-00005 (1).tfrecord")
+    assert find_export(tmp_path, prefix="p").filenames == ("p-00000.tfrecord",)
+
+
+def test_an_unknown_prefix_offers_the_nearest(tmp_path: Path) -> None:
+    error = refused(tmp_path, "training-00000.tfrecord", prefix="trainin")
+    assert isinstance(error, UsageError)
+    assert error.message == "DIR holds no TFRecords of the prefix 'trainin'; it has training"
+    assert error.hint == "Did you mean 'training'? There are: training."
+
+
+def test_a_file_stands_for_its_export(tmp_path: Path) -> None:
+    fill(tmp_path, "p-00000.tfrecord", "p-00001.tfrecord", "p-mixer.json", "t.tfrecord.gz", "t.tfrecord", "x.txt")
+    for name in ("p-00000.tfrecord", "p-00001.tfrecord", "p-mixer.json"):
+        assert find_export(tmp_path / name).filenames == ("p-00000.tfrecord", "p-00001.tfrecord")
+    assert find_export(tmp_path / "t.tfrecord").filenames == ("t.tfrecord",)  # of two, the one that was given
+    with pytest.raises(PreparedFormatError, match=r"x\.txt is no file of an export: it is named as none$"):
+        find_export(tmp_path / "x.txt")
+    fill(tmp_path, "r-00000 (1).tfrecord")
+    with pytest.raises(PreparedFormatError, match=r"it is named as a copy of r-00000\.tfrecord$"):
+        find_export(tmp_path / "r-00000 (1).tfrecord")
+
+
+def test_a_folder_without_exports_says_what_is_nearly_one(tmp_path: Path) -> None:
+    assert refused(tmp_path, "notes.txt").message == "DIR holds no TFRecords of Earth Engine"
+    below = refused(tmp_path, "deep/p-00000.tfrecord")
+    assert below.hint == f"There are some below it: give {tmp_path / 'deep'}."
+    assert find_export(tmp_path, prefix="deep/p").prefix == "p"
+    assert lines(refused(tmp_path, "p-mixer.json", "q-00000.tfrecord.gz.part")) == [
+        "DIR holds no whole export",
+        "q-00000.tfrecord.gz: it is missing; q-00000.tfrecord.gz.part is a download of it that did not end",
+        "p-mixer.json: its TFRecords are missing",
+    ]
+
+
+def test_a_table_beside_shards_of_its_name_is_two_exports(tmp_path: Path) -> None:
+    error = refused(tmp_path, "p-00000.tfrecord", "p.tfrecord.gz")
+    assert (
+        lines(error)[1]
+        == "p.tfrecord.gz: it has the prefix 'p', and so has p-00000.tfrecord: give the file that is meant"
+    )
+    assert refused(tmp_path / "b", "p-00000.tfrecord", "p00001.tfrecord").message.endswith("they are two exports")
+
+
+def test_a_huge_number_is_no_reason_to_list_what_is_missing(tmp_path: Path) -> None:
+    error = refused(tmp_path, "p-00000.tfrecord", "p-99999999999999999999.tfrecord")
+    assert len(error.details["missing"]) == 10 + 1
+
+
+def test_the_mixer_of_another_prefix_is_not_taken(tmp_path: Path) -> None:
+    found = find_export(fill(tmp_path, "p.TFRecord", "image-mixer.json"))
+    assert found.mixer is None
+    assert found.notes == (
+        "image-mixer.json lies beside the files, and has another prefix: it is not taken for their mixer.",
+    )
+
+
+def test_exports_are_found_in_object_stores() -> None:
+    store = open_store("memory://earth-engine/found")
+    for name in ("p-00001.tfrecord", "p-00000.tfrecord", "p-mixer.json"):
+        with store.create(name, overwrite=True) as file:
+            file.write(json.dumps(MIXER).encode())
+    for place in (store, store.url, f"{store.url}/p-mixer.json", f"{store.url}/p-00001.tfrecord"):
+        found = find_export(place)
+        assert isinstance(found, FoundExport)
+        assert found.filenames == ("p-00000.tfrecord", "p-00001.tfrecord")
