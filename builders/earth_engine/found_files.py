@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from registry.builders.earth_engine.mixer import Mixer
-
 from registry.errors import PreparedFormatError, UsageError, suggest
 from registry.storage import Store, open_store
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from registry.builders.earth_engine.found_files import find_export
 
+from registry.builders.earth_engine.found_files import find_export
 from registry.errors import PreparedFormatError
 
 PREFIXES = st.text("abc_-. 0189%{}é", min_size=1, max_size=8).filter(
