@@ -130,6 +130,27 @@ class LocalStore(Store):
             with suppress(OSError):  # gone where it was renamed; and the first error is the one to tell
                 os.unlink(temporary)
 
+    @contextmanager
+    def create_path(self, name: str, *, overwrite: bool = False) -> Iterator[str]:
+        """As ``create``, for what opens files by itself: gives the temporary path, where a file has to be written."""
+        folder_name, _, last_part = check_relative_name(name).rpartition("/")
+        folder = self._inside(folder_name)
+        path = os.path.join(folder, last_part)
+        if not overwrite and os.path.lexists(path):
+            raise already_stored(path)
+        with storage_errors("write", path):
+            make_folders(folder)
+        temporary = os.path.join(folder, new_unfinished_name(last_part))
+        try:
+            yield temporary
+            with storage_errors("write", path):
+                _sync(temporary, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+                _give_name(temporary, path, overwrite=overwrite)
+                sync_folder(folder)
+        finally:
+            with suppress(OSError):  # gone where it was renamed; and the first error is the one to tell
+                os.unlink(temporary)
+
     def child(self, name: str) -> LocalStore:
         """The store rooted at the folder ``name``."""
         return LocalStore(self._inside(check_relative_name(name)))
