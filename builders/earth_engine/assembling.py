@@ -18,7 +18,6 @@ from registry.builders.earth_engine.options import read_size
 from registry.builders.earth_engine.patch_arrays import ArrayPatches, Layout
 from registry.builders.earth_engine.patch_files import are_files, find_files
 from registry.builders.earth_engine.patch_records import RecordPatches
-
 from registry.errors import UsageError
 
 

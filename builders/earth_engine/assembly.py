@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from registry.builders.earth_engine.band_layout import (
     BandLayout,
     check_nodata,
@@ -30,7 +31,6 @@ from registry.builders.earth_engine.mixer_source import FoundMixer
 from registry.builders.earth_engine.patch_arrays import ArrayPatches
 from registry.builders.earth_engine.patch_records import PatchValues, RecordPatches, listed, missing_band
 from registry.builders.earth_engine.transform import Bounds, Transform
-
 from registry.errors import RegistryWarning, ShardMismatchError, UsageError
 
 _MOST_INFLATION: Final = 1032

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.transform import Transform
-
 from registry.errors import AlreadyStoredError, MissingExtraError, StorageError, UsageError
 from registry.storage import open_store
 

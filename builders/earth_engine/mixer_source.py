@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.mixer import MAX_BYTES, Mixer
 from registry.builders.earth_engine.options import read_size
-
 from registry.errors import UsageError
 from registry.storage import Store, open_store
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from registry.builders.earth_engine.patch_records import PatchValues, Place, names_of
 
+from registry.builders.earth_engine.patch_records import PatchValues, Place, names_of
 from registry.errors import FeatureError, UsageError
 
 Layout: TypeAlias = Literal["HW", "CHW", "HWC"]

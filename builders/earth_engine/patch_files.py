@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 from registry.builders.earth_engine.found_files import FoundExport, find_export
 from registry.builders.earth_engine.mixer_source import FoundMixer, read_mixer_file
-
 from registry.errors import PreparedFormatError, UsageError
 from registry.storage import Store, open_store
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import from_flat
-
 from registry.errors import CorruptExampleError, RegistryError, ShardMismatchError
 from registry.storage import Store
 from registry.tfrecord import read_records

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import rasterio
+
 from registry.builders.earth_engine.assembling import assemble
 
 FILES = Path(__file__).parent / "files"
