@@ -92,8 +92,9 @@ class Mixer:
         sides = [_positive(side) for side in patch.elements()]
         if len(sides) != 2:
             patch.fail(f"it has {len(sides)} numbers; it has two, width and height")
+        numbers = [element.number() for element in matrix.elements()]
         try:
-            transform = Transform.of(float(element.number()) for element in matrix.elements())
+            transform = Transform.of(numbers)
         except UsageError as error:
             matrix.fail(error.message, hint=error.hint, cause=error)
         crs = _field(fields["projection"], projection, "crs")

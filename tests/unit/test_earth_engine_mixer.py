@@ -1,0 +1,202 @@
+"""The mixer of an export: real ones, odd ones, and such as are none; the tile that goes with it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.builders.earth_engine.grid import Grid, Size
+from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.tiles import infer_tile
+from registry.builders.earth_engine.transform import Transform
+from registry.errors import PreparedFormatError, RegistryError, ShardMismatchError, StorageError, UsageError
+from registry.storage import open_store
+
+# As a blog post has it: the one complete mixer of a real export that is public.
+REAL = """{ "projection": { "crs": "EPSG:4326",
+    "affine": { "doubleMatrix":
+      [8.983152841195215E-4, 0.0, 13.599595086285436, 0.0, -8.983152841195215E-4, 45.40175277468474] } },
+  "patchDimensions": [256, 256], "patchesPerRow": 5, "totalPatches": 10 }"""
+
+
+def changed(path: str, value: Any) -> str:
+    document = json.loads(REAL)
+    *parents, last = path.split(".")
+    place = document
+    for parent in parents:
+        place = place[parent]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return json.dumps(document)
+
+
+def test_a_real_mixer() -> None:
+    mixer = Mixer.from_json(REAL)
+    assert (mixer.crs, mixer.patch, mixer.patches_per_row, mixer.total_patches) == ("EPSG:4326", (256, 256), 5, 10)
+    assert mixer.transform == (8.983152841195215e-4, 0, 13.599595086285436, 0, -8.983152841195215e-4, 45.40175277468474)
+    assert mixer.grid(Size(128, 128)) == Grid(patch=Size(256, 256), patches_per_row=5, num_rows=2, margin=Size(64, 64))
+    assert mixer.to_value() == json.loads(REAL)
+
+
+def test_what_is_not_known_is_kept_where_it_stood() -> None:
+    document = json.loads(REAL)
+    document |= {"version": 2}
+    document["projection"]["affine"]["unit"] = "m"
+    document["projection"]["wkt"] = "..."
+    assert Mixer.from_json(json.dumps(document)).to_value() == document
+
+
+def test_south_up_and_turned_transforms_stay_as_they_are() -> None:
+    turned = changed("projection.affine.doubleMatrix", [1, 2, 3, -2, 1, 4])
+    assert Mixer.from_json(turned).transform == (1, 2, 3, -2, 1, 4)
+    assert Mixer.from_json(changed("projection.affine.doubleMatrix", [10, 0, 0, 0, 10, 0])).transform.e == 10
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("projection", ..., "m.json: it has no 'projection'"),
+        ("projection.crs", ..., "m.json: projection: it has no 'crs'"),
+        ("projection.crs", "", "m.json: projection.crs: it is empty"),
+        ("projection.crs", 4326, "m.json: projection.crs: a text belongs here, not a number"),
+        ("projection.affine", [1], "m.json: projection.affine: an object belongs here, not a list"),
+        (
+            "projection.affine.doubleMatrix",
+            [1, 2],
+            "m.json: projection.affine.doubleMatrix: [1.0, 2.0] is no transform: it is made of six finite numbers",
+        ),
+        (
+            "projection.affine.doubleMatrix",
+            [1, 2, 0, 2, 4, 0],
+            "m.json: projection.affine.doubleMatrix: (1.0, 2.0, 0.0, 2.0, 4.0, 0.0) is no transform: it cannot be "
+            "inverted: all pixels would lie on one line",
+        ),
+        (
+            "projection.affine.doubleMatrix",
+            [1, "0", 0, 0, 1, 0],
+            "m.json: projection.affine.doubleMatrix[1]: a number belongs here, not a text",
+        ),
+        ("patchDimensions", [256], "m.json: patchDimensions: it has 1 numbers; it has two, width and height"),
+        ("patchDimensions", [256, 0], "m.json: patchDimensions[1]: it is 0; it is a whole number above 0"),
+        ("patchDimensions", [256, 2.5], "m.json: patchDimensions[1]: an integer belongs here, not a number"),
+        ("patchesPerRow", ..., "m.json: it has no 'patchesPerRow'"),
+        ("patchesPerRow", 2**40, "m.json: patchesPerRow: it is 1099511627776; it is a whole number above 0"),
+        (
+            "totalPatches",
+            11,
+            "m.json: the last row of patches is not complete: totalPatches is 11, and patchesPerRow is 5",
+        ),
+        ("totalPatches", -10, "m.json: totalPatches: it is -10; it is a whole number above 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and "m.json" not in value else "",
+)
+def test_a_malformed_mixer_is_refused_by_its_key(path: str, value: Any, message: str) -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        Mixer.from_json(changed(path, value), "m.json")
+    assert caught.value.message == message
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"projection": NaN}', '{"a": 1, "a": 2}', "[" * 100_000])
+def test_what_is_no_json_object_is_no_mixer(text: str) -> None:
+    with pytest.raises(PreparedFormatError):
+        Mixer.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [(b"\xff\xfe{}", PreparedFormatError), (b" " * (2**20 + 1), StorageError), (None, StorageError)],
+    ids=["no-text", "long", "missing"],
+)
+def test_a_file_that_cannot_be_read_is_an_error(
+    tmp_path: Path, content: bytes | None, error: type[RegistryError]
+) -> None:
+    if content is not None:
+        (tmp_path / "m.json").write_bytes(content)
+    with pytest.raises(error):
+        Mixer.read(open_store(tmp_path), "m.json")
+
+
+def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_bytes(b"\xef\xbb\xbf" + REAL.encode())
+    assert Mixer.read(open_store(tmp_path), "m.json") == Mixer.from_json(REAL)
+
+
+def test_a_transform_is_made_of_six_numbers_or_of_nine() -> None:
+    assert Transform.of([30, 0, 5, 0, -30, 4, 0, 0, 1]) == Transform(30, 0, 5, 0, -30, 4)
+    for wrong in ([1, 2, 3], [1, 0, 0, 0, 1, float("inf")], "abcdef", 7, [30, 0, 5, 0, -30, 4, 0, 0, 2]):
+        with pytest.raises(UsageError, match="is no transform: "):
+            Transform.of(wrong)  # type: ignore[arg-type]
+
+
+def test_the_tile_is_known_from_the_number_of_values() -> None:
+    assert infer_tile(256 * 256, Size(256, 256)).margin == Size(0, 0)
+    assert infer_tile(384 * 384, Size(256, 256)).margin == Size(64, 64)
+    assert infer_tile(512 * 512, Size(256, 256), Size(256, 256)).margin == Size(128, 128)
+    assert infer_tile(5 * 2, Size(3, 2), Size(2, 0)).margin == Size(1, 0)
+    assert infer_tile(3 * 2, Size(3, 2), Size(2, 0)).margin == Size(0, 0)  # predictions are often cropped
+    odd = infer_tile(259 * 259, Size(256, 256), Size(3, 3))
+    assert (odd.margin, odd.is_uneven, odd.size) == (Size(1, 1), True, Size(259, 259))
+    even_and_odd = infer_tile(7 * 4, Size(4, 2), Size(3, 2))
+    assert (even_and_odd.size, even_and_odd.margin, even_and_odd.is_uneven) == (Size(7, 4), Size(1, 1), True)
+
+
+@pytest.mark.parametrize(
+    ("values", "patch", "kernel", "error", "message"),
+    [
+        (
+            257 * 257,
+            Size(256, 256),
+            None,
+            UsageError,
+            "the band 'b' has 66049 values, 257 x 257 around a patch of 256 x 256: the margin is not the same on both "
+            "sides",
+        ),
+        (
+            10,
+            Size(3, 2),
+            None,
+            UsageError,
+            "the band 'b' has 10 values around a patch of 3 x 2: how wide and how high the margin is cannot be told",
+        ),
+        (
+            17,
+            Size(2, 2),
+            None,
+            ShardMismatchError,
+            "the band 'b' has 17 values; a patch of 2 x 2 has 4, or more with a margin",
+        ),
+        (
+            3,
+            Size(2, 2),
+            None,
+            ShardMismatchError,
+            "the band 'b' has 3 values; a patch of 2 x 2 has 4, or more with a margin",
+        ),
+        (
+            5,
+            Size(3, 2),
+            None,
+            ShardMismatchError,
+            "the band 'b' has 5 values; a patch of 3 x 2 has 6, or more with a margin",
+        ),
+        (
+            25,
+            Size(2, 2),
+            Size(2, 2),
+            ShardMismatchError,
+            "the band 'b' has 25 values; a patch of 2 x 2 has 16 with a kernel of 2 x 2",
+        ),
+    ],
+    ids=["odd", "oblong", "no-square", "few", "few-oblong", "other-kernel"],
+)
+def test_a_tile_that_cannot_be_is_an_error(
+    values: int, patch: Size, kernel: Size | None, error: type[RegistryError], message: str
+) -> None:
+    with pytest.raises(error) as caught:
+        infer_tile(values, patch, kernel, what="the band 'b'")
+    assert caught.value.message == message

@@ -1,0 +1,186 @@
+"""Options of an export: in the spelling of the guide, its clients and its REST interface; what contradicts itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from registry.builders.earth_engine.grid import Size
+from registry.builders.earth_engine.kinds import fit_default, furthest, kind_of
+from registry.builders.earth_engine.options import ExportOptions
+from registry.errors import FeatureError, UsageError
+
+
+def test_the_defaults_are_those_of_the_guide() -> None:
+    options = ExportOptions()
+    assert (options.patch_dimensions, options.kernel_size) == (Size(256, 256), Size(1, 1))
+    assert (options.compressed, options.max_file_size, options.default_value) == (True, 2**30, 0)
+    assert (options.masked_threshold, options.encoding, options.masked, options.edge) == (1, "float", "band", "drop")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"patchDimensions": [3, 2], "kernelSize": [2, 4], "compressed": False, "maxFileSize": 99, "defaultValue": -1.5},
+        {"patchSize": (3, 2), "kernel_size": (2, 4), "compress": False, "maxSizeBytes": "99", "default_value": -1.5},
+        {
+            "tileDimensions": [3, 2],
+            "marginDimensions": [2, 4],
+            "compress": False,
+            "max_file_size": 99,
+            "defaultValue": -1.5,
+        },
+        {
+            "tfrecordPatchDimensions": [3, 2],
+            "tfrecordKernelSize": [2, 4],
+            "tfrecordCompressed": False,
+            "tfrecordMaxFileSize": 99,
+            "tfrecordDefaultValue": -1.5,
+        },
+    ],
+    ids=["guide", "mixed", "rest", "legacy"],
+)
+def test_an_option_has_many_names(given: dict[str, Any]) -> None:
+    assert ExportOptions.of(given) == ExportOptions(
+        patch_dimensions=Size(3, 2), kernel_size=Size(2, 4), compressed=False, max_file_size=99, default_value=-1.5
+    )
+
+
+def test_other_options_by_their_names_in_the_guide() -> None:
+    options = ExportOptions.of(
+        {"tensorDepths": {"ts": 3}, "sequenceData": True, "collapseBands": True, "maxMaskedRatio": 0.5}
+    )
+    assert (options.tensor_depths, options.sequence_data, options.collapse_bands) == ({"ts": 3}, True, True)
+    assert options.masked_threshold == ExportOptions.of({"maskedThreshold": 0.5}).masked_threshold == 0.5
+
+
+@pytest.mark.parametrize("value", [5, [5], (5,), [5, 5]])
+def test_one_number_is_a_square(value: Any) -> None:
+    assert ExportOptions.of({"patchDimensions": value}).patch_dimensions == Size(5, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"patchDimension": 3}, "no option 'patchDimension'"),
+        ({"skipEmptyTiles": True}, "no option 'skipEmptyTiles'"),
+        (
+            {"patchDimensions": 3, "patch_dimensions": 4},
+            "the option patch_dimensions is given twice, once as 'patch_dimensions'",
+        ),
+        (
+            {"patchDimensions": [0, 3]},
+            "patch_dimensions cannot be [0, 3]: it is a number from 1 to 65536, or two: [width, height]",
+        ),
+        (
+            {"patchDimensions": [1, 2, 3]},
+            "patch_dimensions cannot be [1, 2, 3]: it is a number from 1 to 65536, or two: [width, height]",
+        ),
+        (
+            {"patchDimensions": True},
+            "patch_dimensions cannot be True: it is a number from 1 to 65536, or two: [width, height]",
+        ),
+        (
+            {"patchDimensions": "256"},
+            "patch_dimensions cannot be '256': it is a number from 1 to 65536, or two: [width, height]",
+        ),
+        ({"kernelSize": -1}, "kernel_size cannot be -1: it is a number from 0 to 65536, or two: [width, height]"),
+        ({"kernelSize": 2.0}, "kernel_size cannot be 2.0: it is a number from 0 to 65536, or two: [width, height]"),
+        ({"compressed": 1}, "compressed cannot be 1: it is True or False"),
+        ({"encoding": "bytes"}, "encoding cannot be 'bytes': it is 'float' or 'native'"),
+        ({"masked": "all"}, "masked cannot be 'all': it is 'band' or 'pixel'"),
+        ({"edge": None}, "edge cannot be None: it is 'drop' or 'pad'"),
+        ({"maxFileSize": 0}, "max_file_size cannot be 0: it is a number of bytes above 0"),
+        ({"maxFileSize": "1GiB"}, "max_file_size cannot be '1GiB': it is a number of bytes above 0"),
+        ({"defaultValue": "0"}, "default_value cannot be '0': it is a number"),
+        ({"maskedThreshold": 1.5}, "masked_threshold cannot be 1.5: it is a share, from 0 to 1"),
+        ({"maskedThreshold": math.nan}, "masked_threshold cannot be nan: it is a share, from 0 to 1"),
+        ({"tensorDepths": [3]}, "tensor_depths cannot be [3]: it is a mapping of band to depth"),
+        (
+            {"tensorDepths": {"a": 0}},
+            "tensor_depths cannot be {'a': 0}: a depth is a number from 1 to 65536, that of 'a' is not",
+        ),
+        ({"mask_band": ""}, "mask_band cannot be '': it is the name of a band"),
+        (
+            {"sequenceData": True, "kernelSize": 3},
+            "sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins pixels would "
+            "be written twice",
+        ),
+        (
+            {"mask_band": "ts", "tensorDepths": {"ts": 3}},
+            "mask_band is 'ts', of which tensor_depths has the depth: the mask is no array band",
+        ),
+        (
+            {"patchDimensions": 2**15},
+            "a patch of 32768 x 32768 pixels with its margin is more than a record can hold (2 GiB)",
+        ),
+    ],
+    ids=lambda value: "" if isinstance(value, dict) else None,
+)
+def test_options_that_make_no_sense_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        ExportOptions.of(given)
+    assert caught.value.message == message
+
+
+def test_a_list_of_depths_is_told_what_became_of_it() -> None:
+    with pytest.raises(UsageError) as caught:
+        ExportOptions.of({"tensorDepths": [3]})
+    assert caught.value.hint == "Write {'ndvi': 24}. It used to be a list, and the guide's table still says so."
+
+
+@pytest.mark.parametrize(
+    ("dtype", "native"),
+    [
+        ("uint8", "bytes"),
+        ("bool", "bytes"),
+        ("int8", "int64"),
+        ("uint16", "int64"),
+        ("int64", "int64"),
+        ("uint64", "int64"),
+        ("float16", "float"),
+        ("float64", "float"),
+    ],
+)
+def test_the_kind_is_that_of_the_type(dtype: str, native: str) -> None:
+    assert kind_of(dtype) == native
+    assert kind_of(dtype, "float") == "float"
+
+
+def test_other_types_are_no_bands() -> None:
+    with pytest.raises(FeatureError) as caught:
+        kind_of(np.complex64)
+    assert caught.value.message == "a band of complex64 cannot be exported; bands hold booleans, integers or floats"
+
+
+def test_the_furthest_kind_holds_all() -> None:
+    assert furthest(["bytes", "bytes"]) == "bytes"
+    assert furthest(["int64", "bytes"]) == "int64"
+    assert furthest(["bytes", "float", "int64"]) == "float"
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "fitted"),
+    [
+        (math.inf, "uint8", 255),
+        (-math.inf, "int16", -32768),
+        (1e300, "int64", 2**63 - 1),
+        (2**63, "uint64", 2**63),
+        (0.9, "bool", 0),
+        (7, "bool", 1),
+        (-0.5, "uint8", 0),
+    ],
+)
+def test_a_default_is_cut_to_the_type(value: float, dtype: str, fitted: int) -> None:
+    found = fit_default(value, dtype)
+    assert (found, type(found)) == (fitted, int)
+
+
+def test_nan_is_a_default_of_floats_only() -> None:
+    assert math.isnan(fit_default(math.nan, "float32"))
+    with pytest.raises(UsageError) as caught:
+        fit_default(math.nan, "int16")
+    assert caught.value.message == "the default value NaN cannot stand in a band of int16"
