@@ -166,6 +166,17 @@ class LocalStore(Store):
                 os.unlink(path)
             sync_folder(os.path.dirname(path))
 
+    def move(self, name: str, final: str) -> None:
+        """Give a stored file the name ``final``, in one step."""
+        source, target = self._inside(check_relative_name(name)), self._inside(check_relative_name(final))
+        with storage_errors("write", target):
+            _check_regular(source)
+            make_folders(os.path.dirname(target))
+            _give_name(source, target, overwrite=False)
+            with suppress(FileNotFoundError):  # where it was renamed, not linked
+                os.unlink(source)
+            sync_folder(os.path.dirname(target))
+
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
         """Lock the folder that holds ``name``, itself: no lock file is left, and none can be removed under a holder."""

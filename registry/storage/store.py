@@ -143,6 +143,16 @@ class Store(abc.ABC):
         with self.open(name) as source, target.create(name) as file:
             shutil.copyfileobj(source, file, 2**20)
 
+    def move(self, name: str, final: str) -> None:
+        """Give a stored file the name ``final``: on this machine's disks in one step, elsewhere it is copied.
+
+        Raises:
+            AlreadyStoredError: the name is taken.
+        """
+        with self.open(name) as source, self.create(final) as file:
+            shutil.copyfileobj(source, file, 2**20)
+        self.remove_tree(name)
+
     def stage(self, final: str) -> StagedFolder:
         """A fresh folder beside ``final``, ``incomplete.<8 hex>_<last part>``, to be filled and then committed."""
         return stage_folder(self, final)
