@@ -49,22 +49,39 @@ def encode_example(values: Mapping[str, FlatValue]) -> bytes:
     Raises:
         FeatureError: a value is neither a 1-d array of int64 or float32 nor a list of bytes.
     """
+    pieces = features_pieces(values, feature_pieces)
+    return b"".join([write_head(FIELD_1, sum(map(len, pieces))), *pieces])
+
+
+def features_pieces(
+    values: Mapping[str, T], pieces_of: Callable[[str, T], tuple[bytes, list[bytes], int]]
+) -> list[bytes]:
+    """A message Features of ``values``, in pieces; ``pieces_of`` makes those of one."""
     entries = []
     for key, value in values.items():
-        try:
-            name = key.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise FeatureError(f"feature name {key!r} is not valid Unicode", details={"feature": key}) from error
-        kind, content = _list_of(key, value)
-        size = sum(map(len, content))
+        name = write_key(key)
+        list_head, content, size = pieces_of(key, value)
         # The fields around the list, from the inside out: only their heads, so that large bytes are copied once.
-        list_head = _head(kind, size)
-        value_head = _head(FIELD_2, size + len(list_head))
-        entry_start = _head(FIELD_1, len(name)) + name + value_head + list_head
-        entries.append((name, [_head(FIELD_1, len(entry_start) + size), entry_start, *content]))
+        value_head = write_head(FIELD_2, size + len(list_head))
+        entry_start = write_head(FIELD_1, len(name)) + name + value_head + list_head
+        entries.append((name, [write_head(FIELD_1, len(entry_start) + size), entry_start, *content]))
     entries.sort()
-    pieces = [piece for _, entry in entries for piece in entry]
-    return b"".join([_head(FIELD_1, sum(map(len, pieces))), *pieces])
+    return [piece for _, entry in entries for piece in entry]
+
+
+def feature_pieces(key: str, value: FlatValue) -> tuple[bytes, list[bytes], int]:
+    """A message Feature: the head of its list, the list's content in pieces, and their length."""
+    kind, content = _list_of(key, value)
+    size = sum(map(len, content))
+    return write_head(kind, size), content, size
+
+
+def write_key(key: str) -> bytes:
+    """The key of a map. Raises FeatureError where it is no text that can be written."""
+    try:
+        return key.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise FeatureError(f"feature name {key!r} is not valid Unicode", details={"feature": key}) from error
 
 
 def decode_example(record: bytes | memoryview) -> dict[str, FlatValue]:
@@ -94,7 +111,7 @@ class OtherFormError(Exception):
     """Not the form that is decoded here; it may be valid all the same."""
 
 
-def _head(tag: int, size: int) -> bytes:
+def write_head(tag: int, size: int) -> bytes:
     """What stands before the content of a field: its tag and the content's length."""
     return bytes((tag, size)) if size < 0x80 else bytes((tag,)) + write_varint(size)
 
@@ -108,7 +125,7 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
             return _FLOAT_LIST, _packed(value.astype(_STORED_FLOAT, copy=False).tobytes())
         kind = f"an array of {value.dtype} and {value.ndim} dimensions"
     elif _is_bytes_list(value):
-        return _BYTES_LIST, [piece for item in value for piece in (_head(FIELD_1, len(item)), item)]
+        return _BYTES_LIST, [piece for item in value for piece in (write_head(FIELD_1, len(item)), item)]
     else:
         kind = f"a {type(value).__name__}"
     raise FeatureError(
@@ -119,7 +136,7 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
 
 
 def _packed(content: bytes) -> list[bytes]:
-    return [_head(FIELD_1, len(content)), content] if content else []
+    return [write_head(FIELD_1, len(content)), content] if content else []
 
 
 def _is_bytes_list(value: object) -> TypeGuard[list[bytes]]:

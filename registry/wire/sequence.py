@@ -6,6 +6,7 @@ known writer produces, and by protobuf in any other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from registry.wire.codec import (
@@ -14,12 +15,16 @@ from registry.wire.codec import (
     FlatValue,
     OtherFormError,
     enter_field,
+    feature_pieces,
+    features_pieces,
     message_value,
     message_values,
     parse_message,
     read_feature,
     read_features,
     read_map,
+    write_head,
+    write_key,
 )
 from registry.wire.varint import read_varint
 
@@ -37,6 +42,46 @@ class SequenceValues(NamedTuple):
 
     context: dict[str, FlatValue | None]
     lists: dict[str, Steps]
+
+
+def encode_sequence_example(
+    context: Mapping[str, FlatValue | None], lists: Mapping[str, Sequence[FlatValue | None]]
+) -> bytes:
+    """The serialized tf.train.SequenceExample of ``context`` and ``lists``: the same bytes for the same values.
+
+    Keys are sorted by their UTF-8 bytes. An empty array or list keeps its kind, None is a feature of no kind. A feature
+    list may have no steps; no context, or no lists at all, take no bytes.
+
+    >>> import numpy as np
+    >>> encode_sequence_example({"s": np.array([5])}, {"t": [[b"a"], [b"b"]]}).hex()
+    '0a0c0a0a0a017312051a030a010512150a130a0174120e0a050a030a01610a050a030a0162'
+
+    Raises:
+        FeatureError: a value is neither a 1-d array of int64 or float32 nor a list of bytes.
+    """
+    pieces = features_pieces(context, _pieces_of)
+    if pieces:
+        pieces.insert(0, write_head(FIELD_1, sum(map(len, pieces))))
+    entries = []
+    for key, steps in lists.items():
+        name, content = write_key(key), b"".join([_encode_step(key, step) for step in steps])
+        entry_start = write_head(FIELD_1, len(name)) + name + write_head(FIELD_2, len(content))
+        entries.append((name, [write_head(FIELD_1, len(entry_start) + len(content)), entry_start, content]))
+    if entries:
+        entries.sort()
+        found = [piece for _, entry in entries for piece in entry]
+        pieces += [write_head(FIELD_2, sum(map(len, found))), *found]
+    return b"".join(pieces)
+
+
+def _pieces_of(key: str, value: FlatValue | None) -> tuple[bytes, list[bytes], int]:
+    return (b"", [], 0) if value is None else feature_pieces(key, value)
+
+
+def _encode_step(key: str, step: FlatValue | None) -> bytes:
+    """One step of a message FeatureList, with its head."""
+    head, content, size = _pieces_of(key, step)
+    return b"".join([write_head(FIELD_1, len(head) + size), head, *content])
 
 
 def decode_sequence_example(record: bytes | memoryview) -> SequenceValues:
