@@ -1,0 +1,245 @@
+"""How do records become the files of an export? Numbered files of a limited size, and the mixer after all of them.
+
+    <prefix>-00000.tfrecord.gz  <prefix>-00001.tfrecord.gz  ...  <prefix>-mixer.json
+
+They are written in a staged folder beside their place and moved when all are complete and on disk, the first file and
+the mixer last. So whoever finds the mixer, or where there is none the file 00000, finds the whole export; what a dead
+process left is no export, and the next one clears it away.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Self
+
+from registry.errors import AlreadyStoredError, UsageError
+from registry.storage import Store
+from registry.storage.names import is_unfinished
+from registry.storage.staging import StagedFolder
+from registry.tfrecord import frame_record
+
+_LEVEL: Final = 6
+_GZIP_WINDOW: Final = 31
+"""The largest window, in the form of gzip; zlib writes no name and no time."""
+
+_MEMORY: Final = 9
+"""The level, the window and this are those of TensorFlow's own writer, whose bytes these are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFiles:
+    """What was written.
+
+    Attributes:
+        filenames: of the records, in order.
+        records: how many each of them has.
+        mixer: name of the sidecar, None where there is none.
+        num_bytes: of all files together, as they are stored.
+    """
+
+    filenames: tuple[str, ...]
+    records: tuple[int, ...]
+    mixer: str | None
+    num_bytes: int
+
+
+class ExportFiles:
+    """The files of one export while they are written: a context manager; what is not committed is removed.
+
+    Args:
+        store: the folder.
+        prefix: what all names begin with. It may lie in folders within the folder: ``2024/summer``.
+        compressed: gzip.
+        max_file_size: most bytes of a file before compression, the framing of records included; a larger record has a
+            file of its own.
+        overwrite: remove the files of an export of this prefix when the new one is complete.
+
+    Raises:
+        UsageError: a prefix that is none.
+        AlreadyStoredError: there is an export of this prefix, and ``overwrite`` is False.
+        StorageError: a file cannot be written.
+
+    >>> from registry.storage import open_store
+    >>> with ExportFiles(open_store("memory://docs"), "two", compressed=False, max_file_size=20) as files:
+    ...     files.write(b"abc")
+    ...     files.write(b"def")
+    ...     files.commit(None).filenames
+    ('two-00000.tfrecord', 'two-00001.tfrecord')
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        *,
+        compressed: bool = True,
+        max_file_size: int = 2**30,
+        overwrite: bool = False,
+    ) -> None:
+        self._store = store
+        self._prefix = check_prefix(prefix)
+        self._suffix = ".tfrecord.gz" if compressed else ".tfrecord"
+        self._compressed = compressed
+        self._limit = max_file_size
+        self._overwrite = overwrite
+        self._staged: StagedFolder | None = None
+        self._stack = ExitStack()
+        self._file: BinaryIO | GzipWriter | None = None
+        self._room = 0
+        self._records: list[int] = []
+
+    def write(self, record: bytes) -> None:
+        """Append one record, to a new file where the last has no room for it."""
+        frame = frame_record(record)
+        if self._file is None or (len(frame) > self._room and self._records[-1]):
+            self._next_file()
+        assert self._file is not None  # noqa: S101 (there is one now)
+        self._file.write(frame)
+        self._room -= len(frame)
+        self._records[-1] += 1
+
+    def commit(self, mixer: bytes | None) -> WrittenFiles:
+        """Make the export visible, the ``mixer`` last; with ``overwrite``, remove first what is there of this prefix.
+
+        Raises:
+            AlreadyStoredError: another process has written files of this prefix meanwhile.
+        """
+        folder = self._folder()
+        self._close()
+        names = [f"{self._prefix}-{number:05}{self._suffix}" for number in range(len(self._records))]
+        staged = [f"{folder.name}/{number:05}" for number in range(len(self._records))]
+        sizes = sum(map(self._store.size, staged))
+        sidecar = None if mixer is None else f"{self._prefix}-mixer.json"
+        if mixer is not None:
+            with folder.store.create("mixer.json") as file:
+                file.write(mixer)
+            staged.append(f"{folder.name}/mixer.json")
+        pairs = list(zip(staged, [*names, *filter(None, [sidecar])], strict=True))
+        with self._store.exclusive(self._prefix):
+            self._refuse_others()
+            for name in self._found():  # the mixer first, then 00000: never is there what looks like a whole export
+                self._store.remove_tree(name)
+            self._move(pairs[1 : len(names)][::-1] + pairs[:1] + pairs[max(1, len(names)) :])
+        folder.discard()
+        return WrittenFiles(
+            filenames=tuple(names),
+            records=tuple(self._records),
+            mixer=sidecar,
+            num_bytes=sizes + (0 if mixer is None else len(mixer)),
+        )
+
+    def __enter__(self) -> Self:
+        self._refuse_others()
+        self._store.clear_abandoned(self._prefix.rpartition("/")[0])
+        self._staged = self._store.stage(self._prefix)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._stack.__exit__(kind, error, trace)
+        finally:
+            self._folder().discard()
+
+    def _folder(self) -> StagedFolder:
+        if self._staged is None:
+            raise UsageError("files are written within a with block", hint="Write: with ExportFiles(...) as files:")
+        return self._staged
+
+    def _next_file(self) -> None:
+        self._close()
+        number = len(self._records)
+        context: AbstractContextManager[BinaryIO] = self._folder().store.create(f"{number:05}")
+        file = self._stack.enter_context(context)
+        self._file = GzipWriter(file) if self._compressed else file
+        self._room = self._limit
+        self._records.append(0)
+
+    def _close(self) -> None:
+        """End the file that is open: it is on disk then."""
+        if self._file is not None:
+            if isinstance(self._file, GzipWriter):
+                self._file.finish()
+            self._file = None
+            self._stack.close()
+
+    def _move(self, pairs: list[tuple[str, str]]) -> None:
+        """Give the files their names; take them away again where that fails half-way."""
+        moved: list[str] = []
+        try:
+            for staged, name in pairs:
+                self._store.move(staged, name)
+                moved.append(name)
+        except BaseException:
+            for name in reversed(moved):
+                self._store.remove_tree(name)
+            raise
+
+    def _found(self) -> list[str]:
+        return find_files(self._store, self._prefix)
+
+    def _refuse_others(self) -> None:
+        found = [] if self._overwrite else self._found()
+        if found:
+            raise AlreadyStoredError(
+                f"there is an export with the prefix {self._prefix!r} already: "
+                f"{self._store.locate(found[0])}" + (f" and {len(found) - 1} more" if len(found) > 1 else ""),
+                hint="Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite.",
+                details={"path": self._store.locate(found[0]), "files": found[:100]},
+            )
+
+
+class GzipWriter:
+    """Compresses what is written to a file: one gzip member without a name and a time, so the same bytes each time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW, _MEMORY)
+
+    def write(self, content: bytes) -> None:
+        """Compress and write."""
+        if done := self._stream.compress(content):
+            self._file.write(done)
+
+    def finish(self) -> None:
+        """Write what is left; the file stays open."""
+        self._file.write(self._stream.flush())
+
+
+def check_prefix(prefix: Any) -> str:
+    """``prefix`` if file names can begin with it, folders before them included.
+
+    Raises:
+        UsageError: it is empty, leads out of the folder, or is a name that this registry gives to unfinished files.
+    """
+    parts = prefix.split("/") if isinstance(prefix, str) else [""]
+    if any(part in ("", ".", "..") or not part.isprintable() or "\\" in part for part in parts) or is_unfinished(
+        f"{parts[-1]}-"
+    ):
+        raise UsageError(
+            f"{prefix!r:.80} is no prefix for the names of files",
+            hint="Give one such as 'summer', or 'sub/summer' for a folder within the folder.",
+            details={"option": "prefix"},
+        )
+    return str(prefix)
+
+
+def find_files(store: Store, prefix: str) -> list[str]:
+    """The files of the image export that ``prefix`` has: its mixer first, then the others by number.
+
+    Also those of the older style, without a dash, whose numbers have five digits.
+    """
+    folder, _, last = prefix.rpartition("/")
+    ours = re.compile(
+        rf"{re.escape(last)}(?:(?P<mixer>-?mixer\.json)|(?:-(?P<number>\d{{5,}})|(?P<old>\d{{5}}))\.tfrecord(?:\.gz)?)",
+        re.ASCII,
+    )
+    inside = len(folder) + 1 if folder else 0
+    found = [(one, name) for name in store.list(folder) if (one := ours.fullmatch(name[inside:])) is not None]
+    found.sort(key=lambda pair: -1 if pair[0]["mixer"] else int(pair[0]["number"] or pair[0]["old"]))
+    return [name for _, name in found]
