@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from registry.builders.earth_engine.kinds import kind_of
 
+from registry.builders.earth_engine.kinds import kind_of
 from registry.errors import FeatureError
 
 _EMPTY = np.empty(0)

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+
 from registry.builders.earth_engine.array_bands import check_dtype
 from registry.builders.earth_engine.grid import Grid, Size
 from registry.builders.earth_engine.kinds import STORED, Kind, fit_default, furthest, kind_of
@@ -18,7 +19,6 @@ from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.options import ExportOptions
 from registry.builders.earth_engine.raster import Raster, check_band_name, crs_text
 from registry.builders.earth_engine.transform import Transform
-
 from registry.errors import RegistryWarning, UsageError, suggest
 from registry.tfrecord.faults import FRAMING_BYTES, MAX_RECORD_BYTES
 

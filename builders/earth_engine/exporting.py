@@ -18,7 +18,6 @@ from registry.builders.earth_engine.options import ExportOptions
 from registry.builders.earth_engine.patches import PatchRecord, iterate_patches
 from registry.builders.earth_engine.raster import ArrayRaster, Raster
 from registry.builders.earth_engine.transform import Transform
-
 from registry.errors import RegistryWarning, UsageError
 from registry.storage import Store, open_store
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
+
 from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.raster import (
     Band,
@@ -23,7 +24,6 @@ from registry.builders.earth_engine.raster import (
     nodata_by_band,
 )
 from registry.builders.earth_engine.transform import Transform
-
 from registry.errors import MissingExtraError, NotStoredError, StorageError, UsageError, suggest
 
 _CACHE_BYTES: Final = 2**26

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
 from registry.builders.earth_engine.array_bands import as_pixels
 from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.transform import Transform
-
 from registry.errors import UsageError, suggest
 
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from registry.builders.earth_engine.export_plan import ExportPlan
 from registry.builders.earth_engine.kinds import Kind, to_flat
 from registry.builders.earth_engine.patches import PatchRecord, iterate_kept
 from registry.builders.earth_engine.raster import Raster
-
 from registry.wire import FlatValue, encode_sequence_example
 
 

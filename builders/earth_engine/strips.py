@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from registry.builders.earth_engine.array_bands import stack_arrays
 from registry.builders.earth_engine.export_plan import ExportedBand, ExportPlan
 from registry.builders.earth_engine.raster import BandRows, Mask, Raster
-
 from registry.errors import FeatureError
 
 _CHUNK_BYTES: Final = 2**25

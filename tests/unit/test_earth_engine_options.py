@@ -106,8 +106,8 @@ def test_one_number_is_a_square(value: Any) -> None:
         ({"mask_band": ""}, "mask_band cannot be '': it is the name of a band"),
         (
             {"sequenceData": True, "kernelSize": 3},
-            "sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins pixels would "
-            "be written twice",
+            "sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins pixels "
+            "would be written twice",
         ),
         (
             {"mask_band": "ts", "tensorDepths": {"ts": 3}},

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from registry.builders.earth_engine.export_plan import plan_raster
 from registry.builders.earth_engine.exporting import Exported, export_image
 from registry.builders.earth_engine.grid import Size
@@ -17,7 +18,6 @@ from registry.builders.earth_engine.options import ExportOptions
 from registry.builders.earth_engine.patches import iterate_patches
 from registry.builders.earth_engine.raster import ArrayRaster
 from registry.builders.earth_engine.sequences import iterate_sequences
-
 from registry.errors import RegistryWarning
 from registry.wire import decode_example
 
@@ -139,7 +139,6 @@ def test_patches_are_left_out_where_more_is_masked(threshold: str, tmp_path: Pat
 @pytest.mark.parametrize("limit", sorted(EXPECTED["F10_shards"], key=int))
 def test_a_file_is_full_where_the_next_record_would_exceed_the_limit(limit: str, tmp_path: Path) -> None:
     from registry.builders.earth_engine.export_files import ExportFiles
-
     from registry.storage import open_store
 
     with ExportFiles(open_store(tmp_path), "p", compressed=False, max_file_size=int(limit)) as files:
