@@ -46,7 +46,7 @@ class PostgresServer:
 
     def create_database(self, *, template: str = "template1") -> str:
         name = f"test_{next(self._numbers)}"
-        self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY FILE_COPY")  # half the time of WAL_LOG
         return self.url(name)
 
     def execute(self, statement: str) -> None:
