@@ -168,10 +168,11 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableForm:
-    """The columns of a table, sorted by name, and its rows."""
+    """The columns of a table, sorted by name, its rows, and the bytes of all these."""
 
     columns: tuple[StoredColumn, ...]
     num_rows: int
+    num_bytes: int
 
 
 def look_at_columns(blocks: Iterable[tuple[str, RecordBlock]]) -> TableForm:
@@ -184,12 +185,13 @@ def look_at_columns(blocks: Iterable[tuple[str, RecordBlock]]) -> TableForm:
     seen = _Columns()
     for path, block in blocks:
         seen.add(path, block)
-    return TableForm(columns=tuple(seen.columns()), num_rows=seen.num_rows)
+    return TableForm(columns=tuple(seen.columns()), num_rows=seen.num_rows, num_bytes=seen.num_bytes)
 
 
 @dataclass(slots=True)
 class _Columns:
     num_rows: int = 0
+    num_bytes: int = 0
     decoder: BlockDecoder = field(default_factory=BlockDecoder)
     kinds: dict[str, Kind] = field(default_factory=dict)
     sizes: dict[str, set[int]] = field(default_factory=dict)
@@ -219,6 +221,7 @@ class _Columns:
             self.sizes.setdefault(name, set()).update(sizes)
             self.filled[name] = self.filled.get(name, 0) + num_filled
         self.num_rows += found.num_records
+        self.num_bytes += block.num_bytes
 
     def columns(self) -> Iterable[StoredColumn]:
         for name in sorted(self.kinds):

@@ -13,6 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from registry.builders.earth_engine.found_files import FoundExport, find_export
@@ -88,6 +89,8 @@ class StoredExport:
         is_sequence: whether each record is a pixel (``sequenceData``), a SequenceExample.
         collapsed: the names of the channels that one feature holds, where these were given (``bands``).
         counts: records of each file, where they were counted.
+        patches: the numbers of the stored patches, where some were left out; None of all.
+        num_bytes: of all records, where they were counted: without what frames them.
         warnings: what there is to know: one sentence each.
     """
 
@@ -100,6 +103,8 @@ class StoredExport:
     is_sequence: bool = False
     collapsed: tuple[str, ...] | None = None
     counts: tuple[int, ...] | None = None
+    patches: tuple[int, ...] | None = None
+    num_bytes: int = 0
     warnings: tuple[str, ...] = ()
 
     @property
@@ -138,6 +143,7 @@ def open_export(
     tensor_depths: Mapping[str, int] | None = None,
     sequence: bool | None = None,
     mixer: Mixer | None = None,
+    patches: Sequence[int] | None = None,
     count: bool = False,
     advance: Advance | None = None,
 ) -> StoredExport:
@@ -153,6 +159,7 @@ def open_export(
         tensor_depths: values of a pixel of each array band, by name; None infers them by the other bands.
         sequence: whether each record is a pixel; None looks for the lists that such a record has.
         mixer: instead of the one that lies beside the files.
+        patches: the numbers of the patches that are stored, ascending, where an export left some out.
         count: read all records, check that all are alike, and as many as the mixer says. Of a table always.
         advance: called with the number of records read since the last call.
 
@@ -173,11 +180,17 @@ def open_export(
         depths=_check_depths(tensor_depths),
     )
     mixer = found.mixer if mixer is None else mixer
+    patches = None if patches is None else _check_patches(patches, mixer)
     warnings = [*found.notes, *_check_files(found)]
     if found.is_table and mixer is None and sequence is not True and asked.patch is None:
         table = look_at_columns(_all_blocks(found, advance))
         return StoredExport(
-            found=found, mixer=None, columns=table.columns, counts=(table.num_rows,), warnings=tuple(warnings)
+            found=found,
+            mixer=None,
+            columns=table.columns,
+            counts=(table.num_rows,),
+            num_bytes=table.num_bytes,
+            warnings=tuple(warnings),
         )
     first = next(_blocks(found, found.filenames[0], most=_LOOKED_AT), None)
     if first is None:
@@ -190,10 +203,10 @@ def open_export(
     if sequence is None:
         sequence = has_feature_lists(record) or (mixer is not None and _is_one_pixel(record, mixer))
     made = _of_sequence(found, mixer, first, asked) if sequence else _of_patches(found, mixer, record, asked, warnings)
-    counts = None
+    counts, num_bytes = None, 0
     if count:
-        counts = _count(made, advance)
-        _check_counts(made, counts)
+        counts, num_bytes = _count(made, advance)
+        _check_counts(made, counts, patches)
     if mixer is None:
         warnings.append("There is no mixer, as of an export with maskedThreshold: where a patch lies is not known.")
     return StoredExport(
@@ -205,6 +218,8 @@ def open_export(
         is_sequence=sequence,
         collapsed=made.collapsed,
         counts=counts,
+        patches=patches,
+        num_bytes=num_bytes,
         warnings=tuple(warnings),
     )
 
@@ -378,9 +393,9 @@ def _all_blocks(found: FoundExport, advance: Advance | None) -> Iterator[tuple[s
                 advance(block.num_records)
 
 
-def _count(export: StoredExport, advance: Advance | None) -> tuple[int, ...]:
-    """The records of each file, of which each has to be as the first one."""
-    counts = []
+def _count(export: StoredExport, advance: Advance | None) -> tuple[tuple[int, ...], int]:
+    """The records of each file, of which each has to be as the first one; and the bytes of all."""
+    counts, num_bytes = [], 0
     pixels = 0 if export.tile is None else export.tile.num_pixels
     sizes = {band.name: (band.kind, pixels * (band.depth or 1)) for band in export.bands}
     for name in export.found.filenames:
@@ -389,21 +404,23 @@ def _count(export: StoredExport, advance: Advance | None) -> tuple[int, ...]:
             if not export.is_sequence:
                 check_alike(block, sizes, path=export.found.store.locate(name), first=found)
             found += block.num_records
+            num_bytes += block.num_bytes
             if advance is not None:
                 advance(block.num_records)
         counts.append(found)
-    return tuple(counts)
+    return tuple(counts), num_bytes
 
 
-def _check_counts(export: StoredExport, counts: Sequence[int]) -> None:
-    """As many records as the mixer says."""
+def _check_counts(export: StoredExport, counts: Sequence[int], patches: Sequence[int] | None) -> None:
+    """As many records as the mixer says, or as patches were not left out."""
     if export.mixer is None:
         return
-    expected = export.mixer.total_patches
-    what = f"{expected:,} patches"
+    num_patches = export.mixer.total_patches if patches is None else len(patches)
+    expected = num_patches
+    what = f"{expected:,} patches" if patches is None else f"{expected:,} patches that were not left out"
     if export.is_sequence:
         expected *= export.mixer.patch.width * export.mixer.patch.height
-        what = f"{what} of {counted(expected // export.mixer.total_patches, 'pixel')}, {expected} records"
+        what = f"{what} of {counted(expected // max(num_patches, 1), 'pixel')}, {expected} records"
     found = sum(counts)
     if found == expected:
         return
@@ -417,6 +434,23 @@ def _check_counts(export: StoredExport, counts: Sequence[int]) -> None:
         hint="Were all files downloaded, the last one too? Or is it the mixer of another export?",
         details={"expected": expected, "found": found, "counts": list(counts[:100])},
     )
+
+
+def _check_patches(patches: Sequence[int], mixer: Mixer | None) -> tuple[int, ...]:
+    found = tuple(patches)
+    total = None if mixer is None else mixer.total_patches
+    if (
+        total is None
+        or not all(type(patch) is int and 0 <= patch < total for patch in found)
+        or any(before >= after for before, after in pairwise(found))
+    ):
+        raise UsageError(
+            "patches are no numbers of patches, ascending"
+            + ("; there is no mixer" if total is None else f" from 0 to {total - 1}"),
+            hint="Give those of the grid that are stored, with its mixer: patches=[0, 1, 5], mixer=Mixer(...).",
+            details={"option": "patches"},
+        )
+    return found
 
 
 def _check_bands(bands: Sequence[str]) -> tuple[str, ...]:

@@ -233,13 +233,36 @@ class Intake(ABC):
             CorruptExampleError: a list, struct or image is null, or something in a list, or an image is none.
             As ``publish``.
         """
+        source, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
+        return self.publish_prepared(source, prepared, in_place=not copy, promote=promote, advance=advance)
+
+    def publish_prepared(
+        self,
+        source: Store,
+        prepared: PreparedDataset,
+        *,
+        in_place: bool = False,
+        promote: bool | None = None,
+        advance: Advance | None = None,
+    ) -> Publication:
+        """Publish shards that have no description beside them: ``prepared`` is theirs. What importers end with.
+
+        Args:
+            source: the folder of the shards, under the names that ``prepared`` gives them (see ``RenamedStore``).
+            prepared: the version that they make.
+            in_place: leave them where they lie, which has to stay; else they are copied below ``data_dir``.
+            promote: as ``publish``.
+            advance: as ``publish``.
+
+        Raises:
+            As ``publish``.
+        """
         from registry.publishing import Target, publish_folder
 
-        source, prepared = _describe_parquet(folder, name=name, config=config, version=version, copy=copy)
         if promote is None:
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
         target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())
-        return publish_folder(source, target, prepared=prepared, in_place=not copy, advance=advance)
+        return publish_folder(source, target, prepared=prepared, in_place=in_place, advance=advance)
 
     def preview_parquet(
         self,
