@@ -10,24 +10,16 @@ process left is no export, and the next one clears it away.
 from __future__ import annotations
 
 import re
-import zlib
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, BinaryIO, Final, Self
+from typing import Self
 
+from registry.builders.earth_engine.record_file import FRAME_BYTES, RecordFile, check_prefix
 from registry.errors import AlreadyStoredError, UsageError
 from registry.storage import Store
 from registry.storage.names import is_unfinished
 from registry.storage.staging import StagedFolder
-from registry.tfrecord import frame_record
-
-_LEVEL: Final = 6
-_GZIP_WINDOW: Final = 31
-"""The largest window, in the form of gzip; zlib writes no name and no time."""
-
-_MEMORY: Final = 9
-"""The level, the window and this are those of TensorFlow's own writer, whose bytes these are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,25 +73,21 @@ class ExportFiles:
         overwrite: bool = False,
     ) -> None:
         self._store = store
-        self._prefix = check_prefix(prefix)
+        self._prefix = check_image_prefix(prefix)
         self._suffix = ".tfrecord.gz" if compressed else ".tfrecord"
         self._compressed = compressed
         self._limit = max_file_size
         self._overwrite = overwrite
         self._staged: StagedFolder | None = None
         self._stack = ExitStack()
-        self._file: BinaryIO | GzipWriter | None = None
-        self._room = 0
+        self._file: RecordFile | None = None
         self._records: list[int] = []
 
     def write(self, record: bytes) -> None:
         """Append one record, to a new file where the last has no room for it."""
-        frame = frame_record(record)
-        if self._file is None or (len(frame) > self._room and self._records[-1]):
-            self._next_file()
-        assert self._file is not None  # noqa: S101 (there is one now)
-        self._file.write(frame)
-        self._room -= len(frame)
+        if self._file is None or self._is_full(self._file, len(record)):
+            self._file = self._next_file()
+        self._file.write(record)
         self._records[-1] += 1
 
     def commit(self, mixer: bytes | None) -> WrittenFiles:
@@ -109,7 +97,7 @@ class ExportFiles:
             AlreadyStoredError: another process has written files of this prefix meanwhile.
         """
         folder = self._folder()
-        self._close()
+        self._stack.close()
         names = [f"{self._prefix}-{number:05}{self._suffix}" for number in range(len(self._records))]
         staged = [f"{folder.name}/{number:05}" for number in range(len(self._records))]
         sizes = sum(map(self._store.size, staged))
@@ -151,22 +139,15 @@ class ExportFiles:
             raise UsageError("files are written within a with block", hint="Write: with ExportFiles(...) as files:")
         return self._staged
 
-    def _next_file(self) -> None:
-        self._close()
-        number = len(self._records)
-        context: AbstractContextManager[BinaryIO] = self._folder().store.create(f"{number:05}")
-        file = self._stack.enter_context(context)
-        self._file = GzipWriter(file) if self._compressed else file
-        self._room = self._limit
-        self._records.append(0)
+    def _is_full(self, file: RecordFile, num_bytes: int) -> bool:
+        return bool(file.num_records) and file.num_content_bytes + FRAME_BYTES + num_bytes > self._limit
 
-    def _close(self) -> None:
-        """End the file that is open: it is on disk then."""
-        if self._file is not None:
-            if isinstance(self._file, GzipWriter):
-                self._file.finish()
-            self._file = None
-            self._stack.close()
+    def _next_file(self) -> RecordFile:
+        self._stack.close()  # the file before is on disk then
+        number = len(self._records)
+        file = self._stack.enter_context(self._folder().store.create(f"{number:05}"))
+        self._records.append(0)
+        return self._stack.enter_context(RecordFile(file, compressed=self._compressed))
 
     def _move(self, pairs: list[tuple[str, str]]) -> None:
         """Give the files their names; take them away again where that fails half-way."""
@@ -194,39 +175,21 @@ class ExportFiles:
             )
 
 
-class GzipWriter:
-    """Compresses what is written to a file: one gzip member without a name and a time, so the same bytes each time."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._stream = zlib.compressobj(_LEVEL, zlib.DEFLATED, _GZIP_WINDOW, _MEMORY)
-
-    def write(self, content: bytes) -> None:
-        """Compress and write."""
-        if done := self._stream.compress(content):
-            self._file.write(done)
-
-    def finish(self) -> None:
-        """Write what is left; the file stays open."""
-        self._file.write(self._stream.flush())
-
-
-def check_prefix(prefix: Any) -> str:
-    """``prefix`` if file names can begin with it, folders before them included.
+def check_image_prefix(prefix: str) -> str:
+    """``prefix`` if the names of an image's files can begin with it, folders before them included.
 
     Raises:
-        UsageError: it is empty, leads out of the folder, or is a name that this registry gives to unfinished files.
+        UsageError: a part of it is no name, or one that this registry gives to unfinished files.
     """
-    parts = prefix.split("/") if isinstance(prefix, str) else [""]
-    if any(part in ("", ".", "..") or not part.isprintable() or "\\" in part for part in parts) or is_unfinished(
-        f"{parts[-1]}-"
-    ):
-        raise UsageError(
-            f"{prefix!r:.80} is no prefix for the names of files",
-            hint="Give one such as 'summer', or 'sub/summer' for a folder within the folder.",
-            details={"option": "prefix"},
-        )
-    return str(prefix)
+    for part in prefix.split("/"):
+        check_prefix(part)
+        if is_unfinished(f"{part}-"):
+            raise UsageError(
+                f"{prefix!r:.120} is no prefix of file names: files of such a name are unfinished ones",
+                hint="Write a name such as 'Predict1'.",
+                details={"prefix": prefix[:120]},
+            )
+    return prefix
 
 
 def find_files(store: Store, prefix: str) -> list[str]:

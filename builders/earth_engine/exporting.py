@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from registry.builders.earth_engine.export_files import ExportFiles, check_prefix
+from registry.builders.earth_engine.export_files import ExportFiles, check_image_prefix
 from registry.builders.earth_engine.export_plan import ExportedBand, ExportPlan, plan_raster
 from registry.builders.earth_engine.grid import Grid, Size
 from registry.builders.earth_engine.kinds import Kind
@@ -125,7 +125,7 @@ def export_image(
     >>> exported.filenames, exported.mixer_filename, exported.num_written
     (('zeros-00000.tfrecord.gz',), 'zeros-mixer.json', 6)
     """
-    check_prefix(prefix)
+    check_image_prefix(prefix)
     chosen = read_options(options, named)
     store = folder if isinstance(folder, Store) else open_store(folder)
     with open_raster(raster, bands=bands, transform=transform, crs=crs, nodata=nodata, mask=mask) as source:

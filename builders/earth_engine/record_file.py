@@ -1,0 +1,76 @@
+"""How is one file of an export written? Frames of records, as they are or in one gzip member.
+
+The same records give the same bytes: gzip without name and time, by zlib at its usual level, which is what Earth
+Engine's readers and every unpacker take, and TensorFlow's writer makes byte for byte.
+"""
+
+from __future__ import annotations
+
+import zlib
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from registry.errors import UsageError
+from registry.tfrecord import frame_record
+
+FRAME_BYTES: Final = 16
+"""What a frame adds to a record: its length, and two checksums."""
+
+_GZIP: Final = 31
+"""zlib's number for a gzip member with the largest window."""
+
+_MEMORY: Final = 9
+"""As TensorFlow's writer has it: with another, the bytes of larger files differ."""
+
+
+class RecordFile:
+    """Writes records to a binary file that is open for writing; who opened it closes it.
+
+    Attributes:
+        num_records: records written.
+        num_content_bytes: bytes of their frames, before compression.
+
+    >>> import io
+    >>> file = io.BytesIO()
+    >>> with RecordFile(file, compressed=False) as records:
+    ...     records.write(b"one")
+    >>> records.num_records, records.num_content_bytes, len(file.getvalue())
+    (1, 19, 19)
+    """
+
+    def __init__(self, file: BinaryIO, *, compressed: bool) -> None:
+        self._file = file
+        self._deflate = zlib.compressobj(6, zlib.DEFLATED, _GZIP, _MEMORY) if compressed else None
+        self.num_records = 0
+        self.num_content_bytes = 0
+
+    def write(self, record: bytes) -> None:
+        """Append one record."""
+        frame = frame_record(record)
+        self._file.write(frame if self._deflate is None else self._deflate.compress(frame))
+        self.num_records += 1
+        self.num_content_bytes += len(frame)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None and self._deflate is not None:
+            self._file.write(self._deflate.flush())
+
+
+def check_prefix(prefix: str) -> str:
+    """``prefix`` if the names of an export's files may begin with it: one name, and no path.
+
+    Raises:
+        UsageError: it is empty, hidden, or holds a character that no file name has everywhere.
+    """
+    if not prefix or prefix[0] == "." or set(prefix) & set('/\\\0:*?"<>|\r\n'):
+        raise UsageError(
+            f"{prefix!r:.120} is no prefix of file names",
+            hint="Write a name such as 'Predict1'; the folder is given apart from it.",
+            details={"prefix": prefix[:120]},
+        )
+    return prefix
