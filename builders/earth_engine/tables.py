@@ -21,10 +21,10 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.builders.earth_engine.export_files import GzipWriter, check_prefix
+from registry.builders.earth_engine.record_file import RecordFile, check_prefix
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError, suggest
 from registry.storage import Store, open_store
-from registry.tfrecord import frame_record, read_records
+from registry.tfrecord import read_records
 from registry.wire import FlatValue, decode_features, encode_example
 
 Row: TypeAlias = Mapping[str, Any]
@@ -128,20 +128,16 @@ def write_table(
     if geometry not in (None, "lonlat", "geojson"):
         raise UsageError(f"geometry cannot be {geometry!r:.60}", hint="It is None, 'lonlat' or 'geojson'.")
     encoder = _Encoder(columns=columns, geometry=geometry, include_index=include_index)
-    count = 0
-    with store.create(filename, overwrite=overwrite) as file:
-        records = GzipWriter(file)
-        for row in rows:
-            _check_row(row, count)
-            records.write(frame_record(encode_example(encoder.encode(row, count))))
-            count += 1
+    with store.create(filename, overwrite=overwrite) as file, RecordFile(file, compressed=True) as records:
+        for number, row in enumerate(rows):
+            _check_row(row, number)
+            records.write(encode_example(encoder.encode(row, number)))
             if advance is not None:
                 advance(1)
-        encoder.check_end(count)
-        records.finish()
+        encoder.check_end(records.num_records)
     return ExportedTable(
         filename=filename,
-        num_rows=count,
+        num_rows=records.num_records,
         columns=tuple(encoder.written),
         num_bytes=store.size(filename),
     )

@@ -195,9 +195,9 @@ def test_a_table_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None
     assert list(read_table(tmp_path / "t.tfrecord.gz")) == [{"a": 2.0}]
 
 
-@pytest.mark.parametrize("prefix", ["", "../t", "/b", "a/../b", "a\0"])
+@pytest.mark.parametrize("prefix", ["", "../t", "a/b", ".hidden", "a\0"])
 def test_a_prefix_is_no_path(tmp_path: Path, prefix: str) -> None:
-    with pytest.raises(UsageError, match="is no prefix for the names of files"):
+    with pytest.raises(UsageError, match="is no prefix of file names"):
         write_table([{"a": 1}], tmp_path, prefix)
 
 
