@@ -8,14 +8,14 @@ The order and the number of the patches are those of the export, in any number o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
 from registry.builders.earth_engine.assembly import Assembly
 from registry.builders.earth_engine.mixer_source import MixerLike, find_mixer
 from registry.builders.earth_engine.options import read_size
-from registry.builders.earth_engine.patch_arrays import ArrayPatches, Layout
+from registry.builders.earth_engine.patch_arrays import ArrayPatches, Layout, check_iterable
 from registry.builders.earth_engine.patch_files import are_files, find_files
 from registry.builders.earth_engine.patch_records import RecordPatches
 from registry.errors import UsageError
@@ -88,6 +88,12 @@ def assemble(
     files: Any = ()
     if are_files(predictions):
         files, beside = find_files(predictions, prefix=prefix)
+    elif prefix is not None:
+        raise UsageError(
+            "prefix says which files of a folder are meant, and here are arrays",
+            hint="Leave prefix out, or give the folder.",
+            details={"option": "prefix"},
+        )
     found = found or beside
     if found is None:
         raise UsageError(
@@ -101,7 +107,7 @@ def assemble(
     if files:
         patches = RecordPatches(files=files, patch=found.mixer.patch, bands=bands, sequence=sequence)
     else:
-        patches = ArrayPatches(items=_iterable(predictions), bands=bands, depths=depths, layout=layout)
+        patches = ArrayPatches(items=check_iterable(predictions), bands=bands, depths=depths, layout=layout)
     assembly = Assembly(
         patches,
         found,
@@ -118,19 +124,6 @@ def assemble(
             output, compress=compress, predictor=predictor, block=block, overwrite=overwrite, advance=advance
         )
     return assembly
-
-
-def _iterable(predictions: Any) -> Iterable[Any]:
-    """What is iterated for patches. Raises UsageError where it cannot be."""
-    try:
-        iter(predictions)
-    except TypeError as error:
-        raise UsageError(
-            f"a {type(predictions).__name__} holds no patches",
-            hint="Give a folder or files of TFRecords, or an iterable of arrays.",
-            details={"option": "predictions"},
-        ) from error
-    return predictions  # type: ignore[no-any-return]
 
 
 def _check_names(option: str, names: Any) -> None:

@@ -29,7 +29,7 @@ from registry.builders.earth_engine.grid import Grid, Size
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.mixer_source import FoundMixer
 from registry.builders.earth_engine.patch_arrays import ArrayPatches
-from registry.builders.earth_engine.patch_records import PatchValues, RecordPatches, listed, missing_band
+from registry.builders.earth_engine.patch_records import PatchValues, RecordPatches, listed, other_bands
 from registry.builders.earth_engine.transform import Bounds, Transform
 from registry.errors import RegistryWarning, ShardMismatchError, UsageError
 
@@ -140,7 +140,7 @@ class Assembly:
                 if patch is None:
                     raise self._wrong_count(row * grid.patches_per_row + column)
                 if len(patch.bands) != len(self._first_bands):
-                    raise _other_bands(patch, self._first_bands)
+                    raise other_bands(patch, self._first_bands)
                 start = column * grid.patch.width
                 for layout in self._layouts:
                     core = layout.core(patch)
@@ -285,7 +285,7 @@ def _name_bands(layouts: Sequence[BandLayout], names: Sequence[str] | None) -> t
     ]
     if names is not None and len(names) != len(own):
         raise UsageError(
-            f"names has {_counted(len(names), 'name')}, and there are {_counted(len(own), 'band')}: "
+            f"names has {_counted(len(names), 'name')} for {_counted(len(own), 'band')}: "
             f"{listed([name for name, _ in own])}",
             hint="Name each band of the raster, array bands once for each of their elements.",
             details={"option": "names", "expected": len(own), "found": len(names)},
@@ -298,18 +298,6 @@ def _name_bands(layouts: Sequence[BandLayout], names: Sequence[str] | None) -> t
             details={"option": "names"},
         )
     return tuple(RasterBand(name=name, dtype=dtype) for name, (_, dtype) in zip(final, own, strict=True))
-
-
-def _other_bands(patch: PatchValues, expected: Sequence[str]) -> ShardMismatchError:
-    for name in expected:
-        if name not in patch.bands:
-            return missing_band(name, patch.bands, patch.place)
-    more = sorted(set(patch.bands) - set(expected))
-    return ShardMismatchError(
-        f"{patch.place}: it has a band {more[0]!r}, which the first patch has not; that has {listed(expected)}",
-        hint="Name bands that every patch has: bands=[...]; --band NAME.",
-        details={**patch.place.details, "band": more[0], "known": sorted(expected)},
-    )
 
 
 def _check_size(patches: RecordPatches | ArrayPatches, mixer: Mixer) -> None:

@@ -63,24 +63,7 @@ class BandLayout:
         values = patch.bands.get(self.name)
         if values is None:
             raise missing_band(self.name, patch.bands, patch.place)
-        if values.shape != self.shape:
-            found, expected = _count(values.shape), _count(self.shape)
-            raise ShardMismatchError(
-                f"{patch.place}: the band {self.name!r} has {found} values; in the first patch it has {expected}",
-                hint="All patches of one raster have one size: do not mix those with a margin and those without.",
-                details={
-                    **patch.place.details,
-                    "band": self.name,
-                    "expected": list(self.shape),
-                    "found": list(values.shape),
-                },
-            )
-        if values.dtype != self.source and values.dtype.kind != self.source.kind:
-            raise ShardMismatchError(
-                f"{patch.place}: the band {self.name!r} is {values.dtype}; in the first patch it is {self.source}",
-                hint="Write all patches with one dtype, or put together those that are alike.",
-                details={**patch.place.details, "band": self.name},
-            )
+        check_same_form(patch.place, self.name, values, shape=self.shape, dtype=self.source)
         width, height = self.tile.size
         core = self.tile.crop(values.reshape(self.depth, height, width))
         if values.dtype == self.dtype:
@@ -126,6 +109,24 @@ def measure_bands(
     if kernel is None and len({layout.tile.size for layout in layouts}) > 1:
         _check_margins(layouts, first.place)
     return tuple(layouts)
+
+
+def check_same_form(
+    place: Place, name: str, values: npt.NDArray[Any], *, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    """Refuse a band of another size or kind than in the first patch. Raises ShardMismatchError."""
+    if values.shape != shape:
+        raise ShardMismatchError(
+            f"{place}: the band {name!r} has {_count(values.shape)} values; in the first patch it has {_count(shape)}",
+            hint="All patches of one raster have one size: do not mix those with a margin and those without.",
+            details={**place.details, "band": name, "expected": list(shape), "found": list(values.shape)},
+        )
+    if values.dtype != dtype and values.dtype.kind != dtype.kind:
+        raise ShardMismatchError(
+            f"{place}: the band {name!r} is {values.dtype}; in the first patch it is {dtype}",
+            hint="Write all patches with one dtype, or put together those that are alike.",
+            details={**place.details, "band": name},
+        )
 
 
 def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, what: str) -> npt.NDArray[Any]:

@@ -24,6 +24,11 @@ from registry.storage import open_store
 COMPRESSIONS: Final = ("deflate", "lzw", "zstd", "none")
 PREDICTORS: Final = (1, 2, 3)
 
+_MOST_PIXELS: Final = 2**31 - 1
+"""Of a side of the raster."""
+
+_MOST_BANDS: Final = 2**16 - 1
+
 _SETTINGS: Final = {
     "GDAL_CACHEMAX": 2**26,  # else a twentieth of the machine's memory, however little of it is ours
     "GDAL_PAM_ENABLED": "NO",  # no second file beside the first, which would have the temporary name
@@ -179,6 +184,12 @@ def create_geotiff(
     check_output(path, compress=compress, predictor=predictor, block=block, overwrite=overwrite)
     rasterio = import_rasterio()
     target = _local_path(path)
+    if max(size) > _MOST_PIXELS or len(names) > _MOST_BANDS:
+        raise UsageError(
+            f"{len(names):,} bands of {size.width:,} x {size.height:,} pixels are more than a GeoTIFF can have",
+            hint="Is it the mixer of these patches? If it is, name fewer bands: bands=[...]; --band NAME.",
+            details={"size": list(size), "bands": len(names)},
+        )
     profile: dict[str, Any] = {
         "driver": "GTiff",
         "width": size.width,

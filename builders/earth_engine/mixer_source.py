@@ -62,7 +62,7 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
         text = fspath(source)
     except TypeError as error:
         raise UsageError(
-            f"a {type(source).__name__} is no mixer",
+            f"{source!r:.60} is no mixer",
             hint="Give the path of <prefix>-mixer.json, its text, or a Mixer.",
             details={"option": "mixer"},
         ) from error

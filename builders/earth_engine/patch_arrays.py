@@ -98,6 +98,19 @@ class ArrayPatches:
         return {name: batch[:, channel] for channel, name in enumerate(names)}
 
 
+def check_iterable(predictions: Any) -> Iterable[Any]:
+    """What is iterated for patches. Raises UsageError where it cannot be."""
+    try:
+        iter(predictions)
+    except TypeError as error:
+        raise UsageError(
+            f"{predictions!r:.60} holds no patches",
+            hint="Give a folder or files of TFRecords, or an iterable of arrays.",
+            details={"option": "predictions"},
+        ) from error
+    return predictions  # type: ignore[no-any-return]
+
+
 def as_array(value: Any, what: str) -> npt.NDArray[Any]:
     """Anything array-like as numpy, of numbers: tensors of other frameworks by their ``__array__``.
 

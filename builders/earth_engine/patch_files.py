@@ -34,11 +34,11 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
     """The files that a folder, a prefix, a file or a list of files names, and the mixer beside them if there is one.
 
     A folder, a file of an export, or the beginning of a path that an export's files have, is searched: files are
-    ordered by their numbers, and none may be missing. A list is taken as it is.
+    ordered by their numbers, and none may be missing. A list is taken as it is; a mixer may be among it.
 
     Raises:
         PreparedFormatError: no files, lost ones, doubled ones.
-        UsageError: several exports in one folder, or ``prefix`` with a list.
+        UsageError: several exports in one folder, several mixers in a list, or ``prefix`` with a list.
         StorageError: the folder cannot be read.
     """
     if not isinstance(source, FoundExport) and not is_path(source):
@@ -48,8 +48,16 @@ def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundM
                 hint="Leave prefix out, or give the folder.",
                 details={"option": "prefix"},
             )
-        files = [split_path(fspath(path)) for path in source]
-        return files, _mixer_beside(*files[0])
+        listed = [split_path(fspath(path)) for path in source]
+        files = [(store, name) for store, name in listed if not _MIXER.fullmatch(name)]
+        mixers = [(store, name) for store, name in listed if _MIXER.fullmatch(name)]
+        if not files or len(mixers) > 1:
+            raise UsageError(
+                f"the list holds {len(mixers)} mixers" if files else "the list holds no file of records",
+                hint="List the files of one export in their order, with its mixer or without.",
+                details={"files": [store.locate(name) for store, name in listed[:100]]},
+            )
+        return files, read_mixer_file(*mixers[0]) if mixers else _mixer_beside(*files[0])
     found = source if isinstance(source, FoundExport) else _find(fspath(source), prefix)
     mixer = None if found.mixer_name is None else read_mixer_file(found.store, found.mixer_name)
     return [(found.store, name) for name in found.filenames], mixer

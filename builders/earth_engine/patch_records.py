@@ -165,6 +165,19 @@ def missing_band(name: str, known: Mapping[str, Any], place: Place) -> ShardMism
     )
 
 
+def other_bands(patch: PatchValues, expected: Sequence[str]) -> ShardMismatchError:
+    """The error for a patch that has other bands than the first one."""
+    for name in expected:
+        if name not in patch.bands:
+            return missing_band(name, patch.bands, patch.place)
+    more = sorted(set(patch.bands) - set(expected))
+    return ShardMismatchError(
+        f"{patch.place}: it has a band {more[0]!r}, which the first patch has not; that has {listed(expected)}",
+        hint="Name bands that every patch has: bands=[...]; --band NAME.",
+        details={**patch.place.details, "band": more[0], "known": sorted(expected)},
+    )
+
+
 def listed(names: Mapping[str, Any] | Sequence[str]) -> str:
     """Names for a message, sorted, at most ten."""
     shown = [repr(name) for name in sorted(names)[:10]]

@@ -1,0 +1,216 @@
+"""``registry earth-engine assemble``: patches or predictions to a GeoTIFF, a table's TFRecord to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size as size_text
+from registry.cli.progress import record_progress
+from registry.errors import UsageError
+
+if TYPE_CHECKING:  # numpy is loaded when something is assembled
+    from registry.builders.earth_engine.assembly import Assembly
+
+_SUFFIXES = (".tif", ".tiff")
+
+
+@session_command(
+    "assemble",
+    catalog=False,
+    epilog=examples(
+        "registry earth-engine assemble predictions/ -o classes.tif",
+        "registry earth-engine assemble predictions.tfrecord --mixer exports/area-mixer.json -o classes.tif --nodata 0",
+        "registry earth-engine assemble exports/ --prefix area --kernel 128 --band B4 --band B3 --band B2 -o rgb.tif",
+        "registry earth-engine assemble samples.tfrecord.gz -o samples.csv",
+    ),
+)
+@click.argument("predictions", metavar="PREDICTIONS...", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="FILE", required=True, help="A .tif to write; of a table .csv or .geojson.")
+@click.option("--mixer", metavar="FILE", help="The mixer of the export.  [default: the one beside the files]")
+@click.option("--prefix", metavar="P", help="Which files are meant, where a folder holds several exports.")
+@click.option("--band", "bands", metavar="NAME", multiple=True, help="A band to take; may be repeated.  [default: all]")
+@click.option("--name", "names", metavar="NAME", multiple=True, help="A name for each band of the raster, in order.")
+@click.option("--kernel", metavar="W,H", help="The kernelSize of the export, where the margin cannot be told.")
+@click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
+@click.option("--dtype", "dtypes", metavar="[BAND=]T", multiple=True, help="uint8, int16, float32, ... of the raster.")
+@click.option("--nodata", metavar="N", type=float, help="The number in the raster that stands for no value.")
+@click.option("--crs", metavar="CRS", help="In place of the mixer's.")
+@click.option("--sequence/--no-sequence", default=None, help="Each record is a pixel, or a patch.  [default: looks]")
+@click.option(
+    "--compress",
+    type=click.Choice(["deflate", "lzw", "zstd", "none"]),
+    default="deflate",
+    show_default=True,
+    help="How the GeoTIFF is compressed.",
+)
+@click.option("--predictor", type=click.IntRange(1, 3), metavar="N", help="2 or 3: smaller files of smooth pictures.")
+@click.option("--block", metavar="N", type=int, default=256, show_default=True, help="Side of the GeoTIFF's tiles.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE.")
+@click.option("--dry-run", is_flag=True, help="Show what the first record and the mixer make; write nothing.")
+def command(
+    session: Session,
+    predictions: tuple[str, ...],
+    output: str,
+    *,
+    mixer: str | None,
+    prefix: str | None,
+    bands: tuple[str, ...],
+    names: tuple[str, ...],
+    kernel: str | None,
+    depths: tuple[str, ...],
+    dtypes: tuple[str, ...],
+    nodata: float | None,
+    crs: str | None,
+    sequence: bool | None,
+    compress: str,
+    predictor: int | None,
+    block: int,
+    overwrite: bool,
+    dry_run: bool,
+) -> None:
+    """Put TFRecords together again: patches to a GeoTIFF that lies where their export lay.
+
+    PREDICTIONS is a folder, a file of an export, the beginning of its files' names, or several files in their order.
+    They have one record for each patch of the export, in its order, in any number of files, gzip or not, each with the
+    margin or without. Memory is one row of patches.
+    """
+    from registry.builders.earth_engine.table_files import is_table_file
+
+    if is_table_file(output):
+        _write_table(session, predictions, output, bands, overwrite=overwrite, dry_run=dry_run)
+        return
+    if Path(output).suffix.lower() not in _SUFFIXES:
+        raise UsageError(
+            f"{output} has no suffix that tells what to write",
+            hint="Name a .tif; or, of a table, a .csv or .geojson.",
+            details={"option": "output"},
+        )
+    from registry.builders.earth_engine.assembling import assemble
+    from registry.builders.earth_engine.geotiff import check_output, read_crs
+
+    check_output(output, compress=compress, predictor=predictor, block=block, overwrite=overwrite)
+    assembly = assemble(
+        predictions[0] if len(predictions) == 1 else list(predictions),
+        mixer,
+        prefix=prefix,
+        bands=list(bands) or None,
+        names=list(names) or None,
+        kernel_size=None if kernel is None else _numbers(kernel, "--kernel"),
+        tensor_depths={name: _number(value, "--depth") for name, value in _pairs(depths, "--depth")},
+        dtypes=_dtypes(dtypes),
+        nodata=nodata,
+        crs=crs,
+        sequence=sequence,
+    )
+    if dry_run:
+        read_crs(assembly.crs)
+        _print(session, assembly, output, None)
+        return
+    with record_progress(session.out, "assembling", assembly.mixer.total_patches) as advance:
+        path = assembly.write_geotiff(
+            output, compress=compress, predictor=predictor, block=block, overwrite=overwrite, advance=advance
+        )
+    _print(session, assembly, path, Path(path).stat().st_size)
+
+
+def _print(session: Session, assembly: Assembly, output: str, num_bytes: int | None) -> None:
+    """Say what was written; ``num_bytes`` is None where nothing was."""
+    width, height = assembly.size
+    data = {
+        "output": output,
+        "written": num_bytes is not None,
+        "num_bytes": num_bytes,
+        "width": width,
+        "height": height,
+        "num_patches": assembly.mixer.total_patches,
+        "patches_per_row": assembly.mixer.patches_per_row,
+        "crs": str(assembly.crs),
+        "transform": list(assembly.transform),
+        "bounds": list(assembly.bounds),
+        "dtype": str(assembly.dtype),
+        "nodata": assembly.nodata,
+        "bands": [{"name": band.name, "dtype": str(band.dtype)} for band in assembly.bands],
+    }
+
+    def human() -> None:
+        grid, out = assembly.grid, session.out
+        if num_bytes is None:
+            out.line(f"would write {output}")
+        else:
+            out.line(f"wrote {output}, {size_text(num_bytes)}")
+        out.fields(
+            [
+                ("size", f"{width:,} x {height:,} pixels of {assembly.dtype}"),
+                ("patches", f"{grid.num_patches:,}, {grid.num_rows:,} rows of {grid.patches_per_row:,}"),
+                ("crs", str(assembly.crs)),
+                ("bounds", ", ".join(f"{side:.10g}" for side in assembly.bounds)),
+                ("nodata", "" if assembly.nodata is None else f"{assembly.nodata:g}"),
+            ]
+        )
+        out.line()
+        out.table(("BAND", "NAME", "DTYPE"), [(n, b.name, str(b.dtype)) for n, b in enumerate(assembly.bands, 1)])
+
+    session.out.result("earth-engine.assemble", data, human)
+
+
+def _write_table(
+    session: Session, files: tuple[str, ...], output: str, columns: tuple[str, ...], *, overwrite: bool, dry_run: bool
+) -> None:
+    from registry.builders.earth_engine.table_files import write_rows
+    from registry.builders.earth_engine.tables import read_table
+
+    if len(files) > 1:
+        raise UsageError(
+            f"a table is one file, and {len(files)} are given",
+            hint="Write each into a file of its own.",
+            details={"option": "predictions"},
+        )
+    table = read_table(files[0], columns=list(columns) or None)
+    if dry_run:
+        written = sum(1 for _ in table)
+    else:
+        with record_progress(session.out, "writing", None) as advance:
+            written = write_rows(table, output, overwrite=overwrite, advance=advance)
+    session.out.result(
+        "earth-engine.assemble",
+        {"output": output, "written": not dry_run, "num_rows": written},
+        lambda: session.out.line(f"{'would write' if dry_run else 'wrote'} {output}, {written:,} rows"),
+    )
+
+
+def _pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, str]]:
+    """``NAME=VALUE``; the name may have further equal signs."""
+    for text in texts:
+        name, equals, value = text.rpartition("=")
+        if not (equals and name and value):
+            raise _refuse(option, text, "it is written BAND=VALUE")
+        yield name, value
+
+
+def _number(text: str, option: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise _refuse(option, text, "it is a whole number")
+    return int(text)
+
+
+def _numbers(text: str, option: str) -> list[int]:
+    """``N`` or ``W,H``."""
+    return [_number(part.strip(), option) for part in text.replace("x", ",").split(",")]
+
+
+def _dtypes(given: tuple[str, ...]) -> Any:
+    """One dtype, or one for each band that is named."""
+    if not given:
+        return None
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    return dict(_pairs(given, "--dtype"))
+
+
+def _refuse(option: str, text: str, why: str) -> UsageError:
+    return UsageError(f"{option} cannot be {text!r:.60}: {why}", details={"option": option})

@@ -1,0 +1,544 @@
+"""Patches and a mixer make a raster: in which bands and dtypes, from which forms, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from registry.builders.earth_engine.assembling import assemble
+from registry.builders.earth_engine.exporting import export_image
+from registry.errors import (
+    CorruptExampleError,
+    CorruptRecordError,
+    FeatureError,
+    PreparedFormatError,
+    RegistryError,
+    RegistryWarning,
+    ShardMismatchError,
+    UsageError,
+)
+from registry.tfrecord import RecordWriter
+from registry.wire import encode_example, encode_sequence_example
+
+MATRIX = [30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0]
+
+
+def mixer_of(patch: tuple[int, int] = (2, 2), per_row: int = 3, total: int = 6) -> dict[str, Any]:
+    return {
+        "projection": {"crs": "EPSG:32610", "affine": {"doubleMatrix": MATRIX}},
+        "patchDimensions": list(patch),
+        "patchesPerRow": per_row,
+        "totalPatches": total,
+    }
+
+
+MIXER = mixer_of()
+RASTER = np.arange(24, dtype=np.float32).reshape(4, 6)
+PATCHES = [RASTER[row : row + 2, column : column + 2] for row in (0, 2) for column in (0, 2, 4)]
+
+
+def write(path: Path, records: list[bytes]) -> Path:
+    with path.open("wb") as file:
+        writer = RecordWriter(file)
+        for record in records:
+            writer.write(record)
+    return path
+
+
+def flat(values: Any, dtype: str = "float32") -> npt.NDArray[Any]:
+    return np.asarray(values, dtype).reshape(-1)
+
+
+@pytest.fixture
+def records() -> list[bytes]:
+    return [encode_example({"b1": flat(patch)}) for patch in PATCHES]
+
+
+def message(call: Callable[[], Any], kind: type[RegistryError]) -> str:
+    with pytest.raises(kind) as caught:
+        call()
+    assert type(caught.value) is kind
+    json.dumps(caught.value.details)
+    return caught.value.message
+
+
+FORMS: dict[str, Any] = {
+    "patches (H, W)": lambda: PATCHES,
+    "an iterator": lambda: iter(PATCHES),
+    "patches (1, H, W)": lambda: [patch[None] for patch in PATCHES],
+    "batches (N, 1, H, W)": lambda: [np.stack(PATCHES[:4])[:, None], np.stack(PATCHES[4:])[:, None]],
+    "one array (N, H, W)": lambda: np.stack(PATCHES),
+    "one array (N, 1, H, W)": lambda: np.stack(PATCHES)[:, None],
+    "mappings of (H, W)": lambda: [{"b1": patch} for patch in PATCHES],
+    "a mapping of (N, H, W)": lambda: {"b1": np.stack(PATCHES)},
+    "mappings of (N, H, W)": lambda: [{"b1": np.stack(PATCHES[:5])}, {"b1": np.stack(PATCHES[5:])}],
+    "lists": lambda: [patch.tolist() for patch in PATCHES],
+    "with a margin": lambda: [np.pad(patch, ((1, 1), (2, 2)), constant_values=9) for patch in PATCHES],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_arrays_of_every_form_make_the_raster(form: str) -> None:
+    assembly = assemble(FORMS[form](), MIXER)
+    assert [band.name for band in assembly.bands] == ["b1"]
+    assert assembly.to_arrays()["b1"].tolist() == RASTER.tolist()
+
+
+def test_the_layout_says_how_the_axes_lie() -> None:
+    last = [patch[:, :, None] * [1, 2] for patch in PATCHES]
+    for items in (last, [np.stack(last)], [{"b1": patch[..., :1], "b2": patch[..., 1:]} for patch in last]):
+        assert assemble(items, MIXER, layout="HWC").to_array().tolist() == [RASTER.tolist(), (RASTER * 2).tolist()]
+    assert assemble([np.stack(PATCHES)], MIXER, layout="HW").to_array().tolist() == [RASTER.tolist()]
+
+
+class Tensor:
+    """What other frameworks' tensors have in common."""
+
+    def __init__(self, values: npt.NDArray[Any]) -> None:
+        self._values = values
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> npt.NDArray[Any]:
+        return self._values
+
+
+def test_tensors_of_other_frameworks_are_taken() -> None:
+    assert assemble(map(Tensor, PATCHES), MIXER).to_array().tolist() == [RASTER.tolist()]
+
+
+@pytest.mark.parametrize("given", ["document", "text", "path", "kept"])
+def test_a_mixer_is_taken_in_every_form(tmp_path: Path, given: str) -> None:
+    path = tmp_path / "any-mixer.json"
+    path.write_text(json.dumps(MIXER))
+    kept = {"mixer": MIXER, "kernel_size": [2, 2], "bands": [{"name": "b1", "kind": "float", "depth": 1}]}
+    forms = {
+        "document": MIXER,
+        "text": json.dumps(MIXER),
+        "path": path,
+        "kept": {"earth_engine": {"splits": {"train": kept}}},
+    }
+    assert assemble(PATCHES, forms[given]).to_array().tolist() == [RASTER.tolist()]
+
+
+def test_what_a_version_keeps_tells_the_order_of_bands_the_kernel_and_depths(tmp_path: Path) -> None:
+    mixer = mixer_of((2, 1), 1, 1)
+    record = encode_example({"z": flat([0, 0, 5, 6, 0, 0]), "a": flat([1, 2, 3, 4])})
+    path = write(tmp_path / "p.bin", [record])
+    bands = [{"name": "z", "depth": 1}, {"name": "a", "depth": 2}]
+    kept = {"mixer": mixer, "kernel_size": [1, 2], "bands": bands}
+    for document in (kept, {"splits": {"train": kept}}, {"splits": {"train": kept, "test": {"mixer": None}}}):
+        assembly = assemble([path], document, split="train")
+        assert [band.name for band in assembly.bands] == ["z", "a_1", "a_2"]
+        assert assembly.to_array().tolist() == [[[5, 6]], [[1, 2]], [[3, 4]]]
+
+
+def test_files_are_found_by_folder_file_prefix_and_list(tmp_path: Path, records: list[bytes]) -> None:
+    first, second = write(tmp_path / "p-00000.tfrecord", records[:4]), write(tmp_path / "p-00001.tfrecord", records[4:])
+    mixer = tmp_path / "p-mixer.json"
+    mixer.write_text(json.dumps(MIXER))
+    other = write(tmp_path / "q-00000.tfrecord", records)
+    for source, prefix in (
+        (tmp_path, "p"),
+        (first, None),
+        (second, None),
+        (mixer, None),
+        (tmp_path / "p", None),
+        (tmp_path / "p-", None),
+        ([first, second], None),
+        ([mixer, first, second], None),
+        ((str(first), str(second)), None),
+    ):
+        assert assemble(source, prefix=prefix).to_array().tolist() == [RASTER.tolist()]
+    assert assemble(other, mixer).to_array().tolist() == [RASTER.tolist()]
+
+
+def test_an_assembly_of_files_is_read_again_and_one_of_an_iterator_once(tmp_path: Path, records: list[bytes]) -> None:
+    again = assemble([write(tmp_path / "p.bin", records)], MIXER)
+    assert again.to_array().tolist() == again.to_array().tolist()
+    listed = assemble(PATCHES, MIXER)
+    assert listed.to_array().tolist() == listed.to_array().tolist()
+    once = assemble(iter(PATCHES), MIXER)
+    once.to_array()
+    assert message(once.to_array, UsageError) == "the patches came from an iterator, which has been read to its end"
+
+
+def test_rows_come_one_row_of_patches_at_a_time() -> None:
+    taken: list[int] = []
+
+    def patches() -> Iterator[Any]:
+        for number, patch in enumerate(PATCHES):
+            taken.append(number)
+            yield patch
+
+    assembly = assemble(patches(), MIXER)
+    assert taken == [0]  # the bands are known by the first
+    steps: list[int] = []
+    rows = assembly.rows(steps.append)
+    first = next(rows)
+    assert (first.start, first.bands["b1"].tolist(), taken, steps) == (0, RASTER[:2].tolist(), [0, 1, 2], [3])
+    second = next(rows)
+    assert (second.start, second.bands["b1"].tolist(), steps) == (2, RASTER[2:].tolist(), [3, 3])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [
+        ("uint8", "uint8"),
+        ("bool", "uint8"),
+        ("int64", "int32"),
+        ("int16", "int16"),
+        ("uint16", "uint16"),
+        ("float16", "float32"),
+        ("float32", "float32"),
+        ("float64", "float64"),
+    ],
+)
+def test_arrays_keep_their_dtype_if_a_raster_has_it(dtype: str, expected: str) -> None:
+    assembly = assemble([np.ones((2, 2), dtype)] * 6, MIXER)
+    assert str(assembly.bands[0].dtype) == expected
+    assert (assembly.to_array() == 1).all()
+
+
+def test_declared_dtypes_hold_what_records_have(tmp_path: Path) -> None:
+    values = {
+        "a": flat([-7] * 4, "int64"),
+        "b": flat([2**40] * 4, "int64"),
+        "c": flat([3] * 4),
+        "d": [bytes([200] * 4)],
+    }
+    path = write(tmp_path / "p.bin", [encode_example(values)])
+    mixer = mixer_of((2, 2), 1, 1)
+    assembly = assemble([path], mixer, dtypes={"a": "int16", "b": np.int64, "c": "uint8"})
+    assert [str(band.dtype) for band in assembly.bands] == ["int16", "int64", "uint8", "uint8"]
+    assert str(assembly.dtype) == "int64"
+    assert assembly.to_array()[:, 0, 0].tolist() == [-7, 2**40, 3, 200]
+    assert assemble([path], mixer, bands=["a", "d"], dtypes="float32").to_array()[:, 0, 0].tolist() == [-7, 200]
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "why"),
+    [
+        (np.int64(2**31), None, "patch 4: the band 'b1' holds 2147483648, which is no int32"),
+        (np.int64(-(2**31) - 1), None, "patch 4: the band 'b1' holds -2147483649, which is no int32"),
+        (np.int64(-1), "uint8", "patch 4: the band 'b1' holds -1, which is no uint8"),
+        (np.float32(0.5), "uint8", "patch 4: the band 'b1' holds 0.5, which is no uint8"),
+        (np.float32("nan"), "int16", "patch 4: the band 'b1' holds nan, which is no int16"),
+        (np.float32("inf"), "int64", "patch 4: the band 'b1' holds inf, which is no int64"),
+        (np.float32(2**63), "int64", "patch 4: the band 'b1' holds 9.223372036854776e+18, which is no int64"),
+        (np.float64(1e300), "float32", "patch 4: the band 'b1' holds 1e+300, which is no float32"),
+        (np.int64(2**24 + 1), "float32", "patch 4: the band 'b1' holds 16777217, which is no float32"),
+        (np.int64(2**53 + 1), "float64", "patch 4: the band 'b1' holds 9007199254740993, which is no float64"),
+        (np.int64(2**63 - 1), "float64", "patch 4: the band 'b1' holds 9223372036854775807, which is no float64"),
+        (np.uint64(2**64 - 1), "int64", "patch 4: the band 'b1' holds 18446744073709551615, which is no int64"),
+        (np.uint64(2**64 - 1), "float32", "patch 4: the band 'b1' holds 18446744073709551615, which is no float32"),
+    ],
+    ids=str,
+)
+def test_a_number_that_does_not_fit_is_named(value: Any, dtype: str | None, why: str) -> None:
+    patches = [np.zeros((2, 2), value.dtype) for _ in range(6)]
+    patches[4][1, 0] = value
+    assert message(lambda: assemble(patches, MIXER, dtypes=dtype).to_array(), FeatureError) == why
+
+
+def test_numbers_at_the_edge_of_a_dtype_fit() -> None:
+    for value, dtype in (
+        (np.int64(2**31 - 1), "int32"),
+        (np.float32(255), "uint8"),
+        (np.float64(-(2.0**63)), "int64"),
+        (np.int64(2**53), "float64"),
+        (np.int64(-(2**63)), "float32"),
+    ):
+        found = assemble([np.full((2, 2), value)] * 6, MIXER, dtypes=dtype).to_array()
+        assert int(found[0, 0, 0]) == int(value)
+
+
+def test_bands_of_several_dtypes_share_one_that_holds_them_all() -> None:
+    patch = {"a": np.uint8([[255, 0], [1, 2]]), "b": np.int16([[-300, 0], [0, 0]]), "c": np.float32([[0.5, 0], [0, 0]])}
+    assembly = assemble([patch] * 6, MIXER)
+    assert str(assembly.dtype) == "float32"
+    assert assembly.to_array()[:, 0, 0].tolist() == [255, -300, 0.5]
+    wide = assemble([{"a": np.int64([[2**53 + 1] * 2] * 2), "b": patch["c"]}] * 6, MIXER, dtypes={"a": "int64"})
+    assert str(wide.dtype) == "float64"
+    assert message(wide.to_array, FeatureError) == "the band 'a' holds 9007199254740993, which is no float64"
+
+
+def test_array_bands_become_a_band_for_each_element(tmp_path: Path) -> None:
+    values = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    mixer = mixer_of((2, 2), 1, 1)
+    path = write(tmp_path / "p.bin", [encode_example({"ndvi": flat(values), "b": flat([9] * 4)})])
+    by_record = assemble([path], mixer, tensor_depths={"ndvi": 3})
+    by_array = assemble([{"ndvi": values, "b": np.full((2, 2), 9, "f4")}], mixer, tensor_depths={"ndvi": 3})
+    batch = {"ndvi": values[None], "b": np.full((1, 2, 2), 9, "f4")}
+    for assembly in (by_record, by_array, assemble(batch, mixer, tensor_depths={"ndvi": 3})):
+        arrays = assembly.to_arrays()
+        assert set(arrays) == {"b", "ndvi_1", "ndvi_2", "ndvi_3"}
+        assert [arrays[f"ndvi_{number}"].tolist() for number in (1, 2, 3)] == values.tolist()
+    named = assemble([path], mixer, bands=["ndvi"], tensor_depths={"ndvi": 3}, names=["may", "june", "july"])
+    assert [band.name for band in named.bands] == ["may", "june", "july"]
+
+
+def test_a_collapsed_export_comes_back_with_its_depth_and_names(tmp_path: Path) -> None:
+    bands = {"red": RASTER.astype("u1"), "green": RASTER.astype("i2") * 2}
+    options = {"patch_dimensions": 2, "collapse_bands": True, "encoding": "native"}
+    export_image(bands, tmp_path, "p", transform=MATRIX, crs="EPSG:32610", **options)
+    assembly = assemble(tmp_path, tensor_depths={"red": 2}, names=["red", "green"])
+    assert assembly.to_array().tolist() == [RASTER.tolist(), (RASTER * 2).tolist()]
+
+
+def test_an_export_of_pixels_comes_back(tmp_path: Path) -> None:
+    series = np.arange(48, dtype=np.float32).reshape(4, 6, 2)
+    export_image(
+        {"b": RASTER, "ndvi": series},
+        tmp_path,
+        "p",
+        transform=MATRIX,
+        crs="EPSG:32610",
+        patch_dimensions=2,
+        sequence_data=True,
+        tensor_depths={"ndvi": 2},
+    )
+    arrays = assemble(tmp_path).to_arrays()
+    assert arrays["b"].tolist() == RASTER.tolist()
+    assert np.stack([arrays["ndvi_1"], arrays["ndvi_2"]], -1).tolist() == series.tolist()
+
+
+def test_pixels_of_scalar_bands_only_come_back(tmp_path: Path) -> None:
+    values = {"class": RASTER.astype("u1")}
+    options = {"patch_dimensions": 2, "sequence_data": True, "encoding": "native"}
+    export_image(values, tmp_path, "p", transform=MATRIX, crs="EPSG:32610", **options)
+    for sequence in (None, True):
+        found = assemble(tmp_path, sequence=sequence).to_arrays()["class"]
+        assert (found.dtype, found.tolist()) == (np.uint8, RASTER.tolist())
+
+
+def test_series_of_unequal_length_are_no_raster(tmp_path: Path) -> None:
+    records = [encode_sequence_example({}, {"t": [flat([1.0])] * length}) for length in (2, 2, 3, 2)]
+    path = write(tmp_path / "p.bin", records)
+    assert message(lambda: assemble([path], mixer_of((2, 2), 1, 1)), ShardMismatchError) == (
+        f"{path}: record 2 (patch 0): the series of 't' has 3 values of float32; that of the patch's first pixel has 2 "
+        "of float32"
+    )
+    assert message(lambda: assemble([write(path, records[:2])], mixer_of((2, 2), 1, 1)), ShardMismatchError) == (
+        f"{path}: record 0 (patch 0): the last patch has 2 records; with a record for each pixel a patch of 2 x 2 has 4"
+    )
+
+
+def test_too_few_and_too_many_patches_are_counted(tmp_path: Path, records: list[bytes]) -> None:
+    first, second = write(tmp_path / "a.bin", records[:4]), write(tmp_path / "b.bin", records[:1])
+    with pytest.raises(ShardMismatchError) as caught:
+        assemble([first, second], MIXER).to_array()
+    assert caught.value.message == (
+        "the mixer says 6 patches, 2 rows of 3; found 5 patches in 2 files: 1 whole row and 2 patches more"
+    )
+    assert caught.value.hint == (
+        "Is a file missing, cut off or doubled, or is it the mixer of another export? Predictions have one record for "
+        "each record of the export, in its order."
+    )
+    assert caught.value.details == {"expected": 6, "found": 5, "files": [[str(first), 4], [str(second), 1]]}
+    write(second, records)
+    assert message(lambda: assemble([first, second], MIXER).to_array(), ShardMismatchError) == (
+        "the mixer says 6 patches, 2 rows of 3; found 10 patches in 2 files"
+    )
+    write(first, [])
+    assert message(lambda: assemble([first], mixer_of((1, 1), 1, 1)), ShardMismatchError) == (
+        "the mixer says 1 patch of 1 x 1 pixels, more than 1 file of 0 bytes can hold"
+    )
+    assert message(lambda: assemble(PATCHES[:3], MIXER).to_array(), ShardMismatchError) == (
+        "the mixer says 6 patches, 2 rows of 3; found 3 patches: 1 whole row and 0 patches more"
+    )
+    assert message(lambda: assemble([*PATCHES, PATCHES[0]], MIXER).to_array(), ShardMismatchError) == (
+        "the mixer says 6 patches, 2 rows of 3; found more"
+    )
+    assert message(lambda: assemble([], MIXER), ShardMismatchError) == (
+        "the mixer says 6 patches, 2 rows of 3; found 0 patches: 0 whole rows and 0 patches more"
+    )
+
+
+def test_a_mixer_of_more_pixels_than_files_can_hold_asks_for_no_memory(tmp_path: Path, records: list[bytes]) -> None:
+    path = write(tmp_path / "p.bin", records)
+    mixer = mixer_of((2**31, 2**31), 2**31, 2**31)
+    assert message(lambda: assemble([path], mixer), ShardMismatchError) == (
+        "the mixer says 2,147,483,648 patches of 2147483648 x 2147483648 pixels, more than 1 file of "
+        f"{path.stat().st_size} bytes can hold"
+    )
+    huge = assemble([np.zeros((2**16, 2, 2))], mixer_of((2, 2), 1, 2**31))
+    assert message(huge.to_array, UsageError) == ("65536 x 4294967296 x 2 values of float64 do not fit into memory")
+    assert message(lambda: huge.write_geotiff(tmp_path / "x.tif"), UsageError) == (
+        "65,536 bands of 2 x 4,294,967,296 pixels are more than a GeoTIFF can have"
+    )
+
+
+def test_patches_of_unequal_size_kind_or_bands_are_named(tmp_path: Path, records: list[bytes]) -> None:
+    def of(record: bytes) -> str:
+        path = write(tmp_path / "p.bin", [*records[:4], record, records[5]])
+        return message(lambda: assemble([path], MIXER).to_array(), ShardMismatchError).removeprefix(f"{path}: ")
+
+    assert of(encode_example({"b1": flat([0] * 16)})) == (
+        "record 4 (patch 4): the band 'b1' has 16 values; in the first patch it has 4"
+    )
+    assert of(encode_example({"b1": [b"1234"]})) == (
+        "record 4 (patch 4): the band 'b1' is uint8; in the first patch it is float32"
+    )
+    assert of(encode_example({"b2": flat([0] * 4)})) == "record 4 (patch 4): it has no band 'b1'; it has 'b2'"
+    assert of(encode_example({"b1": flat([0] * 4), "b2": flat([0] * 4)})) == (
+        "record 4 (patch 4): it has a band 'b2', which the first patch has not; that has 'b1'"
+    )
+    patches = [*PATCHES[:5], PATCHES[5][:, :1]]
+    assert message(lambda: assemble(patches, MIXER).to_array(), ShardMismatchError) == (
+        "patch 5: the band 'b1' has 2 x 1 values; in the first patch it has 2 x 2"
+    )
+
+
+def test_the_mixer_of_another_export_is_known_by_its_patches(tmp_path: Path, records: list[bytes]) -> None:
+    path = write(tmp_path / "p.bin", records)
+    for patch, why in (
+        ((4, 4), "the band 'b1' has 4 values; a patch of 4 x 4 has 16, or more with a margin"),
+        (
+            (3, 1),
+            "the band 'b1' has 4 values around a patch of 3 x 1: how wide and how high the margin is cannot be told",
+        ),
+    ):
+        kind = ShardMismatchError if patch == (4, 4) else UsageError
+        found = message(lambda patch=patch: assemble([path], mixer_of(patch)), kind)
+        assert found == f"{path}: record 0 (patch 0): {why}"
+    with pytest.raises(ShardMismatchError) as caught:
+        assemble(PATCHES, mixer_of((4, 4)))
+    assert caught.value.message == (
+        "patch 0: the band 'b1' is 2 x 2 pixels wide and high, which is no tile around a patch of 4 x 4"
+    )
+
+
+def test_margins_that_cannot_be_told_are_asked_for(tmp_path: Path) -> None:
+    bands = {"a": flat([0] * 16), "b": flat([0] * 4)}
+    path = write(tmp_path / "p.bin", [encode_example(bands)])
+    mixer = mixer_of((2, 2), 1, 1)
+    with pytest.raises(UsageError) as caught:
+        assemble([path], mixer)
+    assert caught.value.message == (
+        f"{path}: record 0 (patch 0): the bands seem to have tiles of different sizes: 'a' 4 x 4, 'b' 2 x 2. Is one of "
+        "them an array band?"
+    )
+    assert [band.name for band in assemble([path], mixer, tensor_depths={"a": 4}).bands] == [
+        "a_1", "a_2", "a_3", "a_4", "b",
+    ]  # fmt: skip
+    assert assemble([path], mixer, kernel_size=2).to_array().shape == (2, 2, 2)
+
+
+def test_a_tile_with_a_pixel_more_on_the_right_is_warned_of(tmp_path: Path) -> None:
+    tile = np.arange(25, dtype=np.float32).reshape(5, 5)
+    path = write(tmp_path / "p.bin", [encode_example({"a": flat(tile)})])
+    with pytest.warns(RegistryWarning) as caught:
+        found = assemble([path], mixer_of((2, 2), 1, 1), kernel_size=3).to_array()
+    assert found.tolist() == [tile[1:3, 1:3].tolist()]
+    assert [(str(one.message), one.filename) for one in caught] == [
+        (
+            "the tiles of 'a' are 5 x 5, one pixel more than a margin of the same width on both sides gives: it is "
+            "taken to be on the right, and below",
+            __file__,
+        )
+    ]
+
+
+def test_damaged_files_are_named_with_the_record(tmp_path: Path, records: list[bytes]) -> None:
+    path = write(tmp_path / "p.bin", records)
+    path.write_bytes(path.read_bytes()[:-3])
+    assert message(lambda: assemble([path], MIXER).to_array(), CorruptRecordError).startswith(f"{path}: record 5")
+    write(path, [*records[:2], b"\xff\xff\xff", *records[3:]])
+    with pytest.raises(CorruptExampleError) as caught:
+        assemble([path], MIXER).to_array()
+    assert caught.value.message.startswith(f"{path}: record 2 (patch 2): these 3 bytes are no tf.train.Example")
+    write(path, [*records[:2], encode_example({"b1": [b"1", b"2"]}), *records[3:]])
+    assert message(lambda: assemble([path], MIXER).to_array(), CorruptExampleError) == (
+        f"{path}: record 2 (patch 2): the band 'b1' is 2 strings, and no pixels: those of uint8 are one string, others "
+        "a list of numbers"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"bands": "b1"}, "bands cannot be 'b1': it is a list of names, each of them once"),
+        ({"bands": []}, "bands cannot be []: it is a list of names, each of them once"),
+        ({"bands": ["b1", "b1"]}, "bands cannot be ['b1', 'b1']: it is a list of names, each of them once"),
+        ({"names": ["x", "y"]}, "names has 2 names for 1 band: 'b1'"),
+        ({"dtypes": {"b2": "uint8"}}, "dtypes names 'b2', which is no band: there is 'b1'"),
+        ({"dtypes": "complex64"}, "'complex64' is no dtype of a raster's band"),
+        ({"dtypes": "unit8"}, "'unit8' is no dtype of a raster's band"),
+        ({"tensor_depths": {"b7": 2}}, "tensor_depths names 'b7', which is no band: there is 'b1'"),
+        ({"nodata": 1e39}, "nodata cannot be 1e+39: the raster is float32, whose largest number is 3.40282e+38"),
+        ({"nodata": "none"}, "nodata cannot be 'none': it is a number"),
+        (
+            {"nodata": -1, "dtypes": "uint8"},
+            "nodata cannot be -1: the raster is uint8, whose numbers are whole, from 0 to 255",
+        ),
+        (
+            {"nodata": float("nan"), "dtypes": "int16"},
+            "nodata cannot be nan: the raster is int16, whose numbers are whole, from -32768 to 32767",
+        ),
+        ({"kernel_size": -1}, "kernel_size cannot be -1: it is a number from 0 to 65536, or two: [width, height]"),
+        ({"layout": "NHWC"}, "layout cannot be 'NHWC': it is one of 'HW', 'CHW', 'HWC'"),
+        ({"prefix": "p"}, "prefix says which files of a folder are meant, and here are arrays"),
+    ],
+    ids=str,
+)
+def test_options_that_contradict_the_patches_are_refused(options: dict[str, Any], why: str) -> None:
+    assert message(lambda: assemble(PATCHES, MIXER, **options), UsageError) == why
+
+
+def test_arrays_that_are_no_patches_are_refused() -> None:
+    for items, why in (
+        ([np.zeros(4)], "patch 0: its shape is (4,); a patch has 3 axes, a batch 4"),
+        (["text"], None),
+        ([np.array(["a"])], "patch 0: it is <U1, and no array of numbers"),
+        ([{}], "patch 0: it has no bands"),
+        ([{"a": np.zeros((2, 2, 2)), "b": np.zeros((2, 2))}], "patch 0: its bands are of batches of different sizes: "
+         "'a' 2, 'b' 1"),
+        ([[[1, 2], [3]]], None),
+    ):  # fmt: skip
+        if why is None:
+            with pytest.raises((FeatureError, RegistryError)):
+                assemble(items, MIXER)
+        else:
+            assert message(lambda items=items: assemble(items, MIXER), FeatureError) == why
+    assert message(lambda: assemble([np.zeros((2, 2, 2))], MIXER, bands=["a"]), FeatureError) == (
+        "patch 0: it has 2 bands, and 1 are named"
+    )
+    assert message(lambda: assemble(7, MIXER), UsageError) == "7 holds no patches"
+
+
+def test_what_is_no_mixer_is_refused(tmp_path: Path, records: list[bytes]) -> None:
+    path = write(tmp_path / "p.bin", records)
+    with pytest.raises(UsageError) as caught:
+        assemble([path])
+    assert caught.value.message == "there is no mixer, which says where the patches lie"
+    assert caught.value.hint == (
+        "Give the <prefix>-mixer.json that was exported with the patches: mixer=...; --mixer FILE."
+    )
+    several: Any = {"splits": {"a": {"mixer": MIXER}, "b": {"mixer": None}}}
+    assert message(lambda: assemble([path], several), UsageError) == "the version has the mixers of 2 splits: a, b"
+    assert message(lambda: assemble([path], several, split="c"), UsageError) == (
+        "the version has no mixer of a split 'c'; it has a, b"
+    )
+    assert message(lambda: assemble([path], several, split="b"), UsageError) == (
+        "the export has no mixer: patches were dropped where too much was masked, and their places are lost"
+    )
+    assert message(lambda: assemble([path], 5), UsageError) == "5 is no mixer"  # type: ignore[arg-type]
+    assert message(lambda: assemble([path], "{}"), PreparedFormatError).startswith("mixer.json")
+
+
+def test_the_mixer_of_a_list_is_the_one_whose_prefix_the_first_file_has(tmp_path: Path, records: list[bytes]) -> None:
+    path = write(tmp_path / "area-00000.tfrecord", records)
+    (tmp_path / "area-mixer.json").write_text(json.dumps(MIXER))
+    (tmp_path / "other-mixer.json").write_text("{}")
+    assert assemble([path]).to_array().tolist() == [RASTER.tolist()]
+    shutil.copy(tmp_path / "area-mixer.json", tmp_path / "area2-mixer.json")
+    assert assemble([path]).to_array().tolist() == [RASTER.tolist()]
+    assert message(lambda: assemble([tmp_path / "area-mixer.json"]), UsageError) == (
+        "the list holds no file of records"
+    )
