@@ -1,26 +1,20 @@
 """How is one file of an export written? Frames of records, as they are or in one gzip member.
 
-The same records give the same bytes: gzip without name and time, by zlib at its usual level, which is what Earth
-Engine's readers and every unpacker take, and TensorFlow's writer makes byte for byte.
+The same records give the same bytes: gzip without name and time, by zlib at its usual level, which every unpacker
+takes, and whose bytes, to 1 MiB of content, are those of TensorFlow's writer.
 """
 
 from __future__ import annotations
 
-import zlib
 from types import TracebackType
 from typing import BinaryIO, Final, Self
 
+from registry.builders.earth_engine.gzip_stream import GzipStream
 from registry.errors import UsageError
 from registry.tfrecord import frame_record
 
 FRAME_BYTES: Final = 16
 """What a frame adds to a record: its length, and two checksums."""
-
-_GZIP: Final = 31
-"""zlib's number for a gzip member with the largest window."""
-
-_MEMORY: Final = 9
-"""As TensorFlow's writer has it: with another, the bytes of larger files differ."""
 
 
 class RecordFile:
@@ -39,15 +33,14 @@ class RecordFile:
     """
 
     def __init__(self, file: BinaryIO, *, compressed: bool) -> None:
-        self._file = file
-        self._deflate = zlib.compressobj(6, zlib.DEFLATED, _GZIP, _MEMORY) if compressed else None
+        self._target: BinaryIO | GzipStream = GzipStream(file) if compressed else file
         self.num_records = 0
         self.num_content_bytes = 0
 
     def write(self, record: bytes) -> None:
         """Append one record."""
         frame = frame_record(record)
-        self._file.write(frame if self._deflate is None else self._deflate.compress(frame))
+        self._target.write(frame)
         self.num_records += 1
         self.num_content_bytes += len(frame)
 
@@ -57,8 +50,8 @@ class RecordFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None and self._deflate is not None:
-            self._file.write(self._deflate.flush())
+        if kind is None and isinstance(self._target, GzipStream):
+            self._target.finish()
 
 
 def check_prefix(prefix: str) -> str:

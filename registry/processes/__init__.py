@@ -5,7 +5,7 @@ Knows nothing of datasets: the build encodes examples with it, publishing comput
 
 import os
 
-from registry.processes.in_order import call_ahead, call_in_order, call_in_threads, shared_threads
+from registry.processes.in_order import call_ahead, call_in_order, call_in_threads, shared_threads, submit
 from registry.processes.pool import NotSendableError, WorkerPool
 from registry.processes.worker import ForeignError, ItemFailedError, call_each
 
@@ -20,6 +20,7 @@ __all__ = [
     "call_in_threads",
     "num_cpus",
     "shared_threads",
+    "submit",
 ]
 
 

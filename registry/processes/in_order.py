@@ -72,7 +72,7 @@ def call_ahead(
     waiting: deque[tuple[T, Future[Any]]] = deque()
     try:
         for item in items:
-            waiting.append((item, _submit(pool, function, item)))
+            waiting.append((item, submit(pool, function, item)))
             if len(waiting) >= most:
                 first, future = waiting.popleft()
                 yield first, future.result()
@@ -84,7 +84,7 @@ def call_ahead(
             future.cancel()
 
 
-def _submit(pool: Executor, function: Callable[[T], Any], item: T) -> Future[Any]:
+def submit(pool: Executor, function: Callable[[T], Any], item: T) -> Future[Any]:
     """The call as a future; it is done here where the pool has no thread to give.
 
     A pool takes no more calls once the main thread has ended, while other threads go on; and the system may have no
