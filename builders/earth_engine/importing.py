@@ -12,8 +12,9 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from registry.builders.earth_engine.kept_split import METADATA_KEY, KeptSplit
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.record_forms import StoredColumn
 from registry.builders.earth_engine.stored_export import Advance, StoredBand, StoredExport, open_export
@@ -36,9 +37,6 @@ from registry.storage import RenamedStore, Store, open_store
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog
     from registry.publishing import Publication
-
-METADATA_KEY: Final = "earth_engine"
-"""Where in a version's metadata (``DatasetMetadata.custom``) its exports are described."""
 
 Prefixes = str | Mapping[str, str] | None
 """The prefix of one export, or the prefixes of several by the splits that they become."""
@@ -192,6 +190,7 @@ def preview_export(
     features = _join_features({one: _features(export, shapes) for one, export in exports.items()})
     root, places = _root(folder, exports)
     named = name or _name_of(root, exports)
+    kept = {one: KeptSplit.of(export).to_value() for one, export in exports.items()}
     source, splits = _splits(root, named, exports, places, copy=copy)
     return ImportPlan(
         prepared=PreparedDataset(
@@ -202,40 +201,13 @@ def preview_export(
             features=features,
             metadata=DatasetMetadata(
                 description=description,
-                custom={METADATA_KEY: {"splits": {one: describe_split(export) for one, export in exports.items()}}},
+                custom={METADATA_KEY: {"splits": kept}},
             ),
             disable_shuffling=True,  # the order is the export's, and says where each patch lies
         ),
         exports=exports,
         source=source,
     )
-
-
-def describe_split(export: StoredExport) -> dict[str, Any]:
-    """What is kept with a version of one of its exports, as JSON.
-
-    ``mixer`` is the document as it was read, or null. ``collapsed`` are the names of the channels of the one feature,
-    ``patches`` the numbers of those that are stored, where some were left out. A table has ``columns``, and no bands.
-    """
-    if export.is_table:
-        return {
-            "prefix": export.found.prefix,
-            "mixer": None,
-            "table": True,
-            "columns": [column.to_value() for column in export.columns],
-        }
-    tile, kernel = export.tile, export.kernel
-    return {
-        "prefix": export.found.prefix,
-        "mixer": None if export.mixer is None else export.mixer.to_value(),
-        "kernel_size": None if kernel is None else list(kernel),
-        "patch": None if tile is None else list(tile.patch),
-        "tile": None if tile is None else list(tile.size),
-        "bands": [band.to_value() | ({"series": True} if band.is_series else {}) for band in export.bands],
-        "sequence": export.is_sequence,
-        "collapsed": None if export.collapsed is None else list(export.collapsed),
-        "patches": None if export.patches is None else list(export.patches),
-    }
 
 
 def _features(export: StoredExport, shapes: Mapping[str, Sequence[int]] | None) -> FeaturesDict:

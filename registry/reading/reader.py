@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import UsageError
+from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
 from registry.order import Order, ReadConfig, check_config
 from registry.reading.cursor import Cursor
@@ -228,6 +228,21 @@ class Reader(Exports):
         Another reader, at its beginning. In batches such a feature is an array of objects.
         """
         features = self.features.missing_as_none()
+        return self._with_features(features)
+
+    def only(self, names: Sequence[str]) -> Reader:
+        """These examples with some of their features: the others are not decoded. Another reader, at its beginning.
+
+        Raises:
+            UsageError: no feature of that name.
+        """
+        for name in names:
+            if name not in self.features:
+                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
+        return self._with_features(FeaturesDict({name: self.features[name] for name in names}))
+
+    def _with_features(self, features: FeaturesDict) -> Reader:
+        """This reader with other features, at its beginning."""
         reader = Reader(self.plan, features=features, config=self.config, process=self.process, **self._options)
         reader._asked = self._asked
         return reader

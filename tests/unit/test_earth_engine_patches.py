@@ -1,0 +1,278 @@
+"""Patches of a version, of a pin and of plain files: their values, and where each lies, in any order."""
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from earth_engine_samples import CRS, MATRIX, mixer_of, ramp, tiles_of, write_image
+
+from registry import connect, load_pin
+from registry.api import Catalog, Dataset
+from registry.builders.earth_engine.grid import Size, Window
+from registry.builders.earth_engine.importing import import_export
+from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.patch_reader import Patches
+from registry.builders.earth_engine.transform import Transform
+from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
+from registry.order import ReadConfig
+
+BANDS = {
+    "class": ramp(12, 6, "int16"),
+    "grey": ramp(12, 6, "uint8"),
+    "ndvi": np.stack([ramp(12, 6), ramp(12, 6) + 0.5]),
+}
+PATCH, MARGIN = (4, 2), (1, 2)
+
+
+@pytest.fixture
+def catalog(sqlite_template: Path, tmp_path: Path) -> Iterator[Catalog]:
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    (tmp_path / "catalog.db").write_bytes(sqlite_template.read_bytes())
+    with connect(url, data_dir=tmp_path / "data") as opened:
+        yield opened
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_image(tmp_path / "exports", "p", BANDS, PATCH, margin=MARGIN, native=True, shards=4)
+
+
+@pytest.fixture
+def dataset(catalog: Catalog, folder: Path) -> Dataset:
+    import_export(catalog, folder, kernel_size=[2, 4])
+    return catalog.dataset("p")
+
+
+def expected(index: int, *, margin: bool = False) -> npt.NDArray[Any]:
+    tile = tiles_of(BANDS, PATCH, MARGIN if margin else (0, 0))[index]
+    return np.concatenate([tile["class"][None], tile["grey"][None], tile["ndvi"]]).astype(np.float32)
+
+
+def test_patches_come_in_the_order_of_the_export_with_their_places(dataset: Dataset) -> None:
+    patches = Patches(dataset)
+    assert (len(patches), patches.channels, patches.crs) == (9, ("class", "grey", "ndvi_0", "ndvi_1"), CRS)
+    found = list(patches)
+    assert [(patch.index, patch.row, patch.column) for patch in found] == [(i, *divmod(i, 3)) for i in range(9)]
+    for patch in found:
+        assert isinstance(patch.values, np.ndarray)
+        assert patch.values.dtype == np.float32
+        np.testing.assert_array_equal(patch.values, expected(patch.index))
+    last = found[5]
+    assert last.window == Window(8, 2, 4, 2)
+    assert last.bounds == (500240, 4099880, 500360, 4099940)
+    assert last.transform == Transform(30, 0, 500240, 0, -30, 4099940)
+    assert last.crs == CRS
+    assert repr(patches) == "<Patches train: 9 of class, grey, ndvi_0, ndvi_1>"
+
+
+def test_the_margin_is_read_on_demand(dataset: Dataset) -> None:
+    patch = Patches(dataset, margin=True)[4]
+    assert isinstance(patch.values, np.ndarray)
+    np.testing.assert_array_equal(patch.values, expected(4, margin=True))
+    assert patch.window == Window(3, 0, 6, 6)
+    assert patch.bounds == (500090, 4099820, 500270, 4100000)
+
+
+def test_layouts_and_dtypes(dataset: Dataset) -> None:
+    values = Patches(dataset, layout="HWC")[3].values
+    assert isinstance(values, np.ndarray)
+    np.testing.assert_array_equal(values, np.moveaxis(expected(3), 0, -1))
+    by_band = Patches(dataset, layout="bands")[3].values
+    assert isinstance(by_band, dict)
+    assert {name: (band.dtype, band.shape) for name, band in by_band.items()} == {
+        "class": (np.int64, (2, 4)),
+        "grey": (np.uint8, (2, 4)),
+        "ndvi": (np.float32, (2, 2, 4)),
+    }
+    some = Patches(dataset, bands=["grey", "class"])[3].values
+    assert isinstance(some, np.ndarray)
+    assert some.dtype == np.int64
+    np.testing.assert_array_equal(some, expected(3)[[1, 0]])
+    grey = Patches(dataset, bands=["grey"], dtype="float64")[0].values
+    assert isinstance(grey, np.ndarray)
+    assert (grey.dtype, grey.shape) == (np.float64, (1, 2, 4))
+    assert Patches(dataset, bands=["grey"])[0].values.dtype == np.uint8  # type: ignore[union-attr] # one array
+
+
+def test_a_shuffle_keeps_every_place(dataset: Dataset) -> None:
+    for config in (
+        ReadConfig(shuffle="global", seed=7),
+        ReadConfig(shuffle_files=True, shuffle_seed=3, interleave_cycle_length=3, interleave_block_length=1),
+    ):
+        patches = Patches(dataset, read_config=config)
+        found = list(patches)
+        assert sorted(patch.index for patch in found) == list(range(9))
+        assert [patch.index for patch in found] != list(range(9))
+        for patch in [*found, *patches]:  # the next epoch, too
+            assert isinstance(patch.values, np.ndarray)
+            np.testing.assert_array_equal(patch.values, expected(patch.index))
+            assert (patch.row, patch.column) == divmod(patch.index, 3)
+
+
+def test_slices_are_those_of_any_dataset(dataset: Dataset) -> None:
+    assert [patch.index for patch in Patches(dataset, "train[5:]")] == [5, 6, 7, 8]
+    assert [patch.index for patch in Patches(dataset, "train[6:8]+train[:1]")] == [6, 7, 0]
+    assert Patches(dataset, "train[5:]")[-1].index == 8
+    with pytest.raises(IndexError):
+        Patches(dataset)[9]
+
+
+def test_batches_are_arrays_with_the_places_beside_them(dataset: Dataset) -> None:
+    patches = Patches(dataset)
+    batches = list(patches.batches(4))
+    assert [len(batch) for batch in batches] == [4, 4, 1]
+    assert [len(batch) for batch in patches.batches(4, drop_remainder=True)] == [4, 4]
+    batch = batches[1]
+    assert isinstance(batch.values, np.ndarray)
+    assert batch.values.shape == (4, 4, 2, 4)
+    for place, index in enumerate(range(4, 8)):
+        np.testing.assert_array_equal(batch.values[place], expected(index))
+    assert batch.indexes.tolist() == [4, 5, 6, 7]
+    assert batch.rows is not None
+    assert batch.columns is not None
+    assert batch.bounds is not None
+    assert (batch.rows.tolist(), batch.columns.tolist()) == ([1, 1, 2, 2], [1, 2, 0, 1])
+    assert [tuple(row) for row in batch.bounds.tolist()] == [patches[index].bounds for index in range(4, 8)]
+    some = patches[[8, 0]]
+    assert some.indexes.tolist() == [8, 0]
+    assert patches[1:3].indexes.tolist() == [1, 2]
+
+
+def test_an_iteration_goes_on_from_its_state_and_in_another_process(dataset: Dataset) -> None:
+    config = ReadConfig(shuffle="global", seed=1)
+    patches = Patches(dataset, read_config=config)
+    whole = [patch.index for patch in patches]
+    patches = pickle.loads(pickle.dumps(Patches(dataset, read_config=config)))  # noqa: S301 - our own bytes
+    begun = iter(patches)
+    first = [next(begun).index for _ in range(4)]
+    rest = Patches(dataset, read_config=config, state=patches.state())
+    assert first + [patch.index for patch in rest] == whole
+    shares = [[patch.index for patch in Patches(dataset, process=(index, 2))] for index in range(2)]
+    assert shares == [[0, 1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_plain_files_are_read_without_a_catalog(folder: Path, tmp_path: Path) -> None:
+    patches = Patches.of_files(folder, "train[3:5]", kernel_size=[2, 4], margin=True)
+    for patch in patches:
+        assert isinstance(patch.values, np.ndarray)
+        np.testing.assert_array_equal(patch.values, expected(patch.index, margin=True))
+    assert [patch.index for patch in patches] == [3, 4]
+    (folder / "q-mixer.json").write_text(json.dumps(mixer_of(PATCH, 9, 9)))
+    row = Patches.of_files(folder, kernel_size=[2, 4], mixer=folder / "q-mixer.json")
+    assert [(patch.row, patch.column) for patch in row] == [(0, column) for column in range(9)]
+
+
+def test_a_pin_needs_the_metadata_of_its_version(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
+    import_export(catalog, folder, kernel_size=[2, 4], copy=True)
+    dataset = catalog.dataset("p")
+    dataset.pin("train[2:4]").save(tmp_path / "lock.yaml")
+    pin = load_pin(tmp_path / "lock.yaml")["train"]
+    patches = Patches(pin, mixer=dataset.metadata.custom)
+    assert [(patch.index, patch.row, patch.column) for patch in patches] == [(2, 0, 2), (3, 1, 0)]
+    np.testing.assert_array_equal(patches[0].values, expected(2))  # type: ignore[arg-type] # one array
+    bare = Patches(pin)
+    assert [(patch.index, patch.row) for patch in bare] == [(2, None), (3, None)]
+    with pytest.raises(UsageError, match="a pin is of one split expression"):
+        Patches(pin, "train")
+
+
+def test_patches_of_two_splits_lie_each_on_its_own_grid(catalog: Catalog, tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    write_image(folder, "north", {"a": ramp(8, 4)}, (2, 2))
+    write_image(folder, "south", {"a": ramp(4, 4)}, (2, 2))
+    import_export(catalog, folder, prefix={"train": "north", "eval": "south"}, name="two")
+    found = list(Patches(catalog.dataset("two"), "eval[2:]+train[5:6]"))
+    assert [(patch.index, patch.row, patch.column) for patch in found] == [(2, 1, 0), (3, 1, 1), (5, 1, 1)]
+    batch = next(Patches(catalog.dataset("two"), "eval[2:]+train[5:6]").batches(3))
+    assert batch.columns is not None
+    assert batch.columns.tolist() == [0, 1, 1]
+
+
+def test_splits_of_files_of_the_same_names_are_read_one_by_one(catalog: Catalog, tmp_path: Path) -> None:
+    for place in ("north", "south"):
+        write_image(tmp_path / "exports" / place, "p", {"a": ramp(4, 4)}, (2, 2))
+    import_export(catalog, tmp_path / "exports", prefix={"train": "north/p", "eval": "south/p"}, name="two")
+    two = catalog.dataset("two")
+    assert [patch.index for patch in Patches(two, "eval")] == [0, 1, 2, 3]
+    with pytest.raises(
+        UsageError, match=r"names splits whose files have the same names, such as p-00000\.tfrecord\.gz"
+    ):
+        Patches(two, "eval+train")
+
+
+def test_channels_of_one_feature_have_their_names(catalog: Catalog, tmp_path: Path) -> None:
+    stack = np.stack([ramp(4, 4) + 100 * level for level in range(3)])
+    write_image(tmp_path / "exports", "p", {"red": stack}, (2, 2))
+    import_export(catalog, tmp_path / "exports", bands=["red", "green", "blue"])
+    patches = Patches(catalog.dataset("p"), layout="bands")
+    assert patches.channels == ("red", "green", "blue")
+    values = patches[3].values
+    assert isinstance(values, dict)
+    np.testing.assert_array_equal(values["blue"], stack[2, 2:, 2:])
+    with pytest.raises(UsageError) as caught:
+        Patches(catalog.dataset("p"), bands=["blue"])
+    assert caught.value.hint == "All its channels are in one feature: red, green, blue. Read all, and take some."
+
+
+def test_without_a_mixer_patches_have_no_place_unless_their_numbers_are_known(catalog: Catalog, tmp_path: Path) -> None:
+    write_image(tmp_path / "exports", "p", {"a": ramp(4, 4)}, (2, 2), mixer=False)
+    import_export(catalog, tmp_path / "exports")
+    patch = Patches(catalog.dataset("p"))[3]
+    assert (patch.index, patch.row, patch.bounds, patch.transform, patch.crs, patch.window) == (3, *[None] * 5)
+    assert next(Patches(catalog.dataset("p")).batches(2)).rows is None
+    mixer = Mixer(crs=CRS, transform=Transform(*MATRIX), patch=Size(2, 2), patches_per_row=3, total_patches=6)
+    import_export(catalog, tmp_path / "exports", mixer=mixer, patches=[0, 2, 3, 5], name="some")
+    found = list(Patches(catalog.dataset("some")))
+    assert [(patch.index, patch.row, patch.column) for patch in found] == [(0, 0, 0), (2, 0, 2), (3, 1, 0), (5, 1, 2)]
+
+
+def test_a_mixer_of_another_export_is_refused(dataset: Dataset) -> None:
+    with pytest.raises(ShardMismatchError) as caught:
+        Patches(dataset, mixer=mixer_of(PATCH, 3, 6))
+    assert caught.value.message == "the mixer has 6 patches, 6 records, and the split train has 9"
+    with pytest.raises(ShardMismatchError, match="a tile has 36 values; a patch of 256 x 256 has 67080"):
+        Patches(dataset, mixer=mixer_of((256, 256), 3, 9))
+
+
+@pytest.mark.parametrize(
+    ("kept", "problem"),
+    [
+        ([], "the version's metadata: earth_engine: an object belongs here, not a list"),
+        ({"splits": 1}, "the version's metadata: earth_engine.splits: an object belongs here, not a number"),
+        (
+            {"splits": {"train": {"bands": [{"name": "a"}]}}},
+            "the version's metadata: earth_engine.splits.train.bands[0]: it has no 'kind'",
+        ),
+        (
+            {"splits": {"train": {"bands": [{"name": "zz", "kind": "float"}]}}},
+            "the version's metadata has a band 'zz' of the split train, and its examples have none",
+        ),
+        ({"splits": {"train": {"patches": [-1]}}}, "patches: the number of a patch is never negative"),
+        ({"splits": {"train": {"tile": [1, 2, 3]}}}, "tile: it is no width and height from 1 to 262144"),
+        ({"splits": {"train": {"mixer": {"a": 1}}}}, "mixer: it has no 'projection'"),
+    ],
+    ids=["list", "splits", "kind", "band", "patches", "tile", "mixer"],
+)
+def test_metadata_of_another_form_is_refused(dataset: Dataset, kept: Any, problem: str) -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        Patches(dataset, mixer={"earth_engine": kept})
+    assert problem in caught.value.message
+
+
+def test_what_has_no_patches_is_refused(catalog: Catalog) -> None:
+    catalog.build("digits")
+    with pytest.raises(UsageError, match="this version has no patches: no features of one height and width"):
+        Patches(catalog.dataset("digits"))
+
+
+def test_options_that_are_none_are_refused(dataset: Dataset) -> None:
+    with pytest.raises(UsageError) as caught:
+        Patches(dataset, bands=["nir"])
+    assert (caught.value.message, caught.value.hint) == ("no band 'nir'", "There are: class, grey, ndvi.")
+    with pytest.raises(UsageError, match="layout cannot be 'WHC': it is one of 'CHW', 'HWC', 'bands'"):
+        Patches(dataset, layout="WHC")  # type: ignore[arg-type] # what is refused
