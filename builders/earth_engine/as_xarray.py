@@ -62,5 +62,6 @@ def make_data_array(assembly: Assembly, advance: Callable[[int], None] | None = 
     from registry.builders.earth_engine.geotiff import import_rasterio, read_crs
 
     rasterio = import_rasterio("a CRS for rioxarray")
-    located = array.rio.write_crs(read_crs(assembly.crs))
-    return located.rio.write_transform(rasterio.Affine(*transform))
+    located = array.rio.write_crs(read_crs(assembly.crs)).rio.write_transform(rasterio.Affine(*transform))
+    located.attrs = attrs  # of which rioxarray takes some away
+    return located

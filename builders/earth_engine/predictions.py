@@ -22,7 +22,7 @@ from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.mixer_source import FoundMixer, find_mixer
 from registry.builders.earth_engine.options import ExportOptions, read_size
 from registry.builders.earth_engine.patch_arrays import ArrayPatches, Layout, check_iterable
-from registry.builders.earth_engine.patch_files import find_files
+from registry.builders.earth_engine.patch_files import are_files, find_files
 from registry.builders.earth_engine.patch_records import PatchValues, other_bands
 from registry.errors import ShardMismatchError, UsageError
 from registry.storage import Store, open_store
@@ -169,6 +169,12 @@ def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer |
     if isinstance(like, Mixer | Mapping) or (is_text and (text.lstrip("\ufeff \n\r\t")[:1] == "{" or _is_mixer(text))):
         found: FoundMixer | None = find_mixer(like, split=split)
     else:
+        if not are_files(like):
+            raise UsageError(
+                f"{like!r:.60} is no export",
+                hint="Give its folder, its mixer, or the number of its records.",
+                details={"option": "like"},
+            )
         files, found = find_files(like)
         if found is None:  # patches were dropped at a maskedThreshold: the files alone tell how many there are
             return sum(1 for store, name in files for _ in read_records(store, name)), None

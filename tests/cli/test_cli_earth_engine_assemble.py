@@ -1,0 +1,163 @@
+"""``registry earth-engine assemble``: what it writes, prints, and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+
+from registry.builders.earth_engine.predictions import write_predictions
+from registry.builders.earth_engine.tables import write_table
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+FILES = Path(__file__).parents[1] / "conformance" / "earth_engine" / "files"
+MIXER = {
+    "projection": {"crs": "EPSG:32610", "affine": {"doubleMatrix": [30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0]}},
+    "patchDimensions": [2, 2],
+    "patchesPerRow": 3,
+    "totalPatches": 6,
+}
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    folder = tmp_path / "predictions"
+    folder.mkdir()
+    for name in ("F12_pred-00000.tfrecord", "F12_pred-00001.tfrecord"):
+        shutil.copy(FILES / name, folder)
+    (folder / "F12_pred-mixer.json").write_text(json.dumps(MIXER))
+    return folder
+
+
+def test_a_folder_becomes_a_geotiff(cli: Cli, predictions: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.tif"
+    ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--nodata", "0")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        f"wrote {output}, {output.stat().st_size / 1024:.1f} KiB\n"
+        "size     6 x 4 pixels of float32\n"
+        "patches  6, 2 rows of 3\n"
+        "crs      EPSG:32610\n"
+        "bounds   500000, 4099880, 500180, 4100000\n"
+        "nodata   0\n"
+        "\n"
+        "BAND  NAME   DTYPE\n"
+        "   1  class  uint8\n"
+        "   2  prob   float32\n"
+    )
+    with rasterio.open(output) as file:
+        assert file.read(1)[0].tolist() == [11, 12, 13, 14, 15, 16]
+        assert (file.descriptions, file.nodata, file.crs.to_epsg()) == (("class", "prob"), 0, 32610)
+
+
+def test_the_same_as_json(cli: Cli, predictions: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.tif"
+    ran = cli(
+        "earth-engine", "assemble", str(predictions / "F12_pred-00000.tfrecord"), "-o", str(output),
+        "--band", "prob", "--band", "class", "--name", "p", "--name", "c", "--dtype", "class=int16",
+        "--crs", "EPSG:32611", "--format", "json",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    document = ran.json()
+    assert document["schema"] == "registry.earth-engine.assemble/1"
+    assert document["data"] == {
+        "output": str(output),
+        "written": True,
+        "num_bytes": output.stat().st_size,
+        "width": 6,
+        "height": 4,
+        "num_patches": 6,
+        "patches_per_row": 3,
+        "crs": "EPSG:32611",
+        "transform": [30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0],
+        "bounds": [500000.0, 4099880.0, 500180.0, 4100000.0],
+        "dtype": "float32",
+        "nodata": None,
+        "bands": [{"name": "p", "dtype": "float32"}, {"name": "c", "dtype": "int16"}],
+    }
+
+
+def test_files_in_their_order_with_a_mixer_of_another_place(cli: Cli, predictions: Path, tmp_path: Path) -> None:
+    mixer = (predictions / "F12_pred-mixer.json").rename(tmp_path / "area-mixer.json")
+    files = [str(predictions / f"F12_pred-0000{number}.tfrecord") for number in (0, 1)]
+    output = tmp_path / "out.tif"
+    command = ("earth-engine", "assemble", *files, "--mixer", str(mixer), "-o", str(output), "--kernel", "2,2")
+    ran = cli(*command, "--compress", "zstd", "--block", "16", "--predictor", "3")
+    assert ran.code == 0
+    with rasterio.open(output) as file:
+        assert (file.profile["compress"], file.block_shapes[0]) == ("zstd", (16, 16))
+    again = cli(*command)
+    assert again.code == 1
+    assert again.err == (
+        f"error: {output} is there already\nhint: Name another file, or replace it: overwrite=True; --overwrite.\n"
+    )
+    assert cli(*command, "--overwrite").code == 0
+
+
+def test_array_bands_and_their_depths(cli: Cli, tmp_path: Path) -> None:
+    write_predictions({"t": np.zeros((6, 3, 2, 2), "f4")}, MIXER, tmp_path / "p", "p", tensor_depths={"t": 3})
+    command = ("earth-engine", "assemble", str(tmp_path / "p"), "-o", str(tmp_path / "out.tif"), "--dry-run")
+    ran = cli(*command, "--depth", "t=3", "--format", "json")
+    assert [band["name"] for band in ran.json()["data"]["bands"]] == ["t_1", "t_2", "t_3"]
+    refused = cli(*command, "--depth", "3")
+    assert (refused.code, refused.err) == (2, "error: --depth cannot be '3': it is written BAND=VALUE\n")
+
+
+def test_a_dry_run_writes_nothing(cli: Cli, predictions: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.tif"
+    ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--dry-run")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, f"would write {output}")
+    assert not output.exists()
+    refused = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--dry-run", "--crs", "SR-ORG:6974")
+    assert refused.code == 2
+    assert refused.err.endswith("hint: Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.\n")
+
+
+def test_a_lost_file_and_a_mixer_of_another_export_are_told(cli: Cli, predictions: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.tif"
+    (predictions / "F12_pred-00001.tfrecord").unlink()
+    ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--format", "json")
+    assert ran.error()["message"] == (
+        "the mixer says 6 patches, 2 rows of 3; found 4 patches in 1 file: 1 whole row and 1 patch more"
+    )
+    assert ran.error()["details"]["files"] == [[str(predictions / "F12_pred-00000.tfrecord"), 4]]
+    assert not list(tmp_path.glob("*out.tif"))
+
+
+def test_a_table_becomes_rows(cli: Cli, tmp_path: Path) -> None:
+    write_table([{"a": 1.5, "b": "x"}, {"a": 2.5, "b": "y"}], tmp_path, "t")
+    source, output = tmp_path / "t.tfrecord.gz", tmp_path / "t.csv"
+    dry = cli("earth-engine", "assemble", str(source), "-o", str(output), "--dry-run")
+    assert (dry.out, output.exists()) == (f"would write {output}, 2 rows\n", False)
+    ran = cli("earth-engine", "assemble", str(source), "-o", str(output))
+    assert (ran.code, ran.out) == (0, f"wrote {output}, 2 rows\n")
+    with output.open(newline="") as file:
+        assert list(csv.DictReader(file)) == [{"a": "1.5", "b": "x"}, {"a": "2.5", "b": "y"}]
+    two = cli("earth-engine", "assemble", str(source), str(source), "-o", str(tmp_path / "u.csv"))
+    assert two.err == "error: a table is one file, and 2 are given\nhint: Write each into a file of its own.\n"
+
+
+def test_other_suffixes_and_numbers_that_are_none_are_refused(cli: Cli, predictions: Path, tmp_path: Path) -> None:
+    ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.png"))
+    assert ran.code == 2
+    assert ran.err == (
+        f"error: {tmp_path / 'out.png'} has no suffix that tells what to write\n"
+        "hint: Name a .tif; or, of a table, a .csv or .geojson.\n"
+    )
+    ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.tif"), "--kernel", "a")
+    assert (ran.code, ran.err) == (2, "error: --kernel cannot be 'a': it is a whole number\n")
+    ran = cli("earth-engine", "assemble", str(predictions), "-o", str(tmp_path / "out.tif"), "--dtype", "unit8")
+    assert ran.err.startswith("error: 'unit8' is no dtype of a raster's band\n")
+
+
+def test_help_has_examples(cli: Cli) -> None:
+    ran = cli("earth-engine", "assemble", "--help")
+    assert ran.code == 0
+    assert "registry earth-engine assemble predictions/ -o classes.tif" in ran.out
