@@ -6,5 +6,101 @@
     rows -> write_table -> file -> read_table -> rows
 
 Exact behaviour follows Earth Engine's guide to TFRecord and what real exports hold; docs/earth-engine.md lists the
-points that the guide leaves open, and what was chosen.
+points that the guide leaves open, and what was chosen. Names are loaded when they are first used.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from registry.builders.earth_engine.assembling import assemble
+    from registry.builders.earth_engine.assembly import Assembly
+    from registry.builders.earth_engine.exporting import Exported, export_image, plan_export
+    from registry.builders.earth_engine.found_files import FoundExport, find_export
+    from registry.builders.earth_engine.geotiff_raster import GeoTiffRaster
+    from registry.builders.earth_engine.grid import Grid, Size, Window
+    from registry.builders.earth_engine.importing import import_export, preview_export
+    from registry.builders.earth_engine.mixer import Mixer
+    from registry.builders.earth_engine.options import ExportOptions
+    from registry.builders.earth_engine.patch_reader import Patch, PatchBatch, Patches
+    from registry.builders.earth_engine.pixel_series import PixelSeries
+    from registry.builders.earth_engine.predictions import WrittenPredictions, write_predictions
+    from registry.builders.earth_engine.raster import ArrayRaster, Band, BandRows, Raster
+    from registry.builders.earth_engine.stored_export import StoredExport, open_export
+    from registry.builders.earth_engine.table_files import read_rows, write_rows
+    from registry.builders.earth_engine.tables import ExportedTable, Table, read_table, write_table
+    from registry.builders.earth_engine.transform import Bounds, Transform
+
+_HOMES: Final = {
+    "registry.builders.earth_engine.assembling": ("assemble",),
+    "registry.builders.earth_engine.assembly": ("Assembly",),
+    "registry.builders.earth_engine.exporting": ("Exported", "export_image", "plan_export"),
+    "registry.builders.earth_engine.found_files": ("FoundExport", "find_export"),
+    "registry.builders.earth_engine.geotiff_raster": ("GeoTiffRaster",),
+    "registry.builders.earth_engine.grid": ("Grid", "Size", "Window"),
+    "registry.builders.earth_engine.importing": ("import_export", "preview_export"),
+    "registry.builders.earth_engine.mixer": ("Mixer",),
+    "registry.builders.earth_engine.options": ("ExportOptions",),
+    "registry.builders.earth_engine.patch_reader": ("Patch", "PatchBatch", "Patches"),
+    "registry.builders.earth_engine.pixel_series": ("PixelSeries",),
+    "registry.builders.earth_engine.predictions": ("WrittenPredictions", "write_predictions"),
+    "registry.builders.earth_engine.raster": ("ArrayRaster", "Band", "BandRows", "Raster"),
+    "registry.builders.earth_engine.stored_export": ("StoredExport", "open_export"),
+    "registry.builders.earth_engine.table_files": ("read_rows", "write_rows"),
+    "registry.builders.earth_engine.tables": ("ExportedTable", "Table", "read_table", "write_table"),
+    "registry.builders.earth_engine.transform": ("Bounds", "Transform"),
+}
+
+_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ArrayRaster",
+    "Assembly",
+    "Band",
+    "BandRows",
+    "Bounds",
+    "ExportOptions",
+    "Exported",
+    "ExportedTable",
+    "FoundExport",
+    "GeoTiffRaster",
+    "Grid",
+    "Mixer",
+    "Patch",
+    "PatchBatch",
+    "Patches",
+    "PixelSeries",
+    "Raster",
+    "Size",
+    "StoredExport",
+    "Table",
+    "Transform",
+    "Window",
+    "WrittenPredictions",
+    "assemble",
+    "export_image",
+    "find_export",
+    "import_export",
+    "open_export",
+    "plan_export",
+    "preview_export",
+    "read_rows",
+    "read_table",
+    "write_predictions",
+    "write_rows",
+    "write_table",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module it lives in."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted({*globals(), *_HOME_OF})
