@@ -218,22 +218,23 @@ def _write(
     advance: Callable[[int], None] | None,
 ) -> Exported:
     options, mixer = plan.options, plan.mixer
-    written: set[int] = set()
+    dropped: list[int] = []
+    done = 0
     with ExportFiles(
         store, prefix, compressed=options.compressed, max_file_size=options.max_file_size, overwrite=overwrite
     ) as files:
-        done = 0
         for patch, record in _iterate_records(raster, plan):
             files.write(record)
-            if patch not in written:
-                written.add(patch)
+            if patch >= done:  # its first record
+                dropped.extend(range(done, patch))
                 if advance is not None:
                     advance(patch + 1 - done)
-                    done = patch + 1
+                done = patch + 1
+        dropped.extend(range(done, plan.grid.num_patches))
         if advance is not None and done < plan.grid.num_patches:
             advance(plan.grid.num_patches - done)
         found = files.commit(None if mixer is None else mixer.to_json().encode())
-    if not written:
+    if not found.filenames:
         warnings.warn(
             f"all {plan.grid.num_patches} patches of {prefix!r} have more masked pixels than masked_threshold allows; "
             "no file was written",
@@ -249,8 +250,8 @@ def _write(
         mixer_filename=found.mixer,
         num_bytes=found.num_bytes,
         num_patches=plan.grid.num_patches,
-        num_written=len(written),
-        dropped=tuple(index for index in range(plan.grid.num_patches) if index not in written),
+        num_written=plan.grid.num_patches - len(dropped),
+        dropped=tuple(dropped),
         bands=plan.bands,
         collapsed=plan.collapsed,
         sequence=options.sequence_data,

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import CorruptExampleError
-from registry.wire import FlatValue, decode_example, decode_features, decode_sequence_example, encode_example
+from registry.wire import (
+    FlatValue,
+    decode_example,
+    decode_features,
+    decode_sequence_example,
+    encode_example,
+    encode_sequence_example,
+)
 from registry.wire.codec import _decode_any_form
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
 from registry.wire.sequence import _decode_any_form as _decode_sequence
@@ -132,3 +139,45 @@ def test_steps_are_read_as_protobuf_reads_them(
         damaged[place] = data.draw(st.one_of(st.integers(0, 255), st.sampled_from([0x0A, 0x12, 0x1A, 0x80, 0x01])))
     for some in (bytes(damaged), record[: data.draw(st.integers(0, len(record)))]):
         assert sequence_bits(some, decode_sequence_example) == sequence_bits(some, _decode_sequence)
+
+
+KINDLESS = st.one_of(st.none(), FLAT_VALUES)
+NAMES = st.text(max_size=10).filter(str.isprintable)
+SEQUENCES = st.tuples(
+    st.dictionaries(NAMES, KINDLESS, max_size=4),
+    st.dictionaries(NAMES, st.lists(KINDLESS, max_size=4), max_size=4),
+)
+Sequences = tuple[dict[str, FlatValue | None], dict[str, list[FlatValue | None]]]
+
+
+def values_bits(context: dict[str, FlatValue | None], lists: dict[str, list[FlatValue | None]]) -> object:
+    """What two of them must have in common to be the same."""
+    return bits_of(context), {key: list(bits_of(dict(enumerate(steps))).items()) for key, steps in lists.items()}  # type: ignore[arg-type] # any keys, and None
+
+
+@given(SEQUENCES)
+def test_a_sequence_example_comes_back_bit_for_bit(values: Sequences) -> None:
+    decoded = decode_sequence_example(encode_sequence_example(*values))
+    assert values_bits(*decoded) == values_bits(*values)
+    assert [key.encode() for key in decoded.lists] == sorted(key.encode() for key in values[1])
+
+
+@given(SEQUENCES)
+def test_protobuf_would_write_the_same_sequence_example(values: Sequences) -> None:
+    context, lists = values
+    message = SequenceExample.FromString(encode_sequence_example(context, lists))
+    assert (set(message.context.feature), set(message.feature_lists.feature_list)) == (set(context), set(lists))
+    for one in ({key: context[key]} for key in [*context][:1]):  # one by one: protobuf orders "ab" before "a"
+        for few in [{key: lists[key]} for key in lists] or [{}]:
+            record = encode_sequence_example(one, few)
+            assert SequenceExample.FromString(record).SerializeToString(deterministic=True) == record
+
+
+@given(SEQUENCES, st.randoms())
+def test_the_order_of_keys_changes_no_sequence_example(values: Sequences, random: object) -> None:
+    shuffled = []
+    for one in values:
+        keys = list(one)
+        random.shuffle(keys)  # type: ignore[attr-defined] # a random.Random
+        shuffled.append({key: one[key] for key in keys})  # type: ignore[index] # both are by name
+    assert encode_sequence_example(*shuffled) == encode_sequence_example(*values)  # type: ignore[arg-type]

@@ -1,0 +1,343 @@
+"""``registry earth-engine export``: a raster or a table as the files that Earth Engine would write."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size as size_text
+from registry.cli.progress import record_progress
+from registry.errors import UsageError
+from registry.splits import counted
+
+if TYPE_CHECKING:  # numpy is loaded when something is exported
+    from registry.builders.earth_engine.export_plan import ExportPlan
+    from registry.builders.earth_engine.exporting import Exported
+
+_UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
+
+
+@session_command(
+    "export",
+    catalog=False,
+    epilog=examples(
+        "registry earth-engine export scene.tif exports/ --patch 256 --kernel 128",
+        "registry earth-engine export scene.tif exports/ --prefix area --band red=3 --band nir=4 --encoding native",
+        "registry earth-engine export scene.tif exports/ --patch 64,32 --masked-threshold 0.5 --mask-band valid",
+        "registry earth-engine export scene.tif exports/ --dry-run",
+        "registry earth-engine export samples.geojson exports/ --geometry lonlat",
+    ),
+)
+@click.argument("source", metavar="FILE")
+@click.argument("folder", metavar="DIR")
+@click.option("--prefix", metavar="P", help="What the names of the files begin with.  [default: the name of FILE]")
+@click.option("--patch", metavar="N|W,H", help="Width and height of a patch.  [default: 256]")
+@click.option("--kernel", metavar="N|W,H", help="Of the kernel: half of it is added as a margin.  [default: 1]")
+@click.option("--band", "bands", metavar="[NEW=]BAND", multiple=True, help="A band by name or number; may be repeated.")
+@click.option("--compress/--no-compress", default=None, help="gzip.  [default: compress]")
+@click.option("--max-file-size", metavar="SIZE", help="Of a file before compression, such as 64MiB.  [default: 1GiB]")
+@click.option("--default-value", metavar="N", type=float, help="Where a pixel is masked or outside.  [default: 0]")
+@click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
+@click.option("--sequence", is_flag=True, default=None, help="A SequenceExample for each pixel.")
+@click.option("--collapse", is_flag=True, default=None, help="All bands in one feature.")
+@click.option(
+    "--masked-threshold", metavar="X", type=float, help="Leave out patches masked more than that.  [default: 1]"
+)
+@click.option("--encoding", type=click.Choice(["float", "native"]), help="Of numbers.  [default: float]")
+@click.option("--masked", type=click.Choice(["band", "pixel"]), help="What a masked band hides.  [default: band]")
+@click.option("--mask-band", metavar="NAME", help="One more band: 1 where no band is masked, else 0.")
+@click.option(
+    "--edge", type=click.Choice(["drop", "pad"]), help="What becomes of pixels that fill no patch.  [default: drop]"
+)
+@click.option("--nodata", metavar="N", type=float, help="A number that stands for no data, beside the file's own.")
+@click.option("--crs", metavar="CRS", help="Instead of the file's own.")
+@click.option("--transform", metavar="A,B,C,D,E,F", help="Instead of the file's own.")
+@click.option("--column", "columns", metavar="NAME", multiple=True, help="Of a table: a property; may be repeated.")
+@click.option("--geometry", type=click.Choice(["lonlat", "geojson"]), help="Of a table: write the geometry, and how.")
+@click.option("--index", "include_index", is_flag=True, default=None, help="Of a table: write system:index.")
+@click.option("--text", metavar="COLUMN", multiple=True, help="Of a CSV file: a column of numbers that is text.")
+@click.option("--overwrite", is_flag=True, help="Replace an export of that prefix, when the new one is complete.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
+def command(session: Session, source: str, folder: str, *, prefix: str | None, dry_run: bool, **given: Any) -> None:
+    """Write the raster or the table FILE to DIR as Earth Engine exports it.
+
+    A raster becomes PREFIX-00000.tfrecord.gz and so on, a record for each patch, and PREFIX-mixer.json. A table (.csv,
+    .geojson, .json, .jsonl) becomes PREFIX.tfrecord.gz, a record for each row.
+    """
+    from registry.builders.earth_engine.table_files import is_table_file
+
+    name = Path(source.rstrip("/")).name
+    prefix = prefix or (name.rpartition(".")[0] or name)
+    overwrite = given.pop("overwrite")
+    chosen = {option: value for option, value in given.items() if value is not None and value != ()}
+    if is_table_file(source):
+        _export_table(session, source, folder, prefix, _of(chosen, _TABLE, "rasters"), overwrite, dry_run)
+    else:
+        _export_raster(session, source, folder, prefix, _of(chosen, _RASTER, "tables"), overwrite, dry_run)
+
+
+_TABLE: Final = frozenset({"columns", "geometry", "include_index", "text"})
+_SPELLED: Final = {
+    "bands": "--band",
+    "columns": "--column",
+    "compress": "--compress",
+    "depths": "--depth",
+    "include_index": "--index",
+}
+_RASTER: Final = frozenset(
+    {
+        "patch", "kernel", "bands", "compress", "max_file_size", "default_value", "depths", "sequence", "collapse",
+        "masked_threshold", "encoding", "masked", "mask_band", "edge", "nodata", "crs", "transform",
+    }
+)  # fmt: skip
+
+
+def _of(chosen: dict[str, Any], wanted: frozenset[str], others: str) -> dict[str, Any]:
+    for option in chosen:
+        if option not in wanted:
+            spelled = _SPELLED.get(option, "--" + option.replace("_", "-"))
+            raise UsageError(f"{spelled} is for {others}", hint="Leave it out.", details={"option": spelled})
+    return chosen
+
+
+def _export_raster(
+    session: Session, source: str, folder: str, prefix: str, chosen: dict[str, Any], overwrite: bool, dry_run: bool
+) -> None:
+    from registry.builders.earth_engine.exporting import export_image, plan_export
+
+    options = raster_arguments(chosen)
+    plan = plan_export(source, **options)
+    if dry_run:
+        _print_plan(session, plan, prefix, folder)
+        return
+    with record_progress(session.out, "patches", plan.grid.num_patches) as advance:
+        exported = export_image(source, folder, prefix, overwrite=overwrite, advance=advance, **options)
+    _print_exported(session, exported)
+
+
+def raster_arguments(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What ``export_image`` takes, from what the command line has."""
+    named: dict[str, tuple[str, Callable[[Any], Any]]] = {
+        "patch": ("patch_dimensions", _read_sides),
+        "kernel": ("kernel_size", _read_sides),
+        "bands": ("bands", _read_bands),
+        "compress": ("compressed", bool),
+        "max_file_size": ("max_file_size", _read_bytes),
+        "depths": ("tensor_depths", _read_depths),
+        "sequence": ("sequence_data", bool),
+        "collapse": ("collapse_bands", bool),
+        "transform": ("transform", _read_transform),
+    }
+    found = {}
+    for option, value in chosen.items():
+        name, read = named.get(option, (option, _as_given))
+        found[name] = read(value)
+    return found
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _read_sides(text: str) -> list[int]:
+    sides = re.split(r"[,x]", text)
+    if not all(side.strip().isdecimal() for side in sides):
+        raise UsageError(f"{text!r:.60} is no size", hint="Write a number, or width and height: 256 or 256,128.")
+    return [int(side) for side in sides]
+
+
+def _read_bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(
+            f"{text!r:.60} is no size of a file", hint="Write a number of bytes, or one with KiB, MiB or GiB: 64MiB."
+        )
+    return int(float(found[1]) * _UNITS[(found[2] or "").lower()])
+
+
+def _read_depths(texts: Iterable[str]) -> dict[str, int]:
+    depths = {}
+    for text in texts:
+        band, sign, depth = text.rpartition("=")
+        if not sign or not depth.isdecimal():
+            raise UsageError(f"{text!r:.60} is no depth of a band", hint="Write --depth ndvi=24.")
+        depths[band] = int(depth)
+    return depths
+
+
+def _read_bands(texts: Iterable[str]) -> list[str | int] | dict[str, str | int]:
+    """Names and numbers; a mapping where any has a new name."""
+    pairs = [text.rpartition("=") if "=" in text else ("", "", text) for text in texts]
+    wanted = [(new, int(which) if which.isdecimal() else which) for new, _, which in pairs]
+    if not any(new for new, _ in wanted):
+        return [which for _, which in wanted]
+    for new, which in wanted:
+        if not new and isinstance(which, int):
+            raise UsageError(f"band {which} has no new name, and others do", hint=f"Write --band name={which}.")
+    return {new or str(which): which for new, which in wanted}
+
+
+def _read_transform(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _print_plan(session: Session, plan: ExportPlan, prefix: str, folder: str) -> None:
+    grid, size = plan.grid, plan.record_bytes
+    data = {
+        "prefix": prefix,
+        "folder": folder,
+        **_described(plan),
+        "num_records": plan.num_records,
+        "record_bytes": None if size is None else list(size),
+        "num_files": None if plan.num_files is None else list(plan.num_files),
+        "num_bytes": None if size is None else [plan.num_records * (one + 16) for one in size],
+        "mixer": plan.mixer is not None,
+    }
+
+    def human() -> None:
+        session.out.line(f"{prefix}: {_patches(grid.num_patches)}")
+        session.out.line()
+        _print_grid(session, plan)
+        if size is not None and plan.num_files is not None:
+            low, high = (size_text(plan.num_records * (one + 16)) for one in size)
+            fewest, most = plan.num_files
+            session.out.line()
+            session.out.fields(
+                [
+                    ("records", f"{plan.num_records:,} of {_span(size[0], size[1])} bytes"),
+                    ("files", f"{_span(fewest, most)}, {low if low == high else f'{low} to {high}'} uncompressed"),
+                ]
+            )
+        session.out.line()
+        session.out.line("nothing was written")
+
+    session.out.result("earth-engine.export.plan", data, human)
+
+
+def _print_exported(session: Session, exported: Exported) -> None:
+    data = {
+        "prefix": exported.prefix,
+        "folder": exported.folder,
+        **_described(exported),
+        "num_written": exported.num_written,
+        "num_records": exported.num_records,
+        "num_bytes": exported.num_bytes,
+        "filenames": list(exported.filenames),
+        "records": list(exported.records),
+        "mixer": exported.mixer_filename,
+        "dropped": list(exported.dropped),
+    }
+
+    def human() -> None:
+        what = _patches(exported.num_written)
+        session.out.line(
+            f"exported {what} in {counted(len(exported.filenames), 'file')}, {size_text(exported.num_bytes)}: "
+            f"{exported.folder}"
+        )
+        if exported.dropped:
+            session.out.line(f"left out {len(exported.dropped):,} of {exported.num_patches:,}: too many pixels masked")
+        session.out.line()
+        _print_grid(session, exported)
+        session.out.line()
+        for filename, count in zip(exported.filenames, exported.records, strict=True):
+            session.out.line(f"{filename}  {counted(count, 'record')}")
+        session.out.line(exported.mixer_filename or "no mixer: patches may be left out, so places are not kept")
+
+    session.out.result("earth-engine.export", data, human)
+
+
+def _described(found: ExportPlan | Exported) -> dict[str, Any]:
+    grid = found.grid
+    return {
+        "size": list(found.size),
+        "crs": found.crs,
+        "transform": list(found.transform),
+        "num_patches": grid.num_patches,
+        "patches_per_row": grid.patches_per_row,
+        "patch": list(grid.patch),
+        "margin": list(grid.margin),
+        "tile": list(grid.tile),
+        "covered": list(grid.covered),
+        "collapsed": found.collapsed,
+        "bands": [
+            {
+                "name": band.name,
+                "dtype": str(band.dtype),
+                "kind": band.kind,
+                "depth": band.depth,
+                "array": band.is_array,
+            }
+            for band in found.bands
+        ],
+    }
+
+
+def _print_grid(session: Session, found: ExportPlan | Exported) -> None:
+    grid = found.grid
+    rows = [
+        (band.name, str(band.dtype), found.collapsed or band.kind, "any" if band.depth is None else band.depth)
+        for band in found.bands
+    ]
+    session.out.table(("BAND", "TYPE", "STORED AS", "DEPTH"), rows)
+    session.out.line()
+    left = found.size.width - grid.covered.width, found.size.height - grid.covered.height
+    session.out.fields(
+        [
+            ("raster", f"{_by(found.size)}, {found.crs:.60}"),
+            ("patches", f"{grid.patches_per_row:,} x {grid.num_rows:,} of {_by(grid.patch)}"),
+            ("stored", f"{_by(grid.tile)} with a margin of {_by(grid.margin)}" if max(grid.margin) else ""),
+            ("left out", f"{left[0]} columns on the right, {left[1]} rows at the bottom" if max(left) > 0 else ""),
+        ]
+    )
+
+
+def _patches(number: int) -> str:
+    return "1 patch" if number == 1 else f"{number:,} patches"
+
+
+def _by(size: tuple[int, int]) -> str:
+    return f"{size[0]:,} x {size[1]:,}"
+
+
+def _span(low: int, high: int) -> str:
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _export_table(
+    session: Session, source: str, folder: str, prefix: str, chosen: dict[str, Any], overwrite: bool, dry_run: bool
+) -> None:
+    from registry.builders.earth_engine.table_files import read_rows
+    from registry.builders.earth_engine.tables import write_table
+
+    rows = read_rows(source, text=chosen.pop("text", ()))
+    if dry_run:
+        count = sum(1 for _ in rows)
+        data: dict[str, Any] = {"prefix": prefix, "folder": folder, "num_rows": count}
+        session.out.result(
+            "earth-engine.export.plan",
+            data,
+            lambda: session.out.line(f"{prefix}: {counted(count, 'row')}; nothing was written"),
+        )
+        return
+    with record_progress(session.out, "rows", None) as advance:
+        exported = write_table(rows, folder, prefix, overwrite=overwrite, advance=advance, **chosen)
+    data = {
+        "prefix": prefix,
+        "folder": folder,
+        "filenames": [exported.filename],
+        "num_rows": exported.num_rows,
+        "num_bytes": exported.num_bytes,
+        "columns": list(exported.columns),
+    }
+
+    def human() -> None:
+        session.out.line(f"exported {counted(exported.num_rows, 'row')}, {size_text(exported.num_bytes)}: {folder}")
+        session.out.line(f"{exported.filename}  {', '.join(exported.columns)}")
+
+    session.out.result("earth-engine.export", data, human)

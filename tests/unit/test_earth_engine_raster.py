@@ -1,0 +1,328 @@
+"""What is a raster, and what is refused: numpy arrays of every form, and files that rasterio reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+from affine import Affine
+from rasterio.enums import ColorInterp
+
+from registry.builders.earth_engine.geotiff_raster import GeoTiffRaster
+from registry.builders.earth_engine.grid import Size
+from registry.builders.earth_engine.raster import ArrayRaster, Raster, crs_text
+from registry.builders.earth_engine.transform import Transform
+from registry.errors import FeatureError, NotStoredError, RegistryError, StorageError, UsageError
+
+PLACE: dict[str, Any] = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
+HERE = (30, 0, 500000, 0, -30, 4100000)
+
+
+def masks(raster: Raster) -> list[Any]:
+    """Of each band; None where nothing is masked."""
+    return [None if mask is None else mask.tolist() for _, mask in raster.read(0, raster.size.height)]
+
+
+def message(make: Callable[[], object], kind: type[RegistryError]) -> str:
+    with pytest.raises(kind) as caught:
+        make()
+    return caught.value.message
+
+
+def test_an_array_of_rasterio_has_bands_with_the_names_of_earth_engine() -> None:
+    raster = ArrayRaster(np.zeros((3, 5, 7), "int16"), **PLACE)
+    assert [(band.name, band.dtype.name, band.is_array) for band in raster.bands] == [
+        ("b1", "int16", False),
+        ("b2", "int16", False),
+        ("b3", "int16", False),
+    ]
+    assert raster.size == Size(width=7, height=5)
+    assert isinstance(raster, Raster)
+    assert [band.name for band in ArrayRaster(np.zeros((5, 7)), **PLACE).bands] == ["b1"]
+
+
+def test_rows_are_read_of_every_band() -> None:
+    first, second = np.arange(35).reshape(5, 7), np.ma.masked_equal(np.arange(35.0).reshape(5, 7), 9)
+    raster = ArrayRaster({"a": first, "b": second}, **PLACE)
+    (a, no_mask), (b, mask) = raster.read(1, 3)
+    assert (a.tolist(), b.tolist(), no_mask) == (first[1:3].tolist(), second.data[1:3].tolist(), None)
+    assert mask is not None
+    assert np.argwhere(mask).tolist() == [[0, 2]]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "nodata", "expected"),
+    [
+        ("uint8", 0, [[True, False, False]]),
+        ("uint8", 300, None),
+        ("uint8", -1, None),
+        ("uint8", 0.5, None),
+        ("uint8", float("nan"), None),
+        ("float32", 0.1, [[False, True, False]]),
+        ("float32", float("nan"), [[False, False, True]]),
+        ("float64", -1e400, [[False, False, False]]),
+        ("bool", 0, [[True, False, False]]),
+    ],
+)
+def test_nodata_is_compared_as_the_type_of_the_band(dtype: str, nodata: float, expected: Any) -> None:
+    values = {"u": [0, 2, 3], "f": [0, 0.1, float("nan")], "b": [False, True, True]}[np.dtype(dtype).kind]
+    raster = ArrayRaster({"b1": np.array([values], dtype)}, nodata=nodata, **PLACE)
+    assert masks(raster) == [expected]
+
+
+def test_nodata_and_masks_may_be_of_some_bands_and_add_up() -> None:
+    ones = np.ma.array([[1, 2]], mask=[[True, False]])
+    raster = ArrayRaster(
+        {"a": ones, "b": np.array([[1, 2]]), "c": [[[1], [2, 3]]]},
+        nodata={"a": 2},
+        mask={"b": np.array([[True, False]])},
+        **PLACE,
+    )
+    assert masks(raster) == [[[True, True]], [[True, False]], None]
+    raster = ArrayRaster({"a": ones, "b": np.array([[1, 2]])}, mask=np.array([[False, True]]), **PLACE)
+    assert masks(raster) == [[[True, True]], [[False, True]]]
+
+
+def test_array_bands_have_arrays_of_one_length_or_of_any() -> None:
+    ragged = np.empty((1, 3), object)
+    ragged[0, 0], ragged[0, 1] = np.array([1, 2], "int16"), np.array([], "float64")
+    deep = np.ma.array(np.zeros((1, 3, 4), "uint8"), mask=[[[True] * 4, [False] * 4, [False] * 4]])
+    raster = ArrayRaster({"r": ragged, "d": deep, "l": [[[1.5], [], (1, 2)]], "n": [[1, 2, 3]]}, **PLACE)
+    assert [(band.name, band.dtype.name, band.is_array) for band in raster.bands] == [
+        ("r", "int16", True),
+        ("d", "uint8", True),
+        ("l", "float64", True),
+        ("n", "int64", False),
+    ]
+    assert masks(raster) == [[[False, False, True]], [[True, False, False]], None, None]
+
+
+@pytest.mark.parametrize(
+    ("bands", "kind", "expected"),
+    [
+        ({}, UsageError, "a raster without bands cannot be exported"),
+        (5, UsageError, "a int is no raster"),
+        (np.zeros(3), UsageError, "an array of shape (3,) is no raster"),
+        ({"": np.zeros((2, 2))}, UsageError, "a band cannot be called '': its name is a printable text"),
+        ({1: np.zeros((2, 2))}, UsageError, "a band cannot be called 1: its name is a printable text"),
+        (
+            {"a": np.zeros((2, 2)), "b": np.zeros((2, 3))},
+            UsageError,
+            "the band 'b' has 3 x 2 pixels, and 'a' has 2 x 2",
+        ),
+        (
+            {"a": np.zeros((2, 2), complex)},
+            FeatureError,
+            "the band 'a' is of complex128; bands hold booleans, integers or floats",
+        ),
+        (
+            {"a": np.zeros((2, 2, 2, 2))},
+            FeatureError,
+            "the band 'a' has 4 axes; a band has (height, width), an array band (height, width, depth)",
+        ),
+        (
+            {"a": [[[1], [[2, 3]]]]},
+            FeatureError,
+            "the band 'a' has at row 0, column 1 an array of 2 dimensions; a pixel of an array band is an array of one",
+        ),
+        (
+            {"a": [[[1], 2]]},
+            FeatureError,
+            "the band 'a' has at row 0, column 1 a number; a pixel of an array band is an array of one",
+        ),
+        (
+            {"a": [[["x"], [2]]]},
+            FeatureError,
+            "the band 'a' is of <U1; bands hold booleans, integers or floats",
+        ),
+        ({"a": [[1, 2], [3]]}, FeatureError, "the band 'a' has rows of different lengths"),
+        (
+            {"a": np.ma.array(np.zeros((1, 1, 2)), mask=[[[True, False]]])},
+            FeatureError,
+            "the band 'a' has pixels of which some elements are masked and some are not",
+        ),
+    ],
+    ids=[
+        "none",
+        "number",
+        "one axis",
+        "no name",
+        "a number as name",
+        "two sizes",
+        "complex",
+        "four axes",
+        "deep array",
+        "number among arrays",
+        "text",
+        "ragged rows",
+        "masked in part",
+    ],
+)
+def test_what_is_no_raster_is_refused(bands: Any, kind: type[RegistryError], expected: str) -> None:
+    assert message(lambda: ArrayRaster(bands, **PLACE), kind) == expected
+
+
+def test_masks_and_nodata_of_no_band_are_refused() -> None:
+    one = {"a": np.zeros((2, 3)), "t": np.zeros((2, 3, 4))}
+    assert message(lambda: ArrayRaster(one, nodata={"t": 1}, **PLACE), UsageError) == (
+        "nodata has 't', which is no band of one number a pixel"
+    )
+    assert message(lambda: ArrayRaster(one, mask={"b": np.zeros((2, 3), bool)}, **PLACE), UsageError) == (
+        "mask has 'b', which is no band"
+    )
+    assert message(lambda: ArrayRaster(one, mask=np.zeros((2, 3), "uint8"), **PLACE), UsageError) == (
+        "the mask of 'a' is of uint8 and shape (2, 3); a mask is of bool and shape (2, 3)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("crs", "expected"),
+    [("EPSG:4326", "EPSG:4326"), (32610, "EPSG:32610"), (rasterio.CRS.from_epsg(32633), "EPSG:32633")],
+    ids=["text", "number", "rasterio"],
+)
+def test_a_crs_is_given_in_any_form(crs: Any, expected: str) -> None:
+    assert crs_text(crs) == expected
+
+
+@pytest.mark.parametrize("crs", [None, "", 0, rasterio.CRS()], ids=["none", "empty", "zero", "rasterio"])
+def test_a_raster_without_a_crs_is_refused(crs: Any) -> None:
+    expected = "the raster has no CRS, so nothing tells where on the map it is"
+    assert message(lambda: crs_text(crs), UsageError) == expected
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Callable[..., Path]:
+    """Write a GeoTIFF of the values of its bands."""
+
+    def write(bands: list[np.ndarray[Any, Any]], *, names: tuple[str, ...] = (), mask: Any = None, **more: Any) -> Path:
+        path = tmp_path / "scene.tif"
+        height, width = bands[0].shape
+        profile = {"crs": "EPSG:32610", "transform": Affine(*HERE), **more}
+        colors = profile.pop("colors", None)
+        with (
+            rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
+            rasterio.open(
+                path, "w", driver="GTiff", width=width, height=height, count=len(bands), dtype=bands[0].dtype, **profile
+            ) as data,
+        ):
+            if colors:
+                data.colorinterp = colors
+            for number, band in enumerate(bands, start=1):
+                data.write(band, number)
+            for number, name in enumerate(names, start=1):
+                data.set_band_description(number, name)
+            if mask is not None:
+                data.write_mask(mask)
+        return path
+
+    return write
+
+
+BAND = np.arange(35, dtype="uint8").reshape(5, 7)
+
+
+def test_a_geotiff_has_its_place_and_names(scene: Callable[..., Path]) -> None:
+    path = scene([BAND, BAND + 1, BAND + 2], names=("red", "", "nir"))
+    with GeoTiffRaster(path) as raster:
+        assert (raster.size, raster.crs) == (Size(7, 5), "EPSG:32610")
+        assert raster.transform == Transform(30, 0, 500000, 0, -30, 4100000)
+        assert [band.name for band in raster.bands] == ["red", "b2", "nir"]
+        rows = raster.read(1, 3)
+        assert [values.tolist() for values, _ in rows] == [(BAND[1:3] + place).tolist() for place in range(3)]
+        assert [mask for _, mask in rows] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "first"),
+    [
+        (["nir", "red"], ["nir", "red"], 2),
+        ([3, "b2"], ["nir", "b2"], 2),
+        ({"a": 2, "b": "red", "c": 2}, ["a", "b", "c"], 1),
+        ("red", ["red"], 0),
+    ],
+    ids=["names", "numbers", "new names", "one"],
+)
+def test_bands_are_chosen_and_named(scene: Callable[..., Path], wanted: Any, names: list[str], first: int) -> None:
+    with GeoTiffRaster(scene([BAND, BAND + 1, BAND + 2], names=("red", "", "nir")), bands=wanted) as raster:
+        assert [band.name for band in raster.bands] == names
+        assert raster.read(0, 1)[0].values[0, 0] == first
+
+
+def test_bands_that_are_not_there_or_doubled_are_refused(scene: Callable[..., Path]) -> None:
+    path = scene([BAND, BAND, BAND], names=("B4", "B4", ""))
+    for wanted, expected in (
+        (None, "two bands are called 'B4'; each is a feature of its name"),
+        (["B4"], "2 bands are called 'B4': 1, 2"),
+        (["B5"], f"{path} has no band 'B5'"),
+        ([0], f"{path} has no band 0"),
+        ([4], f"{path} has no band 4"),
+        ([True], f"{path} has no band True"),
+        ([], "no band is left to export"),
+    ):
+        assert message(lambda wanted=wanted: GeoTiffRaster(path, bands=wanted), UsageError) == expected  # type: ignore[misc]
+
+
+def test_nodata_masks_and_alpha_mask_pixels(scene: Callable[..., Path]) -> None:
+    with GeoTiffRaster(scene([BAND, BAND + 1], nodata=3), nodata={"b1": 0}) as raster:
+        one, other = masks(raster)
+        assert np.argwhere(one).tolist() == [[0, 0], [0, 3]]
+        assert np.argwhere(other).tolist() == [[0, 2]]
+    with GeoTiffRaster(scene([BAND, BAND], mask=(BAND != 9))) as raster:
+        assert [np.argwhere(mask).tolist() for mask in masks(raster)] == [[[1, 2]], [[1, 2]]]
+    colors = (ColorInterp.gray, ColorInterp.alpha)
+    path = scene([BAND, np.minimum(BAND, 1)], colors=colors, photometric="minisblack", alpha=True)
+    with GeoTiffRaster(path) as raster:
+        assert [band.name for band in raster.bands] == ["b1"]
+        assert np.argwhere(masks(raster)[0]).tolist() == [[0, 0]]
+    with GeoTiffRaster(path, bands=["b2"]) as raster:
+        assert raster.read(0, 1)[0].values.tolist() == [[0, 1, 1, 1, 1, 1, 1]]
+
+
+def test_nan_is_data_unless_it_is_nodata(scene: Callable[..., Path]) -> None:
+    band = np.array([[1, np.nan]], "float32")
+    with GeoTiffRaster(scene([band])) as raster:
+        assert masks(raster) == [None]
+    with GeoTiffRaster(scene([band], nodata=float("nan"))) as raster:
+        assert masks(raster) == [[[False, True]]]
+
+
+def test_an_open_dataset_stays_open_and_the_cache_is_as_before(scene: Callable[..., Path]) -> None:
+    from rasterio.env import get_gdal_config
+
+    path = scene([BAND])
+    with rasterio.open(path) as data:
+        before = get_gdal_config("GDAL_CACHEMAX")
+        with GeoTiffRaster(data) as raster:
+            assert raster.read(0, 5)[0].values.tolist() == BAND.tolist()
+            assert get_gdal_config("GDAL_CACHEMAX") <= 2**26
+        assert get_gdal_config("GDAL_CACHEMAX") == before
+        assert data.read(1).tolist() == BAND.tolist()
+    assert message(lambda: GeoTiffRaster(data), UsageError) == f"{path} is closed"
+
+
+def test_a_file_without_a_place_is_refused_unless_one_is_given(scene: Callable[..., Path]) -> None:
+    with pytest.warns(rasterio.errors.NotGeoreferencedWarning):
+        path = scene([BAND], crs=None, transform=None)
+    assert message(lambda: GeoTiffRaster(path), UsageError) == (
+        f"{path} has no transform, so nothing tells where on the map it is"
+    )
+    assert message(lambda: GeoTiffRaster(path, transform=HERE), UsageError) == (
+        "the raster has no CRS, so nothing tells where on the map it is"
+    )
+    with GeoTiffRaster(path, transform=[1, 0, 0, 0, 1, 0], crs=4326) as raster:
+        assert (raster.crs, raster.transform) == ("EPSG:4326", Transform(1, 0, 0, 0, 1, 0))
+
+
+def test_files_that_cannot_be_read_are_refused(scene: Callable[..., Path], tmp_path: Path) -> None:
+    missing, text = tmp_path / "none.tif", tmp_path / "text.tif"
+    assert message(lambda: GeoTiffRaster(missing), NotStoredError) == f"cannot read {missing}: there is no such file"
+    text.write_text("no raster")
+    assert message(lambda: GeoTiffRaster(text), StorageError).startswith(f"cannot read {text}: ")
+    whole = scene([np.arange(300 * 300, dtype="uint32").reshape(300, 300) * 2654435761])
+    whole.write_bytes(whole.read_bytes()[:-200_000])
+    with GeoTiffRaster(whole) as raster:
+        assert message(lambda: raster.read(0, 300), StorageError).startswith(f"cannot read {whole}: ")
