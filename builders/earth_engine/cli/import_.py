@@ -1,0 +1,161 @@
+"""``registry import earth-engine``: exports in a folder become a published version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from registry.builders.earth_engine.cli.describing import export_json, print_export
+from registry.builders.earth_engine.cli.option_values import read_number, read_numbers, read_pairs
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size
+from registry.cli.progress import record_progress
+from registry.errors import UsageError
+from registry.splits import counted
+
+if TYPE_CHECKING:  # numpy is loaded when something is imported
+    from registry.builders.earth_engine.importing import ImportPlan
+    from registry.publishing import Publication
+
+
+@session_command(
+    "earth-engine",
+    epilog=examples(
+        "registry import earth-engine exports/ --dry-run",
+        "registry import earth-engine exports/ --prefix area --name area",
+        "registry import earth-engine exports/ --prefix train=training_patches --prefix eval=eval_patches",
+        "registry import earth-engine samples.tfrecord.gz --shape patch=16,16 --copy",
+    ),
+)
+@click.argument("folder", metavar="DIR|FILE")
+@click.option(
+    "--prefix", "prefixes", metavar="[SPLIT=]P", multiple=True, help="Which export; several as a split each: SPLIT=P."
+)
+@click.option("--split", metavar="S", default="train", show_default=True, help="The split that a single export is.")
+@click.option("--name", metavar="N", help="Name of the dataset.  [default: made of the prefix, or of the folder's]")
+@click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
+@click.option("--config", metavar="C", help="Name of the config, where the dataset has several.")
+@click.option("--description", metavar="TEXT", default="", help="What the dataset is.")
+@click.option("--band", "bands", metavar="NAME", multiple=True, help="A band to take; may be repeated.  [default: all]")
+@click.option("--kernel", metavar="W,H", help="The kernelSize of the export, where the margin cannot be told.")
+@click.option("--patch", metavar="W,H", help="The patchDimensions of an export that has no mixer.")
+@click.option("--depth", "depths", metavar="BAND=N", multiple=True, help="Depth of an array band; may be repeated.")
+@click.option("--shape", "shapes", metavar="COLUMN=H,W", multiple=True, help="Shape of a table's array column.")
+@click.option("--sequence/--no-sequence", default=None, help="Each record is a pixel, or a patch.  [default: looks]")
+@click.option("--copy", is_flag=True, help="Copy the files into the data directory; else DIR has to stay as it is.")
+@click.option(
+    "--promote/--no-promote",
+    default=None,
+    help="Make it the version that an unversioned look-up gives.  [default: where it is the highest]",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be published; read all records, write nothing.")
+def command(
+    session: Session,
+    folder: str,
+    *,
+    prefixes: tuple[str, ...],
+    split: str,
+    name: str | None,
+    version: str,
+    config: str | None,
+    description: str,
+    bands: tuple[str, ...],
+    kernel: str | None,
+    patch: str | None,
+    depths: tuple[str, ...],
+    shapes: tuple[str, ...],
+    sequence: bool | None,
+    copy: bool,
+    promote: bool | None,
+    dry_run: bool,
+) -> None:
+    """Publish exports of Earth Engine: find their files, check that none is lost, and keep the mixer with the version.
+
+    DIR|FILE is a folder, or one file of an export in it. Bands, kinds, tile size and overlap are told by the records
+    and reported. DIR is left as it is, and read where it lies.
+    """
+    from registry.builders.earth_engine.importing import preview_export
+
+    options: dict[str, Any] = {
+        "prefix": _read_prefixes(prefixes),
+        "split": split,
+        "name": name,
+        "version": version,
+        "config": config,
+        "description": description,
+        "bands": list(bands) or None,
+        "kernel_size": None if kernel is None else read_numbers(kernel, "--kernel"),
+        "patch_dimensions": None if patch is None else read_numbers(patch, "--patch"),
+        "tensor_depths": {n: read_number(value, "--depth") for n, value in read_pairs(depths, "--depth").items()},
+        "shapes": {n: read_numbers(value, "--shape") for n, value in read_pairs(shapes, "--shape").items()},
+        "sequence": sequence,
+        "copy": copy,
+    }
+    with session.connect() as catalog:
+        with record_progress(session.out, "counting", None) as advance:
+            plan = preview_export(folder, advance=advance, **options)
+        if dry_run:
+            _print(session, plan, None, catalog.published_digest(plan.prepared.reference))
+            return
+        with record_progress(session.out, "verifying", None) as advance:
+            publication = catalog.publish_prepared(
+                plan.source, plan.prepared, in_place=not copy, promote=promote, advance=advance
+            )
+    _print(session, plan, publication, None)
+
+
+def _read_prefixes(texts: Sequence[str]) -> str | dict[str, str] | None:
+    """One prefix, or one for each split."""
+    if len(texts) == 1 and "=" not in texts[0]:
+        return texts[0]
+    if plain := [text for text in texts if "=" not in text]:
+        raise UsageError(
+            f"several prefixes, and {plain[0]!r} is of no split",
+            hint=f"Give each a split: --prefix train={plain[0]}",
+            details={"option": "prefix"},
+        )
+    return read_pairs(texts, "--prefix") or None
+
+
+def _print(session: Session, plan: ImportPlan, publication: Publication | None, published: str | None) -> None:
+    """Say what the exports hold and what was published; without a ``publication``, what would be."""
+    reference, out = plan.prepared.reference, session.out
+    num_examples = sum(one.num_examples for one in plan.prepared.splits)
+    for sentence in plan.notes:
+        out.note(f"note: {sentence}")
+    data: dict[str, Any] = {
+        "dataset": reference.dataset,
+        "version": str(plan.prepared.version),
+        "num_examples": num_examples,
+        "splits": {one.name: one.num_examples for one in plan.prepared.splits},
+        "exports": {split: export_json(export) for split, export in plan.exports.items()},
+        "notes": list(plan.notes),
+    }
+    if publication is None:
+        data |= {"dry_run": True, "published": None if published is None else f"sha256:{published}"}
+    else:
+        digest = f"sha256:{publication.version.content_digest}"
+        data |= {"dry_run": False, "newly": publication.newly, "content_digest": digest}
+
+    def human() -> None:
+        for split, export in plan.exports.items():
+            print_export(out, export, title=split)
+            out.line()
+        if publication is None:
+            out.line(f"{reference}: {counted(num_examples, 'example')}")
+            known = f"is published already (sha256:{published[:12]})" if published else "is not published yet"
+            out.line(f"a version of this number {known}")
+        elif publication.newly:
+            num_shards = sum(one.num_shards for one in plan.prepared.splits)
+            out.line(
+                f"published {reference}: {counted(num_examples, 'example')} in {counted(num_shards, 'shard')}, "
+                f"{size(publication.num_bytes)}, {data['content_digest'][:19]}"
+            )
+            if publication.proof is not None and publication.proof.note:
+                out.line(f"proved: {publication.proof.note}")
+        else:
+            out.line(f"{reference} is published already ({data['content_digest'][:19]})")
+
+    out.result("import.earth-engine", data, human)
