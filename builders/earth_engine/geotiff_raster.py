@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import reduce
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -38,10 +39,12 @@ class GeoTiffRaster:
 
     Args:
         source: path or URL of the file, or an open dataset of rasterio, which stays open.
-        bands: which bands, in order: names, or numbers from 1; or a mapping of new names to these. None: all.
+        bands: which bands, in order: names, or numbers from 1; or a mapping of new names to these. There, a list of
+            several makes an array band of them, such as a time series; a pixel of it is masked where any of them is.
+            None: all bands.
         transform: instead of the file's own.
         crs: instead of the file's own.
-        nodata: one more number that stands for no data, for all bands, or by the name of the band.
+        nodata: one more number that stands for no data, for all bands, or for each of some by name.
 
     Raises:
         UsageError: the file has no CRS or no transform and none is given, or no band of that name.
@@ -53,7 +56,7 @@ class GeoTiffRaster:
         self,
         source: Any,
         *,
-        bands: Sequence[str | int] | Mapping[str, str | int] | None = None,
+        bands: Sequence[str | int] | Mapping[str, str | int | Sequence[str | int]] | None = None,
         transform: Iterable[float] | None = None,
         crs: Any = None,
         nodata: float | Mapping[str, float] | None = None,
@@ -80,10 +83,8 @@ class GeoTiffRaster:
             self.size = Size(self._data.width, self._data.height)
             chosen = self._choose(bands)
             self._numbers = list(chosen.values())
-            self.bands = tuple(
-                Band(name=name, dtype=np.dtype(self._data.dtypes[number - 1])) for name, number in chosen.items()
-            )
-            self._nodata = nodata_by_band(nodata, self.bands)
+            self.bands = tuple(self._band(name, numbers) for name, numbers in chosen.items())
+            self._nodata = nodata_by_band(nodata, chosen)
             self._bound_cache()
         except BaseException:
             self._stack.close()
@@ -95,21 +96,32 @@ class GeoTiffRaster:
         from rasterio.windows import Window
 
         window = Window(0, start, self.size.width, stop - start)
-        rows, shared = [], None
-        for band, number in zip(self.bands, self._numbers, strict=True):
-            flags = [flag.name for flag in self._data.mask_flag_enums[number - 1]]
-            try:
-                values = self._data.read(number, window=window)
-                mask: Mask | None = None
-                if "per_dataset" in flags:  # one for all bands
-                    shared = self._data.read_masks(number, window=window) == 0 if shared is None else shared
-                    mask = shared
-                elif "all_valid" not in flags:
-                    mask = self._data.read_masks(number, window=window) == 0
-            except RasterioError as error:
-                raise _as_ours(error, self._data.name) from error
-            rows.append(BandRows(values, either(mask, is_nodata(values, self._nodata.get(band.name)))))
+        rows: list[BandRows] = []
+        shared: dict[str, Mask] = {}
+        try:
+            for band, numbers in zip(self.bands, self._numbers, strict=True):
+                nodata = self._nodata.get(band.name)
+                found = [self._read_band(number, window, nodata, shared) for number in numbers]
+                if band.is_array:
+                    values = np.stack([values for values, _ in found], axis=2)
+                    found = [BandRows(values, reduce(either, (mask for _, mask in found)))]
+                rows += found
+        except RasterioError as error:
+            raise _as_ours(error, self._data.name) from error
         return rows
+
+    def _read_band(self, number: int, window: Any, nodata: float | None, shared: dict[str, Mask]) -> BandRows:
+        """A band of the file; a mask that all bands have is ``shared``."""
+        flags = {flag.name for flag in self._data.mask_flag_enums[number - 1]}
+        values = self._data.read(number, window=window)
+        mask: Mask | None = None
+        if "per_dataset" in flags:
+            if "mask" not in shared:
+                shared["mask"] = self._data.read_masks(number, window=window) == 0
+            mask = shared["mask"]
+        elif "all_valid" not in flags:
+            mask = self._data.read_masks(number, window=window) == 0
+        return BandRows(values, either(mask, is_nodata(values, nodata)))
 
     def close(self) -> None:
         """Close the file, if it was opened here."""
@@ -140,35 +152,48 @@ class GeoTiffRaster:
         except rasterio.errors.RasterioError as error:
             raise _as_ours(error, path) from error
 
-    def _choose(self, bands: Sequence[str | int] | Mapping[str, str | int] | None) -> dict[str, int]:
-        """The numbers of the bands that are wanted, by name, in order."""
+    def _band(self, name: str, numbers: Sequence[int]) -> Band:
+        dtypes = [self._data.dtypes[number - 1] for number in numbers]
+        if len(set(dtypes)) > 1:
+            raise UsageError(
+                f"the array band {name!r} would be made of {', '.join(sorted(set(dtypes)))}",
+                hint="Make it of bands of one type.",
+                details={"band": name},
+            )
+        return Band(name=name, dtype=np.dtype(dtypes[0]), is_array=isinstance(numbers, list))
+
+    def _choose(
+        self, bands: Sequence[str | int] | Mapping[str, str | int | Sequence[str | int]] | None
+    ) -> dict[str, Sequence[int]]:
+        """The numbers of the bands that are wanted, by name, in order: a list of an array band, else a tuple of one."""
         names = [text or f"b{number}" for number, text in enumerate(self._data.descriptions, start=1)]
+        wanted: list[tuple[str | None, Any]]
         if bands is None:
             alpha = [one.name == "alpha" for one in self._data.colorinterp]
-            wanted: list[tuple[str | None, str | int]] = [
-                (None, number) for number, is_alpha in enumerate(alpha, start=1) if not is_alpha or all(alpha)
-            ]
+            wanted = [(None, number) for number, is_alpha in enumerate(alpha, start=1) if not is_alpha or all(alpha)]
         elif isinstance(bands, Mapping):
             wanted = list(bands.items())
         else:
             wanted = [(None, one) for one in ([bands] if isinstance(bands, str) else bands)]
-        chosen: dict[str, int] = {}
+        chosen: dict[str, Sequence[int]] = {}
         for new, which in wanted:
+            if new is not None and isinstance(which, list | tuple | range) and which:
+                chosen[check_band_name(new)] = [self._number_of(one, names) for one in which]
+                continue
             number = self._number_of(which, names)
-            name = names[number - 1] if new is None else new
-            check_band_name(name)
+            name = check_band_name(names[number - 1] if new is None else new)
             if name in chosen:
                 raise UsageError(
                     f"two bands are called {name!r}; each is a feature of its name",
                     hint="Name them anew: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
                     details={"band": name},
                 )
-            chosen[name] = number
+            chosen[name] = (number,)
         if not chosen:
             raise UsageError("no band is left to export", hint=f"Name one of them: {', '.join(names)}.")
         return chosen
 
-    def _number_of(self, which: str | int, names: list[str]) -> int:
+    def _number_of(self, which: Any, names: list[str]) -> int:
         if isinstance(which, int) and not isinstance(which, bool) and 0 < which <= len(names):
             return which
         if isinstance(which, str) and names.count(which) == 1:

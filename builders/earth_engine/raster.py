@@ -123,7 +123,7 @@ class ArrayRaster:
                 self._masks[name] = pixels.mask
         self.bands = tuple(found)
         self.size = self._one_size()
-        self._nodata = nodata_by_band(nodata, self.bands)
+        self._nodata = nodata_by_band(nodata, [band.name for band in found if not band.is_array])
         self._add_masks(mask)
 
     def read(self, start: int, stop: int) -> list[BandRows]:
@@ -184,12 +184,13 @@ def name_bands(bands: Any) -> dict[str, Any]:
     return named
 
 
-def check_band_name(name: object) -> None:
-    """Raise UsageError where ``name`` cannot name a feature."""
+def check_band_name(name: Any) -> str:
+    """``name`` if it can name a feature. Raises UsageError."""
     if not isinstance(name, str) or not name or not name.isprintable():
         raise UsageError(
             f"a band cannot be called {name!r:.60}: its name is a printable text", hint="Give it one, such as 'b1'."
         )
+    return name
 
 
 def crs_text(crs: Any) -> str:
@@ -213,18 +214,18 @@ def crs_text(crs: Any) -> str:
     return text
 
 
-def nodata_by_band(nodata: float | Mapping[str, float] | None, bands: Iterable[Band]) -> dict[str, float]:
-    """The number that stands for no data of each band that has one."""
+def nodata_by_band(nodata: float | Mapping[str, float] | None, bands: Iterable[str]) -> dict[str, float]:
+    """The number that stands for no data of each of ``bands`` that has one; they hold one number a pixel."""
     if nodata is None:
         return {}
-    scalar = [band.name for band in bands if not band.is_array]
+    known = list(bands)
     if not isinstance(nodata, Mapping):
-        return dict.fromkeys(scalar, nodata)
+        return dict.fromkeys(known, nodata)
     for name in nodata:
-        if name not in scalar:
+        if name not in known:
             raise UsageError(
                 f"nodata has {name!r}, which is no band of one number a pixel",
-                hint=suggest(name, scalar),
+                hint=suggest(name, known),
                 details={"band": name},
             )
     return dict(nodata)

@@ -266,6 +266,17 @@ def test_bands_that_are_not_there_or_doubled_are_refused(scene: Callable[..., Pa
         assert message(lambda wanted=wanted: GeoTiffRaster(path, bands=wanted), UsageError) == expected  # type: ignore[misc]
 
 
+def test_bands_of_a_file_are_the_elements_of_an_array_band(scene: Callable[..., Path]) -> None:
+    path = scene([BAND, BAND + 1, BAND + 2], names=("m1", "m2", "dem"), nodata=3)
+    with GeoTiffRaster(path, bands={"ndvi": ["m2", 1], "dem": "dem"}) as raster:
+        assert [(band.name, band.is_array) for band in raster.bands] == [("ndvi", True), ("dem", False)]
+        (series, mask), (dem, _) = raster.read(0, 1)
+        assert series[0].tolist() == [[one + 1, one] for one in range(7)]
+        assert mask is not None
+        assert mask.tolist() == [[False, False, True, True, False, False, False]]
+        assert dem[0, 0] == 2
+
+
 def test_nodata_masks_and_alpha_mask_pixels(scene: Callable[..., Path]) -> None:
     with GeoTiffRaster(scene([BAND, BAND + 1], nodata=3), nodata={"b1": 0}) as raster:
         one, other = masks(raster)

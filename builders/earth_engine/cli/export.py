@@ -30,6 +30,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | 
         "registry earth-engine export scene.tif exports/ --patch 256 --kernel 128",
         "registry earth-engine export scene.tif exports/ --prefix area --band red=3 --band nir=4 --encoding native",
         "registry earth-engine export scene.tif exports/ --patch 64,32 --masked-threshold 0.5 --mask-band valid",
+        "registry earth-engine export months.tif exports/ --patch 64 --band ndvi=1-12 --depth ndvi=12 --sequence",
         "registry earth-engine export scene.tif exports/ --dry-run",
         "registry earth-engine export samples.geojson exports/ --geometry lonlat",
     ),
@@ -39,7 +40,13 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | 
 @click.option("--prefix", metavar="P", help="What the names of the files begin with.  [default: the name of FILE]")
 @click.option("--patch", metavar="N|W,H", help="Width and height of a patch.  [default: 256]")
 @click.option("--kernel", metavar="N|W,H", help="Of the kernel: half of it is added as a margin.  [default: 1]")
-@click.option("--band", "bands", metavar="[NEW=]BAND", multiple=True, help="A band by name or number; may be repeated.")
+@click.option(
+    "--band",
+    "bands",
+    metavar="[NEW=]BAND",
+    multiple=True,
+    help="A band by name or number, or several as one array band: ndvi=1-12; may be repeated.",
+)
 @click.option("--compress/--no-compress", default=None, help="gzip.  [default: compress]")
 @click.option("--max-file-size", metavar="SIZE", help="Of a file before compression, such as 64MiB.  [default: 1GiB]")
 @click.option("--default-value", metavar="N", type=float, help="Where a pixel is masked or outside.  [default: 0]")
@@ -171,16 +178,34 @@ def _read_depths(texts: Iterable[str]) -> dict[str, int]:
     return depths
 
 
-def _read_bands(texts: Iterable[str]) -> list[str | int] | dict[str, str | int]:
-    """Names and numbers; a mapping where any has a new name."""
+def _read_bands(texts: Iterable[str]) -> list[str | int] | dict[str, Any]:
+    """Names and numbers; a mapping where any has a new name, or several are the elements of an array band."""
     pairs = [text.rpartition("=") if "=" in text else ("", "", text) for text in texts]
-    wanted = [(new, int(which) if which.isdecimal() else which) for new, _, which in pairs]
-    if not any(new for new, _ in wanted):
-        return [which for _, which in wanted]
-    for new, which in wanted:
+    if not any(new for new, _, _ in pairs):
+        return [_number_or_name(which) for _, _, which in pairs]
+    found: dict[str, Any] = {}
+    for new, _, text in pairs:
+        which = _numbers_of(text) if new else _number_or_name(text)
         if not new and isinstance(which, int):
             raise UsageError(f"band {which} has no new name, and others do", hint=f"Write --band name={which}.")
-    return {new or str(which): which for new, which in wanted}
+        if (new or text) in found:
+            raise UsageError(f"two bands are called {new or text!r}", hint="Give each a name of its own.")
+        found[new or text] = which
+    return found
+
+
+def _numbers_of(text: str) -> Any:
+    """One band, or the elements of an array band: 1-12, or 3,2,1."""
+    span = re.fullmatch(r"(\d{1,6})-(\d{1,6})", text, re.ASCII)
+    if span is not None and int(span[1]) <= int(span[2]):
+        return list(range(int(span[1]), int(span[2]) + 1))
+    if "," in text:
+        return [_number_or_name(one) for one in text.split(",")]
+    return _number_or_name(text)
+
+
+def _number_or_name(text: str) -> str | int:
+    return int(text) if text.isdecimal() else text
 
 
 def _read_transform(text: str) -> list[str]:
@@ -287,12 +312,14 @@ def _print_grid(session: Session, found: ExportPlan | Exported) -> None:
     session.out.table(("BAND", "TYPE", "STORED AS", "DEPTH"), rows)
     session.out.line()
     left = found.size.width - grid.covered.width, found.size.height - grid.covered.height
+    sides = (counted(left[0], "column") + " on the right", counted(left[1], "row") + " at the bottom")
+    outside = ", ".join(text for text, number in zip(sides, left, strict=True) if number > 0)
     session.out.fields(
         [
             ("raster", f"{_by(found.size)}, {found.crs:.60}"),
             ("patches", f"{grid.patches_per_row:,} x {grid.num_rows:,} of {_by(grid.patch)}"),
             ("stored", f"{_by(grid.tile)} with a margin of {_by(grid.margin)}" if max(grid.margin) else ""),
-            ("left out", f"{left[0]} columns on the right, {left[1]} rows at the bottom" if max(left) > 0 else ""),
+            ("left out", outside),
         ]
     )
 

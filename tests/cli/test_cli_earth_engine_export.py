@@ -1,0 +1,239 @@
+"""``registry earth-engine export``: what it writes and prints, its options, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import rasterio
+from affine import Affine
+
+from registry.builders.earth_engine.exporting import export_image
+from registry.builders.earth_engine.tables import read_table
+from registry.storage import open_store
+from registry.tfrecord import read_records
+from registry.wire import decode_example, decode_sequence_example
+
+Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
+
+EXPORT = ("earth-engine", "export")
+
+
+@pytest.fixture
+def scene(workspace: Path) -> str:
+    """A GeoTIFF of 7 x 5 pixels and three bands, of which the first is nodata in a corner."""
+    path = workspace / "scene.tif"
+    with rasterio.open(
+        path,
+        "w",
+        driver="GTiff",
+        width=7,
+        height=5,
+        count=3,
+        dtype="uint8",
+        crs="EPSG:32610",
+        transform=Affine(30, 0, 500000, 0, -30, 4100000),
+        nodata=0,
+    ) as data:
+        for number, name in enumerate(("red", "green", "nir"), start=1):
+            data.write(np.arange(35, dtype="uint8").reshape(5, 7) + number - 1, number)
+            data.set_band_description(number, name)
+    return str(path)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def test_a_raster_is_exported(cli: Cli, scene: str, workspace: Path) -> None:
+    out = workspace / "out"
+    ran = cli(*EXPORT, scene, str(out), "--patch", "2", "--kernel", "2,0", "--no-compress")
+    assert (ran.code, ran.err) == (0, "")
+    size = sum(file.stat().st_size for file in out.iterdir())
+    assert ran.out == (
+        f"exported 6 patches in 1 file, {size / 1024:.1f} KiB: {out}\n"
+        "\n"
+        "BAND   TYPE   STORED AS  DEPTH\n"
+        "red    uint8  float          1\n"
+        "green  uint8  float          1\n"
+        "nir    uint8  float          1\n"
+        "\n"
+        "raster    7 x 5, EPSG:32610\n"
+        "patches   3 x 2 of 2 x 2\n"
+        "stored    4 x 2 with a margin of 1 x 0\n"
+        "left out  1 column on the right, 1 row at the bottom\n"
+        "\n"
+        "scene-00000.tfrecord  6 records\n"
+        "scene-mixer.json\n"
+    )
+    assert names(out) == ["scene-00000.tfrecord", "scene-mixer.json"]
+
+
+def test_a_dry_run_tells_and_writes_nothing(cli: Cli, scene: str, workspace: Path) -> None:
+    ran = cli(*EXPORT, scene, str(workspace / "out"), "--patch", "2,5", "--band", "red", "--dry-run")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "scene: 3 patches\n"
+        "\n"
+        "BAND  TYPE   STORED AS  DEPTH\n"
+        "red   uint8  float          1\n"
+        "\n"
+        "raster    7 x 5, EPSG:32610\n"
+        "patches   3 x 1 of 2 x 5\n"
+        "left out  1 column on the right\n"
+        "\n"
+        "records  3 of 55 bytes\n"
+        "files    1, 213 B uncompressed\n"
+        "\n"
+        "nothing was written\n"
+    )
+    assert names(workspace / "out") == []
+
+
+def test_every_option_of_a_raster_reaches_the_export(cli: Cli, scene: str, workspace: Path) -> None:
+    options = (
+        *("--prefix", "sub/area", "--patch", "3,2", "--kernel", "3", "--band", "n=nir", "--band", "all=1-3"),
+        *("--max-file-size", "0.2KiB", "--default-value", "-1", "--depth", "all=2", "--encoding", "native"),
+        *("--masked", "pixel", "--mask-band", "ok", "--edge", "pad", "--masked-threshold", "0.9", "--collapse"),
+        *("--nodata", "7", "--crs", "EPSG:32611", "--transform", "10,0,5,0,-10,6", "--format", "json"),
+    )
+    data = cli(*EXPORT, scene, str(workspace / "one"), *options).json()["data"]
+    exported = export_image(
+        scene,
+        workspace / "two",
+        "sub/area",
+        patchDimensions=[3, 2],
+        kernelSize=3,
+        bands={"n": "nir", "all": [1, 2, 3]},
+        maxFileSize=204,
+        defaultValue=-1,
+        tensorDepths={"all": 2},
+        encoding="native",
+        masked="pixel",
+        mask_band="ok",
+        edge="pad",
+        maskedThreshold=0.9,
+        collapseBands=True,
+        nodata=7,
+        crs="EPSG:32611",
+        transform=(10, 0, 5, 0, -10, 6),
+    )
+    assert (
+        names(workspace / "one" / "sub")
+        == names(workspace / "two" / "sub")
+        == [Path(name).name for name in exported.filenames]
+    )
+    for name in exported.filenames:
+        assert (workspace / "one" / name).read_bytes() == (workspace / "two" / name).read_bytes()
+    assert data["filenames"] == list(exported.filenames)
+    assert (data["crs"], data["transform"]) == ("EPSG:32611", [10, 0, 5, 0, -10, 6])
+    assert (data["mixer"], data["collapsed"], data["num_patches"]) == (None, "bytes", 9)
+    assert data["bands"][1] == {"name": "all", "dtype": "uint8", "kind": "bytes", "depth": 2, "array": True}
+
+
+def test_a_stack_of_bands_is_a_time_series(cli: Cli, scene: str, workspace: Path) -> None:
+    out = workspace / "out"
+    options = ("--patch", "7,5", "--band", "ts=1-2", "--band", "nir", "--depth", "ts=2", "--sequence")
+    ran = cli(*EXPORT, scene, str(out), *options, "--format", "json")
+    assert (ran.json()["data"]["num_records"], ran.json()["warnings"]) == (35, [])
+    last = list(read_records(open_store(out), "scene-00000.tfrecord.gz"))[-1]
+    context, lists = decode_sequence_example(last)
+    assert ([*context], context["nir"].tolist()) == (["nir"], [36])  # type: ignore[union-attr] # an array
+    assert [step.tolist() for step in lists["ts"]] == [[34], [35]]  # type: ignore[union-attr] # arrays
+
+
+def test_patches_that_are_left_out_are_told(cli: Cli, scene: str, workspace: Path) -> None:
+    ran = cli(*EXPORT, scene, str(workspace / "out"), "--patch", "1", "--masked-threshold", "0.5")
+    assert ran.out.splitlines()[1] == "left out 1 of 35: too many pixels masked"
+    assert ran.out.splitlines()[-1] == "no mixer: patches may be left out, so places are not kept"
+
+
+def test_an_export_is_written_over_only_when_asked(cli: Cli, scene: str, workspace: Path) -> None:
+    out = str(workspace / "out")
+    assert cli(*EXPORT, scene, out, "--patch", "2").code == 0
+    ran = cli(*EXPORT, scene, out, "--patch", "2")
+    assert ran.code != 0
+    assert ran.err == (
+        f"error: there is an export with the prefix 'scene' already: {out}/scene-mixer.json and 1 more\n"
+        "hint: Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite.\n"
+    )
+    assert cli(*EXPORT, scene, out, "--patch", "5", "--overwrite").code == 0
+    assert json.loads((workspace / "out" / "scene-mixer.json").read_text())["totalPatches"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--patch", "x"), "error: 'x' is no size\nhint: Write a number, or width and height: 256 or 256,128.\n"),
+        (
+            ("--patch", "1,2,3"),
+            "error: patch_dimensions cannot be [1, 2, 3]: it is a number from 1 to 65536, or two: [width, height]\n",
+        ),
+        (
+            ("--max-file-size", "1 mile"),
+            "error: '1 mile' is no size of a file\n"
+            "hint: Write a number of bytes, or one with KiB, MiB or GiB: 64MiB.\n",
+        ),
+        (("--depth", "red"), "error: 'red' is no depth of a band\nhint: Write --depth ndvi=24.\n"),
+        (
+            ("--band", "3", "--band", "r=1"),
+            "error: band 3 has no new name, and others do\nhint: Write --band name=3.\n",
+        ),
+        (
+            ("--band", "r=2", "--band", "r=1"),
+            "error: two bands are called 'r'\nhint: Give each a name of its own.\n",
+        ),
+        (
+            ("--transform", "1,2"),
+            "error: [1.0, 2.0] is no transform: it is made of six finite numbers\n"
+            "hint: Give (xScale, xShear, xTranslate, yShear, yScale, yTranslate), or the transform of a rasterio "
+            "dataset.\n",
+        ),
+        (("--column", "a"), "error: --column is for tables\nhint: Leave it out.\n"),
+        (
+            ("--sequence", "--kernel", "3"),
+            "error: sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins "
+            "pixels would be written twice\nhint: Leave kernel_size out, or sequence_data.\n",
+        ),
+    ],
+    ids=["patch", "sides", "size", "depth", "band", "doubled", "transform", "column", "sequence"],
+)
+def test_options_that_mean_nothing_are_refused(
+    options: tuple[str, ...], error: str, cli: Cli, scene: str, workspace: Path
+) -> None:
+    ran = cli(*EXPORT, scene, str(workspace / "out"), *options)
+    assert (ran.code, ran.out, ran.err) == (2, "", error)
+    assert names(workspace / "out") == []
+
+
+def test_a_table_is_exported(cli: Cli, workspace: Path) -> None:
+    table = workspace / "samples.csv"
+    table.write_text("name,ndvi\na,0.5\nb,0.25\n")
+    ran = cli(*EXPORT, str(table), str(workspace / "out"), "--column", "ndvi", "--column", "name")
+    assert (ran.code, ran.err) == (0, "")
+    assert names(workspace / "out") == ["samples.tfrecord.gz"]
+    size = (workspace / "out" / "samples.tfrecord.gz").stat().st_size
+    assert ran.out == (f"exported 2 rows, {size} B: {workspace / 'out'}\nsamples.tfrecord.gz  ndvi, name\n")
+    assert [row["ndvi"] for row in read_table(workspace / "out" / "samples.tfrecord.gz")] == [0.5, 0.25]
+    again = cli(*EXPORT, str(table), str(workspace / "out"), "--dry-run")
+    assert again.out == "samples: 2 rows; nothing was written\n"
+
+
+def test_an_option_of_rasters_is_refused_for_a_table(cli: Cli, workspace: Path) -> None:
+    table = workspace / "samples.csv"
+    table.write_text("name,ndvi\na,0.5\n")
+    ran = cli(*EXPORT, str(table), str(workspace / "out"), "--masked-threshold", "0.5")
+    assert (ran.code, ran.err) == (2, "error: --masked-threshold is for rasters\nhint: Leave it out.\n")
+
+
+def test_records_hold_the_bands(cli: Cli, scene: str, workspace: Path) -> None:
+    cli(*EXPORT, scene, str(workspace / "out"), "--patch", "7,5", "--encoding", "native", "--prefix", "p")
+    (record,) = read_records(open_store(workspace / "out"), "p-00000.tfrecord.gz")
+    assert decode_example(record) == {
+        "red": [bytes(range(35))],
+        "green": [bytes(range(1, 36))],
+        "nir": [bytes(range(2, 37))],
+    }
