@@ -60,6 +60,7 @@ def command(session: Session, reference: str, why: bool) -> None:
         "license": metadata.license,
         "citation": metadata.citation,
         "release_notes": dict(metadata.release_notes),
+        "metadata": dict(metadata.custom),
         "folder": folder,
         "content_digest": f"sha256:{details.content_digest}",
         "published_at": details.published_at.isoformat() if details.published_at else None,
@@ -89,6 +90,7 @@ def command(session: Session, reference: str, why: bool) -> None:
                 ("homepage", metadata.homepage),
                 ("license", metadata.license),
                 ("features", "\n".join(features)),
+                ("metadata", ", ".join(metadata.custom) + (": see --format json" if metadata.custom else "")),
                 (
                     "experiments",
                     ", ".join(f"{flag} {'on' if on else 'off'}" for flag, on in details.experiments.items()),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -103,3 +106,13 @@ def test_what_is_no_json_is_refused_where_the_class_is_defined(attached: Any, me
     with pytest.raises(UsageError) as caught:
         type("Bad", (Measured,), {"METADATA": attached})
     assert str(caught.value).partition(": nan")[0] == message.partition(": nan")[0]
+
+
+def test_show_tells_of_it(catalog: registry.Catalog, catalog_url: str, tmp_path: Path) -> None:
+    catalog.build(Measured)
+    show = [sys.executable, "-m", "registry", "show", "measured", "--catalog", catalog_url]
+    show += ["--data-dir", str(tmp_path / "data")]
+    shown = subprocess.run(show, check=True, capture_output=True, text=True).stdout
+    assert re.search(r"^metadata +mixers, sensor: see --format json$", shown, flags=re.MULTILINE) is not None
+    data = json.loads(subprocess.run([*show, "--format", "json"], check=True, capture_output=True, text=True).stdout)
+    assert data["data"]["metadata"] == ATTACHED
