@@ -132,13 +132,15 @@ class GeoTiffRows:
         self._num_waiting = stop
 
     def _write(self, bands: Sequence[npt.NDArray[Any]]) -> None:
+        """Write rows that begin with a block: a row of blocks at a time, so that a raster makes one file only."""
         rasterio = import_rasterio()
-        num_rows = len(bands[0])
-        window = rasterio.windows.Window(0, self._written, self._dataset.width, num_rows)
-        with _rasterio_errors(self.path):
-            for number, band in enumerate(bands, 1):
-                self._dataset.write(band, number, window=window)
-        self._written += num_rows
+        for start in range(0, len(bands[0]), self._block):
+            rows = [band[start : start + self._block] for band in bands]
+            window = rasterio.windows.Window(0, self._written, self._dataset.width, len(rows[0]))
+            with _rasterio_errors(self.path):
+                for number, values in enumerate(rows, 1):
+                    self._dataset.write(values, number, window=window)
+            self._written += len(rows[0])
 
 
 @contextmanager
@@ -190,6 +192,8 @@ def create_geotiff(
             hint="Is it the mixer of these patches? If it is, name fewer bands: bands=[...]; --band NAME.",
             details={"size": list(size), "bands": len(names)},
         )
+    if predictor == 3 and np.dtype(dtype).kind != "f":
+        raise _refuse("predictor", predictor, f"the raster is {np.dtype(dtype)}; 3 is for floats")
     profile: dict[str, Any] = {
         "driver": "GTiff",
         "width": size.width,
