@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,22 @@ def test_a_crs_that_has_no_code_leaves_no_second_file(tmp_path: Path) -> None:
     wkt = rasterio.CRS.from_user_input(crs).to_wkt()
     write(tmp_path / "wkt.tif", made(), crs=wkt)
     assert names_in(tmp_path) == ["wkt.tif", "x.tif"]
+
+
+@pytest.mark.parametrize("step", [1.0, -1.0])
+def test_a_transform_of_plain_pixels_is_kept_without_a_warning(tmp_path: Path, step: float) -> None:
+    write(tmp_path / "x.tif", made(), transform=Transform(1.0, 0.0, 0.0, 0.0, step, 0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with rasterio.open(tmp_path / "x.tif") as file:
+            assert tuple(file.transform)[:6] == (1.0, 0.0, 0.0, 0.0, step, 0.0)
+
+
+@pytest.mark.parametrize(("dtype", "predictor"), [("float32", "3"), ("float64", "3"), ("uint8", None), ("int32", None)])
+def test_floats_are_stored_as_differences(tmp_path: Path, dtype: str, predictor: str | None) -> None:
+    write(tmp_path / "x.tif", made(dtype=dtype))
+    with rasterio.open(tmp_path / "x.tif") as file:
+        assert file.tags(ns="IMAGE_STRUCTURE").get("PREDICTOR") == predictor
 
 
 def test_a_file_that_is_there_is_replaced_only_if_asked(tmp_path: Path) -> None:
