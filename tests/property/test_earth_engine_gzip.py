@@ -69,5 +69,5 @@ def test_blocks_cost_little() -> None:
     """Each knows the end of the one before, so that matches across their border are found."""
     content = content_of(40 * BLOCK_BYTES, 1)
     one = zlib.compressobj(6, zlib.DEFLATED, 31, 9)
-    assert len(compress(content)) < 1.001 * len(one.compress(content) + one.flush())
+    assert len(compress(content)) < 1.01 * len(one.compress(content) + one.flush())
     assert gzip.decompress(compress(content)) == content
