@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from registry.builders.earth_engine.assembling import assemble
     from registry.builders.earth_engine.assembly import Assembly
+    from registry.builders.earth_engine.export_version import ExportedSplit, export_version
     from registry.builders.earth_engine.exporting import Exported, export_image, plan_export
     from registry.builders.earth_engine.found_files import FoundExport, find_export
     from registry.builders.earth_engine.geotiff_raster import GeoTiffRaster
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "registry.builders.earth_engine.assembling": ("assemble",),
     "registry.builders.earth_engine.assembly": ("Assembly",),
+    "registry.builders.earth_engine.export_version": ("ExportedSplit", "export_version"),
     "registry.builders.earth_engine.exporting": ("Exported", "export_image", "plan_export"),
     "registry.builders.earth_engine.found_files": ("FoundExport", "find_export"),
     "registry.builders.earth_engine.geotiff_raster": ("GeoTiffRaster",),
@@ -61,6 +63,7 @@ __all__ = [
     "Bounds",
     "ExportOptions",
     "Exported",
+    "ExportedSplit",
     "ExportedTable",
     "FoundExport",
     "GeoTiffRaster",
@@ -79,6 +82,7 @@ __all__ = [
     "WrittenPredictions",
     "assemble",
     "export_image",
+    "export_version",
     "find_export",
     "import_export",
     "open_export",

@@ -19,7 +19,7 @@ COMMANDS: Final = {
     "build": "Run a builder: write shards, verify, publish.",
     "publish": "Publish a folder of prepared shards.",
     "import": "Catalog what others prepared: TFDS, Parquet, Earth Engine.",
-    "export": "Write a version for others: TFDS, Croissant.",
+    "export": "Write a version for others: TFDS, Croissant, Earth Engine.",
     "earth-engine": "Rasters and tables to Earth Engine's TFRecords, and back.",
     "list": "List the datasets of the catalog.",
     "search": "Find datasets by words: names, tags, features, descriptions.",

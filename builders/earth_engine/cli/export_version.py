@@ -1,0 +1,67 @@
+"""``registry export earth-engine``: a published version as the files that Earth Engine writes and takes."""
+
+from __future__ import annotations
+
+import click
+
+from registry.cli.arguments import reference_argument
+from registry.cli.options import Session, examples, session_command
+from registry.cli.output import size
+from registry.cli.progress import record_progress
+from registry.splits import counted
+
+
+@session_command(
+    "earth-engine",
+    epilog=examples(
+        "registry export earth-engine earth_patches exports/",
+        "registry export earth-engine earth_patches exports/ --split china --no-compress",
+    ),
+)
+@reference_argument
+@click.argument("folder", metavar="DIR")
+@click.option("--split", "splits", metavar="S", multiple=True, help="A split; may be repeated.  [default: all]")
+@click.option("--compress/--no-compress", default=True, show_default=True, help="gzip; a table always is.")
+@click.option("--overwrite", is_flag=True, help="Replace exports of the same names.")
+def command(
+    session: Session, reference: str, folder: str, splits: tuple[str, ...], *, compress: bool, overwrite: bool
+) -> None:
+    """Write splits of the version REF to DIR as exports of Earth Engine, each with its mixer: SPLIT-00000.tfrecord.gz.
+
+    REF was imported from Earth Engine, or keeps as much of its patches. Records are written as they are.
+    """
+    from registry.builders.earth_engine.export_version import export_version
+
+    with session.connect() as catalog:
+        dataset = session.look_up(catalog, reference)
+        total = sum(one.num_examples for name, one in dataset.splits.items() if not splits or name in splits)
+        with record_progress(session.out, f"exporting {dataset.reference}", total) as advance:
+            exported = export_version(
+                dataset, folder, splits=splits or None, compressed=compress, overwrite=overwrite, advance=advance
+            )
+    data = {
+        "dataset": dataset.reference.dataset,
+        "version": str(dataset.version),
+        "folder": folder,
+        "splits": [
+            {
+                "split": one.split,
+                "filenames": list(one.filenames),
+                "mixer": one.mixer_filename,
+                "num_records": one.num_records,
+                "num_bytes": one.num_bytes,
+            }
+            for one in exported
+        ],
+    }
+
+    def human() -> None:
+        session.out.line(f"exported {dataset.reference}: {folder}")
+        for one in exported:
+            beside = "" if one.mixer_filename is None else f" and {one.mixer_filename}"
+            files = counted(len(one.filenames), "file")
+            session.out.line(
+                f"  {one.split}: {counted(one.num_records, 'record')} in {files}{beside}, {size(one.num_bytes)}"
+            )
+
+    session.out.result("export.earth-engine", data, human)
