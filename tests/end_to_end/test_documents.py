@@ -57,7 +57,14 @@ def test_the_ten_lines_of_python_print_what_they_say(environment: dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("document", "number"), [("README.md", 6), ("docs/importing.md", 6), ("docs/pinning.md", 12), ("docs/splits.md", 4)]
+    ("document", "number"),
+    [
+        ("README.md", 6),
+        ("docs/importing.md", 6),
+        ("docs/pinning.md", 12),
+        ("docs/splits.md", 4),
+        ("docs/earth-engine.md", 6),
+    ],
 )
 def test_the_lines_of_shell_print_what_they_say(
     environment: dict[str, str], tmp_path: Path, document: str, number: int
@@ -101,6 +108,7 @@ def test_the_builder_of_the_readme_is_found_built_and_read(environment: dict[str
         "docs/publishing.md",
         "docs/reading.md",
         "docs/slim.md",
+        "docs/earth-engine.md",
         "docs/splits.md",
         "docs/versions.md",
     ],

@@ -1,4 +1,4 @@
-"""A published version becomes files of Earth Engine again: its very records, in their order, with the mixer it keeps."""
+"""A published version becomes files of Earth Engine again: its records, in their order, with the mixer it keeps."""
 
 from __future__ import annotations
 
