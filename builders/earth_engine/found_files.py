@@ -13,7 +13,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from registry.builders.earth_engine.mixer import Mixer
@@ -155,13 +155,27 @@ def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:
             if file in group.mixers and not group.shards and not group.tables:
                 raise _no_such(store, prefix, [], {prefix: group})
             if file in group.mixers or any(shard.filename == file for shard in group.shards):
-                return _gather(store, prefix, {prefix: group})
+                return _gather(store, prefix, {prefix: _as_named(group, file)})
     known = f"it is named as a copy of {copy.original}" if copy is not None else "it is named as none"
     raise PreparedFormatError(
         f"{store.locate(file)} is no file of an export: {known}",
         hint=_NAMES_HINT if copy is None else f"Rename it to {copy.original}, if it is the only one.",
         details={"folder": store.url, "file": file},
     )
+
+
+def _as_named(group: _Group, file: str) -> _Group:
+    """The group with the shards whose names end as that of ``file``, where they are there compressed and not."""
+    numbers = [shard.number for shard in group.shards]
+    match = _SHARD.fullmatch(file)
+    if match is None or len(set(numbers)) == len(numbers):
+        return group
+    return replace(group, shards=[one for one in group.shards if _suffix(one.filename) == match["suffix"]])
+
+
+def _suffix(filename: str) -> str:
+    match = _SHARD.fullmatch(filename)
+    return "" if match is None else match["suffix"]
 
 
 def _group(names: Sequence[str], wanted: str | None) -> dict[str, _Group]:

@@ -58,7 +58,7 @@ class KeptSplit:
     @classmethod
     def of(cls, export: StoredExport) -> KeptSplit:
         """What is to be kept of an export."""
-        if export.is_table and not export.bands:
+        if export.is_table:
             columns = tuple(column.to_value() for column in export.columns)
             return cls(prefix=export.found.prefix, is_table=True, columns=columns)
         return cls(

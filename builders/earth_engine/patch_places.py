@@ -178,6 +178,12 @@ def places_of_split(
         is_collapsed=kept.collapsed is not None and bool(known) and known[0].channels == kept.collapsed,
         is_sequence=kept.is_sequence,
     )
+    if places.patches is not None and num_records is not None and num_records != places.patches.size:
+        raise PreparedFormatError(
+            f"the version's metadata has the numbers of {places.patches.size:,} patches, and the split {split} has "
+            f"{num_records:,} records",
+            details={"key": "patches", "split": split},
+        )
     if places.mixer is not None:
         _check_count(places.mixer, places, num_records, split)
     return places

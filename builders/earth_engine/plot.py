@@ -113,7 +113,7 @@ def draw_export(export: StoredExport, *, margin: bool = False, advance: Callable
         cell = layout.thumbnail([_band(record, channel, tile) for channel in channels])
         canvas[top : top + layout.cell_height, left : left + layout.cell_width] = cell
     number = total if export.mixer is None else export.mixer.total_patches
-    caption = f"{number:,} patches; {', '.join(channel.name for channel in channels)}"
+    caption = f"{number:,} {'patch' if number == 1 else 'patches'}; {', '.join(channel.name for channel in channels)}"
     return _paint(layout, _stretch(canvas), caption)
 
 
@@ -155,8 +155,8 @@ def _records(
 
 def _band(record: dict[str, Any], channel: _Channel, tile: Tile) -> npt.NDArray[Any]:
     _, values = from_flat(record.get(channel.feature), channel.feature)
-    levels: npt.NDArray[Any] = values.reshape(-1, tile.size.height, tile.size.width)
-    return levels[channel.level]
+    level: npt.NDArray[Any] = values.reshape(-1, tile.size.height, tile.size.width)[channel.level]
+    return level
 
 
 def _stretch(canvas: Pixels) -> npt.NDArray[np.uint8]:

@@ -110,7 +110,7 @@ class StoredExport:
     @property
     def is_table(self) -> bool:
         """Whether each record is a row."""
-        return self.found.is_table
+        return not self.bands and not self.is_sequence
 
     @property
     def num_records(self) -> int | None:
@@ -182,16 +182,6 @@ def open_export(
     mixer = found.mixer if mixer is None else mixer
     patches = None if patches is None else _check_patches(patches, mixer)
     warnings = [*found.notes, *_check_files(found)]
-    if found.is_table and mixer is None and sequence is not True and asked.patch is None:
-        table = look_at_columns(_all_blocks(found, advance))
-        return StoredExport(
-            found=found,
-            mixer=None,
-            columns=table.columns,
-            counts=(table.num_rows,),
-            num_bytes=table.num_bytes,
-            warnings=tuple(warnings),
-        )
     first = next(_blocks(found, found.filenames[0], most=_LOOKED_AT), None)
     if first is None:
         raise PreparedFormatError(
@@ -199,6 +189,8 @@ def open_export(
             hint="Download it again.",
             details={"file": found.filenames[0]},
         )
+    if found.is_table and mixer is None and sequence is not True and asked.patch is None:
+        return _of_table(found, asked, warnings, advance)
     record = first.views()[0]
     if sequence is None:
         sequence = has_feature_lists(record) or (mixer is not None and _is_one_pixel(record, mixer))
@@ -232,6 +224,30 @@ class _Asked:
     kernel: Size | None
     patch: Size | None
     depths: Mapping[str, int]
+
+
+def _of_table(found: FoundExport, asked: _Asked, warnings: list[str], advance: Advance | None) -> StoredExport:
+    """A table, by all of its rows."""
+    if asked.kernel is not None or asked.depths:
+        raise UsageError(
+            f"{found.filenames[0]} is a table: one file without a number, and without a mixer",
+            hint="Its columns have shapes: shapes={...}; --shape NAME=2,2. If it is an image, give patch_dimensions; "
+            "--patch WIDTH,HEIGHT.",
+            details={"options": ["kernel_size", "tensor_depths"]},
+        )
+    table = look_at_columns(_all_blocks(found, advance))
+    columns = {column.name: column for column in table.columns}
+    for name in asked.bands or ():
+        if name not in columns:
+            raise FeatureNotFoundError.of(name, list(columns), where=found.store.locate(found.filenames[0]))
+    return StoredExport(
+        found=found,
+        mixer=None,
+        columns=table.columns if asked.bands is None else tuple(columns[name] for name in asked.bands),
+        counts=(table.num_rows,),
+        num_bytes=table.num_bytes,
+        warnings=tuple(warnings),
+    )
 
 
 def _of_patches(

@@ -381,3 +381,20 @@ def test_a_file_of_several_gzip_members_is_read(catalog: Catalog, tmp_path: Path
     (folder / "p-00000.tfrecord.gz").write_bytes(gzip.compress(content[:100]) + gzip.compress(content[100:]))
     import_export(catalog, folder)
     assert len(Patches(catalog.dataset("p"))) == 4
+
+
+def test_exports_in_an_object_store_are_read_where_they_lie(catalog: Catalog, tmp_path: Path) -> None:
+    write_image(tmp_path / "north", "p", BANDS, (4, 2), shards=2)
+    store = open_store("memory://earth-engine-import/exports")
+    for folder in ("north", "south"):
+        for file in (tmp_path / "north").iterdir():
+            with store.create(f"{folder}/{file.name}", overwrite=True) as target:
+                target.write(file.read_bytes())
+    import_export(catalog, f"{store.url}/north/p-mixer.json", name="one")
+    assert [patch.index for patch in Patches(catalog.dataset("one"), "train[1:3]")] == [1, 2]
+    import_export(catalog, store.url, prefix={"train": "north/p", "eval": "south/p"})
+    assert catalog.dataset("exports").splits["eval"].filenames == [
+        "south/p-00000.tfrecord.gz",
+        "south/p-00001.tfrecord.gz",
+    ]
+    assert len(Patches(catalog.dataset("exports"), "eval")) == 4

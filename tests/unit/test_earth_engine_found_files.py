@@ -184,6 +184,17 @@ def test_a_file_stands_for_its_export(tmp_path: Path) -> None:
         find_export(tmp_path / "r-00000 (1).tfrecord")
 
 
+def test_a_file_tells_which_files_are_meant_where_they_are_there_compressed_and_not(tmp_path: Path) -> None:
+    names = [f"p-0000{index}.tfrecord" for index in range(3)]
+    fill(tmp_path, *names, *(f"{name}.gz" for name in names))
+    assert find_export(tmp_path / names[1]).filenames == tuple(names)
+    assert find_export(tmp_path / f"{names[1]}.gz").filenames == tuple(f"{name}.gz" for name in names)
+    (tmp_path / names[0]).unlink()
+    with pytest.raises(PreparedFormatError) as caught:
+        find_export(tmp_path / names[1])
+    assert caught.value.details["missing"] == [names[0]]
+
+
 def test_a_folder_without_exports_says_what_is_nearly_one(tmp_path: Path) -> None:
     assert refused(tmp_path, "notes.txt").message == "DIR holds no TFRecords of Earth Engine"
     below = refused(tmp_path, "deep/p-00000.tfrecord")

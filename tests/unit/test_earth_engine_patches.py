@@ -253,10 +253,14 @@ def test_a_mixer_of_another_export_is_refused(dataset: Dataset) -> None:
             "the version's metadata has a band 'zz' of the split train, and its examples have none",
         ),
         ({"splits": {"train": {"patches": [-1]}}}, "patches: the number of a patch is never negative"),
+        (
+            {"splits": {"train": {"patches": [0, 1]}}},
+            "the version's metadata has the numbers of 2 patches, and the split train has 9 records",
+        ),
         ({"splits": {"train": {"tile": [1, 2, 3]}}}, "tile: it is no width and height from 1 to 262144"),
         ({"splits": {"train": {"mixer": {"a": 1}}}}, "mixer: it has no 'projection'"),
     ],
-    ids=["list", "splits", "kind", "band", "patches", "tile", "mixer"],
+    ids=["list", "splits", "kind", "band", "patches", "few patches", "tile", "mixer"],
 )
 def test_metadata_of_another_form_is_refused(dataset: Dataset, kept: Any, problem: str) -> None:
     with pytest.raises(PreparedFormatError) as caught:

@@ -305,3 +305,22 @@ def test_the_columns_of_a_table_are_told_by_all_rows(tmp_path: Path) -> None:
     assert refused(tmp_path / "b").message == (
         "DIR/t.tfrecord.gz: the column 'b' is of the kind bytes in some rows, and of the kind float in others"
     )
+
+
+def test_columns_of_a_table_are_chosen_and_options_of_images_are_refused(tmp_path: Path) -> None:
+    write_records(tmp_path, "t", [encode_example({"a": np.zeros(16, np.float32), "b": [b"x"]})])
+    (tmp_path / "t-00000.tfrecord.gz").rename(tmp_path / "t.tfrecord.gz")
+    assert [column.name for column in open_export(tmp_path, bands=["b"]).columns] == ["b"]
+    assert refused(tmp_path, bands=["c"]).message == "no feature 'c' in DIR/t.tfrecord.gz"
+    error = refused(tmp_path, kernel_size=2)
+    assert error.message == "t.tfrecord.gz is a table: one file without a number, and without a mixer"
+    assert error.hint == (
+        "Its columns have shapes: shapes={...}; --shape NAME=2,2. If it is an image, give patch_dimensions; "
+        "--patch WIDTH,HEIGHT."
+    )
+    as_image = open_export(tmp_path, bands=["a"], kernel_size=2, patch_dimensions=2)
+    assert not as_image.is_table
+    assert as_image.tile is not None
+    assert as_image.tile.size == Size(4, 4)
+    (tmp_path / "t.tfrecord.gz").write_bytes(gzip.compress(b""))
+    assert refused(tmp_path).message == "DIR/t.tfrecord.gz holds no records"

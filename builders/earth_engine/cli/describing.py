@@ -46,7 +46,7 @@ def export_json(export: StoredExport) -> dict[str, Any]:
 
 def form_of(export: StoredExport) -> str:
     """What a record of an export is: a row of a table, a pixel with its series, or a patch of an image."""
-    if export.is_table and not export.bands:
+    if export.is_table:
         return "table"
     return "series" if export.is_sequence else "image"
 
