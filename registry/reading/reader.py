@@ -228,10 +228,12 @@ class Reader(Exports):
         Another reader, at its beginning. In batches such a feature is an array of objects.
         """
         features = self.features.missing_as_none()
-        return self._with_features(features)
+        reader = Reader(self.plan, features=features, config=self.config, process=self.process, **self._options)
+        reader._asked = self._asked
+        return reader
 
     def only(self, names: Sequence[str]) -> Reader:
-        """These examples with some of their features: the others are not decoded. Another reader, at its beginning.
+        """These examples with some of their features, from the same place on: the others are not decoded.
 
         Raises:
             UsageError: no feature of that name.
@@ -239,13 +241,14 @@ class Reader(Exports):
         for name in names:
             if name not in self.features:
                 raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
-        return self._with_features(FeaturesDict({name: self.features[name] for name in names}))
-
-    def _with_features(self, features: FeaturesDict) -> Reader:
-        """This reader with other features, at its beginning."""
-        reader = Reader(self.plan, features=features, config=self.config, process=self.process, **self._options)
-        reader._asked = self._asked
-        return reader
+        return Reader(
+            self.plan,
+            features=FeaturesDict({name: self.features[name] for name in names}),
+            config=self._asked,
+            state=self.state(),
+            process=self.process,
+            **self._options,
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         sort_files = self.config.interleave_sort_fn

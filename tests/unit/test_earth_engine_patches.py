@@ -150,8 +150,9 @@ def test_an_iteration_goes_on_from_its_state_and_in_another_process(dataset: Dat
     patches = pickle.loads(pickle.dumps(Patches(dataset, read_config=config)))  # noqa: S301 - our own bytes
     begun = iter(patches)
     first = [next(begun).index for _ in range(4)]
-    rest = Patches(dataset, read_config=config, state=patches.state())
-    assert first + [patch.index for patch in rest] == whole
+    for bands in (None, ["grey"]):
+        rest = Patches(dataset, read_config=config, state=patches.state(), bands=bands)
+        assert first + [patch.index for patch in rest] == whole
     shares = [[patch.index for patch in Patches(dataset, process=(index, 2))] for index in range(2)]
     assert shares == [[0, 1, 2, 3, 4], [5, 6, 7, 8]]
 

@@ -22,9 +22,12 @@ from registry.errors import (
     StorageError,
     UsageError,
 )
+from registry.features import FeaturesDict, Text
+from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
 from registry.splits import resolve
+from registry.storage import open_store
 from registry.tfrecord import RecordWriter, write_gzip_records
 
 IN_TURNS = [0, 1, 20, 21, 2, 3, 22, 23, 4]
@@ -57,6 +60,30 @@ def test_examples_know_their_tfds_id(files: Stored) -> None:
     assert batch["tfds_id"].tolist() == [name.encode() for name in names]
     assert reader[3] == {"id": 21, "tfds_id": names[3].encode()}
     assert reader[[3, 0]]["tfds_id"].tolist() == [names[3].encode(), names[0].encode()]
+
+
+def test_some_features_are_read_from_the_same_place_on(tmp_path: Path) -> None:
+    features = FeaturesDict({"id": "int64", "text": Text()})
+    store = open_store(tmp_path)
+    with store.create("two-train.tfrecord-00000-of-00001") as file:
+        writer = RecordWriter(file)
+        for number in range(9):
+            writer.write(features.encode_example({"id": number, "text": str(number)}))
+    split = Split(name="train", shard_lengths=ShardLengths([9]), files=ShardedFileTemplate(dataset="two"))
+    reader = Reader(
+        resolve("train", {"train": split}), store=store, features=features, config=ReadConfig(shuffle="global")
+    )
+    numbers = ids(islice(reader, 4))
+    rest = reader.only(["id"])
+    assert rest.drew_seed
+    assert [list(example) for example in islice(rest, 1)] == [["id"]]
+    assert sorted(numbers + ids(reader.only(["id"]))) == list(range(9))
+    with pytest.raises(UsageError) as caught:
+        reader.only(["txt"])
+    assert (caught.value.message, caught.value.hint) == (
+        "no feature 'txt'",
+        "Did you mean 'text'? There are: id, text.",
+    )
 
 
 def test_batches_end_with_the_epoch(files: Stored) -> None:
