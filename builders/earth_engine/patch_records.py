@@ -18,7 +18,7 @@ from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import from_flat
 from registry.errors import CorruptExampleError, RegistryError, ShardMismatchError
 from registry.storage import Store
-from registry.tfrecord import read_records
+from registry.tfrecord import read_blocks
 from registry.wire import FlatValue, decode_features, decode_sequence_example
 from registry.wire.sequence import Steps
 
@@ -49,7 +49,7 @@ class PatchValues(NamedTuple):
 
 
 class _Record(NamedTuple):
-    payload: bytes
+    payload: memoryview
     file: str
     number: int
 
@@ -88,10 +88,12 @@ class RecordPatches:
         self.counts.clear()
         for store, name in self.files:
             path = store.locate(name)
-            self.counts[path] = 0
-            for number, payload in enumerate(read_records(store, name)):
-                self.counts[path] += 1
-                yield _Record(payload, path, number)
+            self.counts[path] = number = 0
+            for block, _ in read_blocks(store, name):  # and not mapped: all of the file would count as memory
+                for payload in block.views():
+                    self.counts[path] += 1
+                    yield _Record(payload, path, number)
+                    number += 1
 
     def _patches(self, first: _Record, others: Iterator[_Record]) -> Iterator[PatchValues]:
         record: _Record | None = first
@@ -126,7 +128,7 @@ class RecordPatches:
             record, index = next(others, None), index + 1
 
 
-def is_of_a_pixel(payload: bytes, patch: Size) -> bool:
+def is_of_a_pixel(payload: memoryview, patch: Size) -> bool:
     """Whether a record holds one pixel: it has feature lists, or one value in every band of larger patches."""
     try:
         values = decode_sequence_example(payload)
