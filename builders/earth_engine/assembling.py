@@ -48,8 +48,8 @@ def assemble(
     Args:
         predictions: TFRecords: a folder, a file of an export, the beginning of its files' paths, or a list of files in
             their order. Or an iterable of arrays: see ``patch_arrays``. Patches may have a margin or none.
-        mixer: of the export that the predictions are of, as a path, text, document or Mixer, or what a published
-            version keeps; None takes the one beside the files.
+        mixer: of the export that the predictions are of, as a path, text, document or Mixer, or the published version
+            that was imported, or its metadata; None takes the one beside the files.
         output: path of the GeoTIFF; None writes none.
         prefix: which files of a folder are meant, where it holds several exports.
         split: which mixer of a version's is meant, where it has several.
@@ -101,13 +101,14 @@ def assemble(
             hint="Give the <prefix>-mixer.json that was exported with the patches: mixer=...; --mixer FILE.",
             details={"option": "mixer"},
         )
-    depths = {**found.depths, **(tensor_depths or {})}
+    depths = dict(tensor_depths or {})
     _check_names("bands", bands)
     _check_names("names", names)
     if files:
         patches = RecordPatches(files=files, patch=found.mixer.patch, bands=bands, sequence=sequence)
     else:
-        patches = ArrayPatches(items=check_iterable(predictions), bands=bands, depths=depths, layout=layout)
+        array_bands = {**found.depths, **depths}
+        patches = ArrayPatches(items=check_iterable(predictions), bands=bands, depths=array_bands, layout=layout)
     assembly = Assembly(
         patches,
         found,

@@ -60,7 +60,7 @@ class Assembly:
 
     Attributes:
         mixer: where the patches lie.
-        bands: the bands in their order; an array band of depth d is the bands ``name_1`` to ``name_d``.
+        bands: the bands in their order; an array band of depth 2 is the bands ``name_0`` and ``name_1``.
         nodata: the number that stands for no value, or None.
         crs: as text, of the mixer or as it was given.
     """
@@ -89,8 +89,9 @@ class Assembly:
         self._waiting = chain([first], self._waiting)
         self._first_bands = list(first.bands)
         order = _band_order(first, bands, found)
+        depths = {**{name: depth for name, depth in found.depths.items() if name in first.bands}, **depths}
         self._layouts = measure_bands(first, order, self.mixer.patch, kernel=kernel, depths=depths, dtypes=dtypes)
-        self.bands = _name_bands(self._layouts, names)
+        self.bands = _name_bands(self._layouts, names, found.channels)
         self.crs: Any = self.mixer.crs if crs is None else crs
         self.nodata = nodata
         if nodata is not None:
@@ -276,13 +277,17 @@ def _band_order(first: PatchValues, bands: Sequence[str] | None, found: FoundMix
     return list(first.bands) if first.place.file is None else sorted(first.bands)
 
 
-def _name_bands(layouts: Sequence[BandLayout], names: Sequence[str] | None) -> tuple[RasterBand, ...]:
+def _name_bands(
+    layouts: Sequence[BandLayout], names: Sequence[str] | None, channels: Sequence[str]
+) -> tuple[RasterBand, ...]:
     """The bands of the raster: one for each element of an array band."""
     own = [
         (f"{layout.name}_{number}" if layout.is_array else layout.name, layout.dtype)
         for layout in layouts
-        for number in range(1, layout.depth + 1)
+        for number in range(layout.depth)
     ]
+    if names is None and len(layouts) == 1 and len(channels) == len(own):
+        names = channels  # a collapsed export's
     if names is not None and len(names) != len(own):
         raise UsageError(
             f"names has {_counted(len(names), 'name')} for {_counted(len(own), 'band')}: "

@@ -6,16 +6,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.builders.earth_engine.grid import Size
+from registry.builders.earth_engine.kept_split import METADATA_KEY, KeptSplit
 from registry.builders.earth_engine.mixer import MAX_BYTES, Mixer
-from registry.builders.earth_engine.options import read_size
 from registry.errors import UsageError
 from registry.storage import Store, open_store
 
-MixerLike: TypeAlias = "Mixer | str | PathLike[str] | Mapping[str, Any]"
-"""A mixer, its file, its JSON text or document, or what a published version keeps of an import."""
+if TYPE_CHECKING:
+    from registry.api import Dataset
+    from registry.model import DatasetMetadata
+
+MixerLike: TypeAlias = "Mixer | str | PathLike[str] | Mapping[str, Any] | Dataset | DatasetMetadata"
+"""A mixer, its file, its JSON text or document, or a published version that was imported, or what it keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,7 @@ class FoundMixer:
         bands: names of the export's bands in their order, where a published version says so; else empty.
         kernel: that the export was made with, where a published version says so.
         depths: of its array bands.
+        channels: names of the channels of its one feature, where a published version has them of a collapsed export.
     """
 
     mixer: Mixer
@@ -35,6 +40,7 @@ class FoundMixer:
     bands: Sequence[str] = ()
     kernel: Size | None = None
     depths: Mapping[str, int] = field(default_factory=dict)
+    channels: Sequence[str] = ()
 
     def to_bytes(self) -> bytes:
         """The content of a mixer's file: as it was read, or written anew."""
@@ -45,8 +51,8 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
     """The mixer that ``source`` is, or names.
 
     Args:
-        source: a mixer, a path or URL of its file, a JSON text, a JSON document, or the ``custom`` metadata of a
-            version that was imported.
+        source: a mixer, a path or URL of its file, a JSON text, a JSON document, a published version that was
+            imported, or its metadata.
         split: whose mixer it is, where the metadata has several.
 
     Raises:
@@ -56,10 +62,14 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
     """
     if isinstance(source, Mixer):
         return FoundMixer(mixer=source)
+    custom = getattr(getattr(source, "metadata", source), "custom", source)  # of a Dataset, or of its metadata
+    if isinstance(custom, Mapping):
+        source = custom
     if isinstance(source, Mapping):
         return _of_document(source, split)
+    path: Any = source
     try:
-        text = fspath(source)
+        text = fspath(path)
     except TypeError as error:
         raise UsageError(
             f"{source!r:.60} is no mixer",
@@ -78,41 +88,41 @@ def read_mixer_file(store: Store, name: str) -> FoundMixer:
 
 
 def _of_document(source: Mapping[str, Any], split: str | None) -> FoundMixer:
-    """A mixer's document; or what an import keeps: ``{"earth_engine": {"splits": {split: {"mixer", ...}}}}``."""
-    found: Any = source.get("earth_engine", source)
-    if isinstance(found, Mapping) and isinstance(found.get("splits"), Mapping):
-        splits = found["splits"]
-        if split is None and len(splits) != 1:
-            raise UsageError(
-                f"the version has the mixers of {len(splits)} splits: {', '.join(sorted(map(str, splits)))}",
-                hint="Say of which one the predictions are: split='train'.",
-                details={"option": "split", "known": sorted(map(str, splits))},
-            )
-        name = next(iter(splits)) if split is None else split
-        if name not in splits:
-            raise UsageError(
-                f"the version has no mixer of a split {name!r}; it has {', '.join(sorted(map(str, splits)))}",
-                hint="Say of which split the predictions are: split='train'.",
-                details={"option": "split", "known": sorted(map(str, splits))},
-            )
-        found = splits[name]
-    if isinstance(found, Mapping) and "projection" not in found and "mixer" in found:
-        return _of_split(found)
-    return FoundMixer(mixer=Mixer.from_json(json.dumps(found), "mixer"))
+    """A mixer's document, or what an import keeps of one split or of all: see ``KeptSplit``."""
+    if "projection" in source or not ({METADATA_KEY, "splits", "mixer"} & set(source)):
+        return FoundMixer(mixer=Mixer.from_json(json.dumps(source), "mixer"))
+    kept = source.get(METADATA_KEY, source)
+    splits = kept.get("splits") if isinstance(kept, Mapping) else None
+    if splits is None and "mixer" in source:
+        return _of_split(KeptSplit.find({METADATA_KEY: {"splits": {"": source}}}, ""))
+    known = sorted(map(str, splits)) if isinstance(splits, Mapping) else []
+    if split is None and len(known) != 1:
+        raise UsageError(
+            f"the version has the mixers of {len(known)} splits: {', '.join(known[:20])}",
+            hint="Say of which one the predictions are: split='train'.",
+            details={"option": "split", "known": known},
+        )
+    name = known[0] if split is None else split
+    if name not in known:
+        raise UsageError(
+            f"the version has no mixer of a split {name!r}; it has {', '.join(known[:20])}",
+            hint="Say of which split the predictions are: split='train'.",
+            details={"option": "split", "known": known},
+        )
+    return _of_split(KeptSplit.find({METADATA_KEY: kept}, name))
 
 
-def _of_split(kept: Mapping[str, Any]) -> FoundMixer:
-    if kept["mixer"] is None:
+def _of_split(kept: KeptSplit | None) -> FoundMixer:
+    if kept is None or kept.mixer is None:
         raise UsageError(
             "the export has no mixer: patches were dropped where too much was masked, and their places are lost",
             hint="Export again with masked_threshold=1, which writes a mixer.",
             details={"option": "mixer"},
         )
-    bands = [band for band in kept.get("bands") or () if isinstance(band, Mapping) and "name" in band]
-    kernel = kept.get("kernel_size")
     return FoundMixer(
-        mixer=Mixer.from_json(json.dumps(kept["mixer"]), "mixer"),
-        bands=tuple(band["name"] for band in bands),
-        kernel=None if kernel is None else read_size(kernel, "kernel_size", least=0),
-        depths={band["name"]: band["depth"] for band in bands if (band.get("depth") or 1) > 1},
+        mixer=Mixer.from_json(json.dumps(kept.mixer), "mixer"),
+        bands=tuple(band.name for band in kept.bands),
+        kernel=kept.kernel,
+        depths={band.name: band.depth for band in kept.bands if (band.depth or 1) > 1 and band.depth is not None},
+        channels=kept.collapsed or (),
     )

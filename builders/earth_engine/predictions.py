@@ -95,7 +95,7 @@ def write_predictions(
         predictions: an iterable of arrays, patch by patch or in batches: see ``patch_arrays``. Patches may have the
             margin of the export or none.
         like: the export: its folder, one of its files or the beginning of their paths; or its mixer, as a path, text,
-            document or Mixer; or what a published version keeps; or the number of its records.
+            document or Mixer; or the published version that was imported; or the number of its records.
         folder: where the files go.
         prefix: of their names.
         bands: names for the bands of arrays; of mappings, the bands that are written.
@@ -164,9 +164,7 @@ def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer |
                 details={"option": "like"},
             )
         return like, None
-    is_text = isinstance(like, str | os.PathLike)
-    text = os.fspath(like) if is_text else ""
-    if isinstance(like, Mixer | Mapping) or (is_text and (text.lstrip("\ufeff \n\r\t")[:1] == "{" or _is_mixer(text))):
+    if _is_mixer(like):
         found: FoundMixer | None = find_mixer(like, split=split)
     else:
         if not are_files(like):
@@ -182,8 +180,12 @@ def read_like(like: Any, *, split: str | None = None) -> tuple[int, FoundMixer |
     return found.mixer.total_patches, found
 
 
-def _is_mixer(path: str) -> bool:
-    return path.lower().endswith(".json")
+def _is_mixer(like: Any) -> bool:
+    """Whether it is a mixer, or what has one: no files."""
+    if isinstance(like, Mixer | Mapping) or hasattr(like, "metadata") or hasattr(like, "custom"):
+        return True
+    text = os.fspath(like) if isinstance(like, str | os.PathLike) else ""
+    return text.lstrip("\ufeff \n\r\t").startswith("{") or text.lower().endswith(".json")
 
 
 class _Encoder:

@@ -105,7 +105,7 @@ def test_array_bands_and_their_depths(cli: Cli, tmp_path: Path) -> None:
     write_predictions({"t": np.zeros((6, 3, 2, 2), "f4")}, MIXER, tmp_path / "p", "p", tensor_depths={"t": 3})
     command = ("earth-engine", "assemble", str(tmp_path / "p"), "-o", str(tmp_path / "out.tif"), "--dry-run")
     ran = cli(*command, "--depth", "t=3", "--format", "json")
-    assert [band["name"] for band in ran.json()["data"]["bands"]] == ["t_1", "t_2", "t_3"]
+    assert [band["name"] for band in ran.json()["data"]["bands"]] == ["t_0", "t_1", "t_2"]
     refused = cli(*command, "--depth", "3")
     assert (refused.code, refused.err) == (2, "error: --depth cannot be '3': it is written BAND=VALUE\n")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -130,11 +131,11 @@ def test_what_a_version_keeps_tells_the_order_of_bands_the_kernel_and_depths(tmp
     mixer = mixer_of((2, 1), 1, 1)
     record = encode_example({"z": flat([0, 0, 5, 6, 0, 0]), "a": flat([1, 2, 3, 4])})
     path = write(tmp_path / "p.bin", [record])
-    bands = [{"name": "z", "depth": 1}, {"name": "a", "depth": 2}]
+    bands = [{"name": "z", "kind": "float", "depth": 1}, {"name": "a", "kind": "float", "depth": 2}]
     kept = {"mixer": mixer, "kernel_size": [1, 2], "bands": bands}
     for document in (kept, {"splits": {"train": kept}}, {"splits": {"train": kept, "test": {"mixer": None}}}):
         assembly = assemble([path], document, split="train")
-        assert [band.name for band in assembly.bands] == ["z", "a_1", "a_2"]
+        assert [band.name for band in assembly.bands] == ["z", "a_0", "a_1"]
         assert assembly.to_array().tolist() == [[[5, 6]], [[1, 2]], [[3, 4]]]
 
 
@@ -277,8 +278,8 @@ def test_array_bands_become_a_band_for_each_element(tmp_path: Path) -> None:
     batch = {"ndvi": values[None], "b": np.full((1, 2, 2), 9, "f4")}
     for assembly in (by_record, by_array, assemble(batch, mixer, tensor_depths={"ndvi": 3})):
         arrays = assembly.to_arrays()
-        assert set(arrays) == {"b", "ndvi_1", "ndvi_2", "ndvi_3"}
-        assert [arrays[f"ndvi_{number}"].tolist() for number in (1, 2, 3)] == values.tolist()
+        assert set(arrays) == {"b", "ndvi_0", "ndvi_1", "ndvi_2"}
+        assert [arrays[f"ndvi_{number}"].tolist() for number in range(3)] == values.tolist()
     named = assemble([path], mixer, bands=["ndvi"], tensor_depths={"ndvi": 3}, names=["may", "june", "july"])
     assert [band.name for band in named.bands] == ["may", "june", "july"]
 
@@ -305,7 +306,7 @@ def test_an_export_of_pixels_comes_back(tmp_path: Path) -> None:
     )
     arrays = assemble(tmp_path).to_arrays()
     assert arrays["b"].tolist() == RASTER.tolist()
-    assert np.stack([arrays["ndvi_1"], arrays["ndvi_2"]], -1).tolist() == series.tolist()
+    assert np.stack([arrays["ndvi_0"], arrays["ndvi_1"]], -1).tolist() == series.tolist()
 
 
 def test_pixels_of_scalar_bands_only_come_back(tmp_path: Path) -> None:
@@ -425,7 +426,7 @@ def test_margins_that_cannot_be_told_are_asked_for(tmp_path: Path) -> None:
         "them an array band?"
     )
     assert [band.name for band in assemble([path], mixer, tensor_depths={"a": 4}).bands] == [
-        "a_1", "a_2", "a_3", "a_4", "b",
+        "a_0", "a_1", "a_2", "a_3", "b",
     ]  # fmt: skip
     assert assemble([path], mixer, kernel_size=2).to_array().shape == (2, 2, 2)
 
@@ -542,3 +543,21 @@ def test_the_mixer_of_a_list_is_the_one_whose_prefix_the_first_file_has(tmp_path
     assert message(lambda: assemble([tmp_path / "area-mixer.json"]), UsageError) == (
         "the list holds no file of records"
     )
+
+
+def test_memory_is_a_row_of_patches(tmp_path: Path) -> None:
+    patch, per_row, num_rows = np.ones((32, 32), np.float32), 16, 100
+    record = encode_example({"b": flat(patch)})
+    path = write(tmp_path / "p.bin", [record] * (per_row * num_rows))
+    assembly = assemble([path], mixer_of((32, 32), per_row, per_row * num_rows))
+    row = patch.nbytes * per_row
+    sum(1 for _ in assembly.rows())  # what is loaded once
+    tracemalloc.start()
+    try:
+        for _ in assembly.rows():
+            pass
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    window = 6 * 2**18  # of the file, while it is moved on
+    assert peak < 2 * row + window < row * num_rows

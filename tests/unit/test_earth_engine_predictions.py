@@ -84,7 +84,7 @@ def test_array_bands_are_stored_depth_first_and_come_back(tmp_path: Path, mixer:
     written = write_predictions(item, mixer, tmp_path, "p", tensor_depths={"t": 5})
     assert records(tmp_path, written.filenames)[1]["t"] == values[1].reshape(-1).tolist()
     found = assemble(tmp_path, kernel_size=1, prefix="p", tensor_depths={"t": 5}).to_arrays()
-    assert found["t_3"][0:2, 3:6].tolist() == values[1, 2].tolist()
+    assert found["t_2"][0:2, 3:6].tolist() == values[1, 2].tolist()
 
 
 def test_files_are_of_limited_size_and_compressed_or_not(tmp_path: Path, mixer: Path) -> None:
