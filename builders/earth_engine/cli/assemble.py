@@ -115,7 +115,7 @@ def command(
         path = assembly.write_geotiff(
             output, compress=compress, predictor=predictor, block=block, overwrite=overwrite, advance=advance
         )
-    _print(session, assembly, path, Path(path).stat().st_size)
+    _print(session, assembly, output, Path(path).stat().st_size)
 
 
 def _print(session: Session, assembly: Assembly, output: str, num_bytes: int | None) -> None:
