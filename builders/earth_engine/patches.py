@@ -6,8 +6,9 @@ other, (depth, height, width). With ``collapse_bands`` one feature holds the til
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,12 @@ import numpy.typing as npt
 from registry.builders.earth_engine.export_plan import ExportPlan
 from registry.builders.earth_engine.kinds import Kind, to_flat
 from registry.builders.earth_engine.raster import Raster
+from registry.builders.earth_engine.record_copies import copy_records
 from registry.builders.earth_engine.strips import Strip, iterate_strips
 from registry.wire import FlatValue, encode_example
+
+_CHUNK_BYTES: Final = 2**20
+"""About so many bytes of records are made at once: no more than a processor's cache holds."""
 
 
 class PatchRecord(NamedTuple):
@@ -39,12 +44,35 @@ def iterate_patches(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]:
     Raises:
         FeatureError: a raster that does not read what it says it has, or an integer beyond int64.
     """
-    tile, patch = plan.grid.tile, plan.grid.patch
     for strip, columns in iterate_kept(raster, plan):
+        tiles = [_tiles_of(band, plan) for band in strip.bands]
+        first = strip.row * plan.grid.patches_per_row
+        for column, record in zip(columns, _encode_columns(plan, tiles, columns), strict=True):
+            yield PatchRecord(first + column, record)
+
+
+def _tiles_of(band: npt.NDArray[Any], plan: ExportPlan) -> npt.NDArray[Any]:
+    """The tiles of a strip, of shape (patches, depth, height, width): a view, for they overlap."""
+    windows = np.lib.stride_tricks.sliding_window_view(band, plan.grid.tile.width, axis=2)
+    return np.moveaxis(windows[:, :, :: plan.grid.patch.width], 2, 0)
+
+
+def _encode_columns(plan: ExportPlan, tiles: list[npt.NDArray[Any]], columns: list[int]) -> Iterator[bytes]:
+    """The Examples of the patches in ``columns``."""
+    kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
+    assert plan.record_bytes is not None  # noqa: S101 (arrays have a depth)
+    step = 1 if "int64" in kinds else max(1, _CHUNK_BYTES // plan.record_bytes[1])
+    if step == 1:
         for column in columns:
-            first = column * patch.width
-            tiles = [band[:, :, first : first + tile.width] for band in strip.bands]
-            yield PatchRecord(strip.row * plan.grid.patches_per_row + column, _encode_tiles(plan, tiles))
+            yield _encode_tiles(plan, [tile[column] for tile in tiles])
+        return
+    order = (
+        range(len(kinds)) if plan.collapsed else sorted(range(len(kinds)), key=lambda at: plan.bands[at].name.encode())
+    )
+    for start in range(0, len(columns), step):
+        some = columns[start : start + step]
+        where = slice(some[0], some[-1] + 1) if some[-1] - some[0] + 1 == len(some) else some
+        yield from copy_records(partial(_encode_tiles, plan), kinds, [tile[where] for tile in tiles], order)
 
 
 def iterate_kept(raster: Raster, plan: ExportPlan) -> Iterator[KeptStrip]:
@@ -65,7 +93,7 @@ def _kept_columns(strip: Strip, plan: ExportPlan) -> list[int]:
     return [int(column) for column in np.flatnonzero(shares <= threshold)]
 
 
-def _encode_tiles(plan: ExportPlan, tiles: list[npt.NDArray[Any]]) -> bytes:
+def _encode_tiles(plan: ExportPlan, tiles: Sequence[npt.NDArray[Any]]) -> bytes:
     """The Example of a patch, from the pixels of each band."""
     pairs = list(zip(plan.bands, tiles, strict=True))
     if plan.collapsed is None:

@@ -3,22 +3,23 @@
 Bands of one number a pixel are its context, lists of length 1. Array bands are its feature lists: of each a step for
 each element. With ``collapse_bands`` there is no context, and one feature list of all values in the order of the bands.
 
-There are many more records than patches, and all of the same length differ in their values alone: then one is encoded,
-and the others are copies of it into which the values are written. Integers differ in length, and are encoded each.
+There are many more records than patches, and those of one length are made at once, as copies of one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.builders.earth_engine.export_plan import ExportPlan
-from registry.builders.earth_engine.kinds import STORED, Kind, to_flat
+from registry.builders.earth_engine.kinds import Kind, to_flat
 from registry.builders.earth_engine.patches import PatchRecord, iterate_kept
 from registry.builders.earth_engine.raster import Raster
+from registry.builders.earth_engine.record_copies import copy_records
 from registry.wire import FlatValue, encode_sequence_example
 
 _CHUNK_BYTES: Final = 2**22
@@ -92,34 +93,9 @@ def _by_length(plan: ExportPlan, bands: list[Pixels]) -> list[bytes]:
 
 
 def _copies(plan: ExportPlan, bands: list[Any]) -> list[bytes]:
-    """The records of pixels whose arrays are of one length, and whose numbers all take as many bytes.
-
-    Two records, one of zeros and one of ones, differ in the bytes that hold values.
-    """
+    """The records of pixels whose arrays are of one length, and whose numbers all take as many bytes."""
     kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
-    blank, full = (
-        np.frombuffer(
-            _encode_pixel(
-                plan,
-                [
-                    np.full(pixels.shape[1] * STORED[kind].itemsize, byte, np.uint8).view(STORED[kind])
-                    for pixels, kind in zip(bands, kinds, strict=True)
-                ],
-            ),
-            np.uint8,
-        )
-        for byte in (0, 255)
-    )
-    places = np.flatnonzero(blank != full)
-    with np.errstate(over="ignore"):  # as in to_flat
-        values = [
-            np.ascontiguousarray(pixels.astype(STORED[kind].newbyteorder("<"))).view(np.uint8)
-            for pixels, kind in zip(bands, kinds, strict=True)
-        ]
-    out = np.tile(blank, (len(bands[0]), 1))
-    out[:, places] = np.concatenate([values[place] for place in _order(plan)], axis=1)
-    size, content = len(blank), out.tobytes()
-    return [content[place : place + size] for place in range(0, len(content), size)]
+    return copy_records(partial(_encode_pixel, plan), kinds, bands, _order(plan))
 
 
 def _order(plan: ExportPlan) -> list[int]:
