@@ -8,12 +8,15 @@ place, the encoder. Integers of an int64_list differ in length, and have no such
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.builders.earth_engine.kinds import STORED, Kind
+
+_FEW_RUNS: Final = 32
+"""Up to so many runs of values are copied run by run; of more, byte by byte, by a list of their places."""
 
 Encode: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], bytes]
 """Encodes a record of the numbers of each of its bands."""
@@ -48,12 +51,17 @@ def copy_records(
     places = np.flatnonzero(blank != full)
     out = np.empty((count, len(blank)), np.uint8)
     out[:] = blank
-    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
-    if len(runs) == len(numbers):  # one for each band, as in an Example
-        for run, which in zip(runs, order, strict=True):
-            out[:, run[0] : run[-1] + 1] = _stored(numbers[which], kinds[which])
+    values = [_stored(numbers[which], kinds[which]) for which in order]
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if places.size else []
+    lengths = [len(run) for run in runs]
+    if lengths != [own.shape[1] for own in values]:  # bands share a feature, or are cut into steps
+        joined = np.concatenate(values, axis=1)
+        values = np.split(joined, np.cumsum(lengths)[:-1], axis=1) if len(runs) <= _FEW_RUNS else [joined]
+    if len(values) == len(runs):
+        for run, own in zip(runs, values, strict=True):
+            out[:, run[0] : run[-1] + 1] = own
     else:
-        out[:, places] = np.concatenate([_stored(numbers[which], kinds[which]) for which in order], axis=1)
+        out[:, places] = values[0]
     size, content = len(blank), out.tobytes()
     return [content[place : place + size] for place in range(0, len(content), size)]
 

@@ -107,7 +107,7 @@ class _StripReader:
     def _check(self, found: list[BandRows], rows: int) -> None:
         shape = (rows, self._plan.size.width)
         for band, (values, mask) in zip(self._raster.bands, found, strict=True):
-            dtype = values.dtype if values.dtype.kind != "O" else band.dtype
+            dtype = values.dtype.newbyteorder("=") if values.dtype.kind != "O" else band.dtype
             axes = 3 if band.is_array and values.dtype.kind != "O" else 2
             if values.shape[:2] != shape or values.ndim != axes or dtype != band.dtype:
                 raise FeatureError(

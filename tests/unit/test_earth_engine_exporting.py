@@ -25,7 +25,7 @@ from registry.builders.earth_engine.transform import Transform
 from registry.errors import AlreadyStoredError, FeatureError, RegistryError, RegistryWarning, StorageError, UsageError
 from registry.storage import Store, open_store
 from registry.tfrecord import read_records
-from registry.wire import decode_example
+from registry.wire import decode_example, decode_sequence_example
 
 PLACE: dict[str, Any] = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
 RASTER = {"b1": np.arange(35, dtype="uint8").reshape(5, 7)}
@@ -424,6 +424,42 @@ class Lying:
 def test_a_raster_that_reads_something_else_is_refused(rows: BandRows, expected: str, tmp_path: Path) -> None:
     assert refused(lambda: export_image(Lying(rows), tmp_path, "p", patchDimensions=2), FeatureError)[0] == expected
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("dtype", [">i2", ">f8", ">u4"])
+@pytest.mark.parametrize("encoding", ["float", "native"])
+def test_numbers_of_the_other_byte_order_are_the_same(dtype: str, encoding: str, tmp_path: Path) -> None:
+    values = np.arange(-3, 32).reshape(5, 7)
+    swapped, own = values.astype(dtype), values.astype(np.dtype(dtype).newbyteorder("="))
+    series = np.stack([swapped, swapped], axis=2)
+    for name, one, other in (("one", swapped, own), ("series", series, series.astype(own.dtype))):
+        for prefix, band in (("a", one), ("b", other)):
+            export(
+                tmp_path / name,
+                prefix,
+                {"b1": band},
+                encoding=encoding,
+                tensorDepths={"b1": 2} if band.ndim == 3 else {},
+            )
+        first, second = ((tmp_path / name / f"{prefix}-00000.tfrecord.gz").read_bytes() for prefix in "ab")
+        assert first == second
+
+
+def test_a_time_series_of_nothing_at_all_is_written(tmp_path: Path) -> None:
+    empty = [[[] for _ in range(4)] for _ in range(4)]
+    with pytest.warns(RegistryWarning, match="no depth"):
+        exported = export(tmp_path, "p", {"ts": empty, "u": empty}, sequenceData=True, patchDimensions=4)
+    records = list(read_records(open_store(tmp_path), exported.filenames[0]))
+    assert [decode_sequence_example(record) for record in records] == [({}, {"ts": [], "u": []})] * 16
+
+
+def test_runs_of_values_are_those_of_their_bands(tmp_path: Path) -> None:
+    one, two = np.arange(32.0).reshape(4, 4, 2), [[[] for _ in range(4)] for _ in range(4)]
+    with pytest.warns(RegistryWarning, match="no depth"):
+        export(tmp_path, "p", {"a": one, "b": two}, sequenceData=True, patchDimensions=4, tensorDepths={"a": 2})
+    records = list(read_records(open_store(tmp_path), "p-00000.tfrecord.gz"))
+    found = [[step.tolist() for step in decode_sequence_example(record).lists["a"]] for record in records]  # type: ignore[union-attr] # arrays
+    assert found == [[[2.0 * place], [2.0 * place + 1]] for place in range(16)]
 
 
 def test_an_integer_beyond_int64_is_refused_where_integers_are_written(tmp_path: Path) -> None:
