@@ -108,7 +108,13 @@ def assemble(
         patches = RecordPatches(files=files, patch=found.mixer.patch, bands=bands, sequence=sequence)
     else:
         array_bands = {**found.depths, **depths}
-        patches = ArrayPatches(items=check_iterable(predictions), bands=bands, depths=array_bands, layout=layout)
+        patches = ArrayPatches(
+            items=check_iterable(predictions),
+            bands=bands,
+            depths=array_bands,
+            layout=layout,
+            channels=getattr(predictions, "channels", ()),  # of Patches
+        )
     assembly = Assembly(
         patches,
         found,

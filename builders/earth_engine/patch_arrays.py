@@ -5,7 +5,7 @@
     (H, W, C)      the same, bands last                        layout "HWC"
     one axis more  a batch of them, first axis                 (N, H, W), (N, C, H, W), (N, H, W, C)
 
-An item may be a mapping of bands to arrays of the shapes above.
+An item may be a mapping of bands to arrays of the shapes above, or what ``Patches`` gives: then its order is checked.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ class ArrayPatches:
         bands: bands that are taken of a mapping; names for the bands of arrays, ``b1``, ``b2``, ... by default.
         depths: bands of a mapping that are array bands: their patches are (depth, H, W).
         layout: how the axes of one patch lie; None takes arrays of two dimensions as HW, others as CHW.
+        channels: names for the bands of arrays of so many, where ``bands`` is None.
     """
 
     items: Iterable[Any]
     bands: Sequence[str] | None = None
     depths: Mapping[str, int] = field(default_factory=dict)
     layout: Layout | None = None
+    channels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.layout is not None and self.layout not in LAYOUTS:
@@ -54,6 +56,7 @@ class ArrayPatches:
         items = [self.items] if isinstance(self.items, Mapping) else self.items  # a mapping is one batch
         for item in items:
             place = Place(index)
+            item = _values_of(item, place)  # noqa: PLW2901 - from here on it is no more than its values
             batch = self._split_mapping(item, place) if isinstance(item, Mapping) else self._split_array(item, place)
             size = {len(values) for values in batch.values()}
             if len(size) != 1:
@@ -88,7 +91,10 @@ class ArrayPatches:
             batch = batch[:, None]
         elif layout == "HWC":
             batch = np.moveaxis(batch, -1, 1)
-        names = [f"b{number}" for number in range(1, batch.shape[1] + 1)] if self.bands is None else self.bands
+        names = self.bands
+        if names is None:
+            own = [f"b{number}" for number in range(1, batch.shape[1] + 1)]
+            names = self.channels if len(self.channels) == len(own) else own
         if len(names) != batch.shape[1]:
             raise FeatureError(
                 f"{place}: it has {batch.shape[1]} bands, and {len(names)} are named",
@@ -130,6 +136,24 @@ def as_array(value: Any, what: str) -> npt.NDArray[Any]:
             hint="Give arrays of integers or floats, patch by patch or in batches.",
         )
     return array
+
+
+def _values_of(item: Any, place: Place) -> Any:
+    """The values of a ``Patch`` or a ``PatchBatch``, which have to be the next ones; anything else as it is."""
+    if not hasattr(item, "values") or not (
+        hasattr(item, "indexes") or (hasattr(item, "index") and hasattr(item, "row"))
+    ):
+        return item
+    indexes = np.atleast_1d(item.indexes if hasattr(item, "indexes") else item.index)
+    expected = np.arange(place.patch, place.patch + indexes.size)
+    if not np.array_equal(indexes, expected):
+        wrong = int(np.flatnonzero(indexes != expected)[0])
+        raise UsageError(
+            f"patch {expected[wrong]}: what comes here is patch {indexes[wrong]} of the export",
+            hint="Read all patches of one split, in the export's order: without shuffling or slices.",
+            details={"patch": int(expected[wrong]), "found": int(indexes[wrong])},
+        )
+    return item.values
 
 
 def _batch_of(values: npt.NDArray[Any], num_axes: int, what: str) -> npt.NDArray[Any]:

@@ -96,7 +96,8 @@ def test_predictions_of_two_splits_go_back_to_their_own_places(
     export_image(source, exports, "near", patch_dimensions=PATCH)
     far = dict(zip(("red", "green", "blue"), read(source)[:, :35, :40], strict=True))
     export_image(far, exports, "far", patch_dimensions=PATCH, transform=PLACE, crs="EPSG:32611")
-    import_export(catalog, exports, prefix={"train": "near", "test": "far"}, name="area")
+    bands = ["red", "green", "blue"]
+    import_export(catalog, exports, prefix={"train": "near", "test": "far"}, name="area", bands=bands)
     dataset = catalog.dataset("area")
     for split, size, crs in (("train", (64, 48), "EPSG:32610"), ("test", (32, 32), "EPSG:32611")):
         assembly = assemble((patch.values for patch in Patches(dataset, split)), dataset, split=split)
@@ -105,3 +106,24 @@ def test_predictions_of_two_splits_go_back_to_their_own_places(
     with pytest.raises(UsageError) as caught:
         assemble([], dataset)
     assert caught.value.message == "the version has the mixers of 2 splits: test, train"
+
+
+def test_patches_go_back_by_their_names_and_only_in_order(
+    catalog: registry.Catalog, source: Path, tmp_path: Path
+) -> None:
+    exports = tmp_path / "exports"
+    export_image(source, exports, "area", patch_dimensions=PATCH, kernel_size=KERNEL, max_file_size=8000)
+    import_export(catalog, exports, name="area", bands=["red", "green", "blue"])
+    dataset = catalog.dataset("area")
+    for layout in ("CHW", "bands"):
+        patches = Patches(dataset, margin=True, layout=layout)
+        for items in (patches, patches.batches(5)):
+            found = assemble(items, dataset, bands=["red", "green", "blue"]).to_array()
+            assert (found == read(source)[:, :48, :64]).all()
+    assert [band.name for band in assemble(Patches(dataset), dataset).bands] == ["red", "green", "blue"]
+    shuffled = Patches(dataset, read_config=registry.ReadConfig(shuffle_files=True, shuffle_seed=1))
+    for wrong in (shuffled, Patches(dataset, "train[3:]"), Patches(dataset, "train[3:]").batches(2)):
+        with pytest.raises(UsageError) as caught:
+            assemble(wrong, dataset).to_array()
+        assert caught.value.message.startswith("patch ")
+        assert " of the export" in caught.value.message
