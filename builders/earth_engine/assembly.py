@@ -170,7 +170,7 @@ class Assembly:
         found = _empty((len(self.bands), height, width), self.dtype)
         for start, bands in self.rows(advance):
             for channel, (name, values) in enumerate(bands.items()):
-                found[channel, start : start + len(values)] = fit_exactly(values, self.dtype, f"the band {name!r}")
+                found[channel, start : start + len(values)] = fit_exactly(values, self.dtype, name)
         return found
 
     def to_xarray(self, advance: Callable[[int], None] | None = None) -> Any:
@@ -206,7 +206,7 @@ class Assembly:
             overwrite=overwrite,
         ) as file:
             for _, bands in self.rows(advance):
-                file.write([fit_exactly(values, self.dtype, f"the band {name!r}") for name, values in bands.items()])
+                file.write([fit_exactly(values, self.dtype, name) for name, values in bands.items()])
         return file.path
 
     def _start(self) -> Iterator[PatchValues]:

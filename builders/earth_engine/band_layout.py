@@ -68,7 +68,7 @@ class BandLayout:
         core = self.tile.crop(values.reshape(self.depth, height, width))
         if values.dtype == self.dtype:
             return core
-        return fit_exactly(core, self.dtype, f"{patch.place}: the band {self.name!r}")
+        return fit_exactly(core, self.dtype, self.name, str(patch.place))
 
 
 def measure_bands(
@@ -129,13 +129,13 @@ def check_same_form(
         )
 
 
-def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, what: str) -> npt.NDArray[Any]:
+def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, name: str, where: str = "") -> npt.NDArray[Any]:
     """``values`` as ``dtype``, if each is the same number there; a float may become a shorter float.
 
     Raises:
-        FeatureError: one is not; the message has it and names ``what`` it is of.
+        FeatureError: one is not; the message has it, the ``name`` of the band, and ``where`` it is.
 
-    >>> fit_exactly(np.array([7, 8]), "int16", "the band 'class'")
+    >>> fit_exactly(np.array([7, 8]), "int16", "class")
     array([7, 8], dtype=int16)
     """
     dtype = np.dtype(dtype)
@@ -156,10 +156,11 @@ def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, what: str) -> np
         wrong = _differs(made, values)
     if wrong.any():
         value = values[wrong][0].item()
+        wider = _wider(values.dtype, dtype)
         raise FeatureError(
-            f"{what} holds {value!r}, which is no {dtype}",
-            hint=f"Declare a dtype that holds it: {_wider(values.dtype, dtype)}.",
-            details={"value": value if math.isfinite(value) else str(value), "dtype": str(dtype)},
+            f"{where}{': ' if where else ''}the band {name!r} holds {value!r}, which is no {dtype}",
+            hint=f"Declare a dtype that holds it: dtypes={{{name!r}: {wider!r}}}; --dtype {name}={wider}.",
+            details={"band": name, "value": value if math.isfinite(value) else str(value), "dtype": str(dtype)},
         )
     return made
 
@@ -300,10 +301,8 @@ def _differs(made: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np
 
 
 def _wider(source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
-    wider = "float64" if source.kind == "f" or dtype.kind == "f" else str(source)
-    if source.kind == "f" and dtype.kind in "iu":
-        wider = str(source)
-    return f"dtypes='{wider}', --dtype {wider}"
+    """A dtype that holds what ``dtype`` does not: that of the values, if a raster has it."""
+    return "float64" if source.kind in "iu" and dtype.kind == "f" and source.itemsize < 8 else str(source)
 
 
 def _count(shape: tuple[int, ...]) -> str:

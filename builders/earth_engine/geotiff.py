@@ -21,7 +21,7 @@ from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.transform import Transform
 from registry.errors import AlreadyStoredError, MissingExtraError, StorageError, UsageError
 from registry.processes import num_cpus
-from registry.storage import open_store
+from registry.storage.local import LocalStore
 
 COMPRESSIONS: Final = ("deflate", "lzw", "zstd", "none")
 PREDICTORS: Final = (1, 2, 3)
@@ -215,9 +215,9 @@ def create_geotiff(
         default = 3 if np.dtype(dtype).kind == "f" else 1
         profile |= {"compress": compress, "predictor": default if predictor is None else predictor}
         profile["num_threads"] = min(4, num_cpus())  # the bytes are those of one thread
-    store = open_store(target.parent)
+    store = LocalStore(target.parent)
     try:
-        with store.create_path(target.name, overwrite=overwrite) as temporary:  # type: ignore[attr-defined] # it is local
+        with store.create_path(target.name, overwrite=overwrite) as temporary:
             with _rasterio_errors(str(target)), warnings.catch_warnings():
                 warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # of an identity that is meant
                 dataset = rasterio.open(temporary, "w", **profile)
@@ -288,7 +288,7 @@ def _local_path(path: str | PathLike[str]) -> Path:
         raise UsageError(
             f"{text!r:.200} names no file", hint="Give the path of the GeoTIFF.", details={"option": "output"}
         )
-    return Path(text).expanduser().absolute()
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - "~" of nobody is a name, and no error
 
 
 def _already_there(target: Path) -> AlreadyStoredError:

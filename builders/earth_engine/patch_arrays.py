@@ -106,15 +106,16 @@ class ArrayPatches:
 
 def check_iterable(predictions: Any) -> Iterable[Any]:
     """What is iterated for patches. Raises UsageError where it cannot be."""
+    items: Iterable[Any] = predictions
     try:
-        iter(predictions)
+        iter(items)
     except TypeError as error:
         raise UsageError(
             f"{predictions!r:.60} holds no patches",
             hint="Give a folder or files of TFRecords, or an iterable of arrays.",
             details={"option": "predictions"},
         ) from error
-    return predictions  # type: ignore[no-any-return]
+    return items
 
 
 def as_array(value: Any, what: str) -> npt.NDArray[Any]:

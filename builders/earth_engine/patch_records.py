@@ -136,16 +136,12 @@ def is_of_a_pixel(payload: memoryview, patch: Size) -> bool:
         return False
     if values.lists:
         return True
-    lengths = {
-        len(value[0])
-        if isinstance(value, list) and value
-        else len(value or ())
-        if isinstance(value, list)
-        else value.size
-        for value in values.context.values()
-        if value is not None
-    }
+    lengths = {_num_values(value) for value in values.context.values() if value is not None}
     return patch != Size(1, 1) and lengths == {1}
+
+
+def _num_values(value: FlatValue) -> int:
+    return sum(map(len, value)) if isinstance(value, list) else value.size
 
 
 def names_of(features: Mapping[str, Any], bands: Sequence[str] | None, place: Place) -> Sequence[str]:
@@ -239,7 +235,7 @@ def _series(values: Any, name: str) -> npt.NDArray[Any]:
                 hint="Is a record one patch, and not one pixel? Then say so: sequence=False; --no-sequence.",
                 details={"feature": name},
             )
-        return flat[0]  # type: ignore[no-any-return]
+        return np.asarray(flat[0])
     steps = [from_flat(step, name)[1] for step in values.lists[name]]
     if any(step.size != 1 for step in steps):
         raise CorruptExampleError(

@@ -284,3 +284,36 @@ def test_permission_denied_has_a_hint(local_store: Store, monkeypatch: pytest.Mo
     assert str(caught.value) == f"cannot write {local_store.locate('file')}: Permission denied"
     assert caught.value.errno == errno.EACCES
     assert (caught.value.hint or "").startswith("Permission is missing.")
+
+
+def test_a_file_that_is_written_by_its_path_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    local_store = local.LocalStore(tmp_path)
+    with local_store.create_path("folder/file") as path:
+        assert Path(path).parent == tmp_path / "folder"
+        Path(path).write_bytes(b"content")
+        assert local_store.list() == []
+    assert local_store.read_bytes("folder/file") == b"content"
+    with pytest.raises(AlreadyStoredError), local_store.create_path("folder/file"):
+        pytest.fail("the name is taken")
+    with local_store.create_path("folder/file", overwrite=True) as path:
+        Path(path).write_bytes(b"other")
+    assert local_store.read_bytes("folder/file") == b"other"
+    assert [one.name for one in (tmp_path / "folder").iterdir()] == ["file"]
+
+
+def test_a_file_that_fails_by_its_path_leaves_nothing(tmp_path: Path) -> None:
+    local_store = local.LocalStore(tmp_path)
+
+    def fail(*, write: bool) -> None:
+        with local_store.create_path("file") as path:
+            if write:
+                Path(path).write_bytes(b"half")
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail(write=True)
+    with pytest.raises(StorageError):  # nobody wrote it
+        fail(write=False)
+    with pytest.raises(StorageError, match="does not name a file"), local_store.create_path("../file"):
+        pytest.fail("it leads out")
+    assert list(tmp_path.iterdir()) == []

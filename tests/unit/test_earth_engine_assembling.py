@@ -247,6 +247,15 @@ def test_a_number_that_does_not_fit_is_named(value: Any, dtype: str | None, why:
     assert message(lambda: assemble(patches, MIXER, dtypes=dtype).to_array(), FeatureError) == why
 
 
+def test_the_mend_of_a_number_that_does_not_fit_is_of_its_band() -> None:
+    patch = {"class": np.int64([[2**40, 0], [0, 0]]), "p": np.float32([[0.5, 0], [0, 0]])}
+    with pytest.raises(FeatureError) as caught:
+        assemble([patch] * 6, MIXER).to_array()
+    assert caught.value.hint == "Declare a dtype that holds it: dtypes={'class': 'int64'}; --dtype class=int64."
+    assert caught.value.details == {"band": "class", "value": 2**40, "dtype": "int32"}
+    assert assemble([patch] * 6, MIXER, dtypes={"class": "int64"}).to_array()[:, 0, 0].tolist() == [2**40, 0.5]
+
+
 def test_numbers_at_the_edge_of_a_dtype_fit() -> None:
     for value, dtype in (
         (np.int64(2**31 - 1), "int32"),
