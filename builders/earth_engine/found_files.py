@@ -10,34 +10,26 @@ Exports are downloaded by hand, file by file, so what is lost or there twice is 
 from __future__ import annotations
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Final
 
+from registry.builders.earth_engine.file_names import (
+    MIXER,
+    SHARD,
+    TABLE,
+    NamedCopy,
+    NamedFiles,
+    group_names,
+    number_of,
+    parse_copy,
+    suffix_of,
+)
 from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import PreparedFormatError, UsageError, suggest
 from registry.storage import Store, open_store
 
-_SUFFIX: Final = r"\.tfrecord(?:\.gz)?"
-_SHARD = re.compile(rf"(?P<prefix>.*?)(?P<dash>-?)(?P<digits>[0-9]{{5,}})(?P<suffix>{_SUFFIX})", re.I | re.S)
-_TABLE = re.compile(rf"(?P<prefix>.+?)(?P<suffix>{_SUFFIX})", re.I | re.S)
-_MIXER = re.compile(r"(?P<prefix>.*?)(?P<dash>-?)mixer\.json", re.I | re.S)
-
-_MARK: Final = r"(?P<mark> ?\([0-9]{1,3}\)| copy(?: [0-9]{1,3})?| - Copy(?: \([0-9]{1,3}\))?| [0-9]{1,2})"
-_COPIES: Final = (
-    re.compile(
-        r"(?P<mark>(?:Copy|Kopie|Copie|Copia|Cópia) (?:of|von|de|di|van) )(?P<before>.+)(?P<after>)", re.I | re.S
-    ),
-    re.compile(rf"(?P<before>.+?){_MARK}(?P<after>{_SUFFIX}|\.json)", re.I | re.S),
-    re.compile(rf"(?P<before>.+?\.tfrecord)(?:{_MARK}|-[0-9]{{1,3}})(?P<after>\.gz)", re.I | re.S),
-    re.compile(rf"(?P<before>.+?{_SUFFIX}|.+?\.json){_MARK}(?P<after>)", re.I | re.S),
-)
-"""How browsers, Drive and file managers name the second file of a name."""
-
-_UNFINISHED = re.compile(r"(?P<name>.+)\.(?:crdownload|part|partial|download|gstmp)", re.I | re.S)
-_USUAL_DIGITS: Final = 5
 _MOST_LISTED: Final = 10
 _NAMES_HINT: Final = (
     "An image is PREFIX-00000.tfrecord.gz and so on, with PREFIX-mixer.json; a table is PREFIX.tfrecord.gz."
@@ -89,7 +81,7 @@ def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = 
     names = [name for name in store.list() if "/" not in name]
     if file is not None and prefix is None:
         return _find_of_file(store, file, names)
-    groups = _group(names, prefix)
+    groups = group_names(names, prefix)
     exports = sorted(name for name, group in groups.items() if group.shards or group.tables)
     if prefix is None:
         if len(exports) > 1:
@@ -100,30 +92,6 @@ def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = 
     elif prefix not in exports:
         raise _no_such(store, prefix, exports, groups)
     return _gather(store, prefix, groups)
-
-
-class _Shard(NamedTuple):
-    number: int
-    filename: str
-    pattern: str
-    """The name, with ``%05d`` in the place of the number."""
-    digits: int = _USUAL_DIGITS
-
-
-class _Copy(NamedTuple):
-    filename: str
-    original: str
-    is_whole: bool = True
-
-
-@dataclass(slots=True)
-class _Group:
-    """The files of one prefix. ``copies`` are second ones of a name, and downloads that did not end."""
-
-    shards: list[_Shard] = field(default_factory=list)
-    tables: list[str] = field(default_factory=list)
-    mixers: list[str] = field(default_factory=list)
-    copies: list[_Copy] = field(default_factory=list)
 
 
 def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | None]:
@@ -138,7 +106,7 @@ def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | N
             return open_store(parent or "."), name
         return open_store(text), None
     parent, _, name = text.rstrip("/").rpartition("/")
-    if _MIXER.fullmatch(name) or _TABLE.fullmatch(name):
+    if MIXER.fullmatch(name) or TABLE.fullmatch(name):
         store = open_store(parent)
         if store.exists(name):
             return store, name
@@ -147,11 +115,11 @@ def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | N
 
 def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:
     """The export of which ``file`` is a part."""
-    copy = _parse_copy(file, frozenset(names))
+    copy = parse_copy(file, frozenset(names))
     if copy is None:
-        for prefix, group in _group(names, None).items():
+        for prefix, group in group_names(names, None).items():
             if file in group.tables:
-                return _gather(store, prefix, {prefix: _Group(tables=[file], mixers=group.mixers)})
+                return _gather(store, prefix, {prefix: NamedFiles(tables=[file], mixers=group.mixers)})
             if file in group.mixers and not group.shards and not group.tables:
                 raise _no_such(store, prefix, [], {prefix: group})
             if file in group.mixers or any(shard.filename == file for shard in group.shards):
@@ -164,103 +132,16 @@ def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:
     )
 
 
-def _as_named(group: _Group, file: str) -> _Group:
+def _as_named(group: NamedFiles, file: str) -> NamedFiles:
     """The group with the shards whose names end as that of ``file``, where they are there compressed and not."""
     numbers = [shard.number for shard in group.shards]
-    match = _SHARD.fullmatch(file)
+    match = SHARD.fullmatch(file)
     if match is None or len(set(numbers)) == len(numbers):
         return group
-    return replace(group, shards=[one for one in group.shards if _suffix(one.filename) == match["suffix"]])
+    return replace(group, shards=[one for one in group.shards if suffix_of(one.filename) == match["suffix"]])
 
 
-def _suffix(filename: str) -> str:
-    match = _SHARD.fullmatch(filename)
-    return "" if match is None else match["suffix"]
-
-
-def _group(names: Sequence[str], wanted: str | None) -> dict[str, _Group]:
-    """The files by their prefix; a name that can be read in two ways is of the prefix ``wanted``."""
-    groups: defaultdict[str, _Group] = defaultdict(_Group)
-    present = frozenset(names)
-    for name in names:
-        if name.startswith(".") and not (wanted or "").startswith("."):  # what file systems keep beside files: ._name
-            continue
-        if (copy := _parse_copy(name, present)) is not None:
-            groups[_prefix_of(copy.original, wanted)].copies.append(copy)
-        elif mixer := _MIXER.fullmatch(name):
-            groups[_as_wanted(mixer["prefix"], mixer["dash"], wanted)].mixers.append(name)
-        elif (shard := _parse_shard(name, wanted)) is not None:
-            groups[shard[0]].shards.append(shard[1])
-        elif table := _TABLE.fullmatch(name):
-            groups[table["prefix"]].tables.append(name)
-    for prefix in list(groups):
-        _take_out_dates(prefix, groups, wanted)
-    return dict(groups)
-
-
-def _take_out_dates(prefix: str, groups: defaultdict[str, _Group], wanted: str | None) -> None:
-    """``samples_20240131.tfrecord.gz`` is a table: shards have five digits, and one of them is the first."""
-    group = groups[prefix]
-    if prefix == wanted or group.mixers or any(shard.number == 0 for shard in group.shards):
-        return
-    for shard in group.shards:
-        if shard.digits > _USUAL_DIGITS and (table := _TABLE.fullmatch(shard.filename)):
-            groups[table["prefix"]].tables.append(shard.filename)
-    group.shards = [shard for shard in group.shards if shard.digits <= _USUAL_DIGITS]
-
-
-def _parse_shard(name: str, wanted: str | None) -> tuple[str, _Shard] | None:
-    """The prefix and the place of a shard, by the name of its file; None where that has no number."""
-    match = _SHARD.fullmatch(name)
-    if match is None:
-        return None
-    prefix, dash, digits, suffix = match["prefix"], match["dash"], match["digits"], match["suffix"]
-    num_digits = len(digits)
-    own = _SHARD.fullmatch(name[len(wanted) :]) if wanted is not None and name.startswith(wanted) else None
-    if own and wanted is not None and not own["prefix"] and (own["dash"] or len(own["digits"]) == _USUAL_DIGITS):
-        prefix, dash, digits = wanted, own["dash"], own["digits"]  # all that follows the prefix is the number
-    elif not dash and num_digits > _USUAL_DIGITS:  # the prefix ends in digits: site2024 and 00000
-        prefix, digits = prefix + digits[:-_USUAL_DIGITS], digits[-_USUAL_DIGITS:]
-    pattern = f"{prefix}{dash}".replace("%", "%%") + f"%0{min(len(digits), _USUAL_DIGITS)}d{suffix}"
-    return prefix, _Shard(int(digits), name, pattern, num_digits)
-
-
-def _as_wanted(prefix: str, dash: str, wanted: str | None) -> str:
-    """The prefix of a mixer: where one that ends in a dash is asked for, the dash is a part of it."""
-    return wanted if wanted is not None and wanted == prefix + dash else prefix
-
-
-def _prefix_of(name: str, wanted: str | None) -> str:
-    if mixer := _MIXER.fullmatch(name):
-        return _as_wanted(mixer["prefix"], mixer["dash"], wanted)
-    if (shard := _parse_shard(name, wanted)) is not None:
-        return shard[0]
-    table = _TABLE.fullmatch(name)
-    return table["prefix"] if table else name
-
-
-def _parse_copy(name: str, present: frozenset[str]) -> _Copy | None:
-    """Of which file of an export this is a second one, or an unfinished download; None where it is none."""
-    if unfinished := _UNFINISHED.fullmatch(name):
-        original = unfinished["name"]
-        is_of_export = _MIXER.fullmatch(original) or _TABLE.fullmatch(original)
-        return _Copy(name, original, is_whole=False) if is_of_export else None
-    original = name
-    marks: list[str] = []
-    while match := next(filter(None, (form.fullmatch(original) for form in _COPIES)), None):
-        original, marks = match["before"] + match["after"], [*marks, match["mark"] or ""]
-    if not marks:
-        return None
-    if _MIXER.fullmatch(original) or _SHARD.fullmatch(original):
-        return _Copy(name, original)
-    # A table may be named so by its author, unless the other one is there.
-    is_doubled = (
-        _TABLE.fullmatch(original) and original in present and not any(mark.strip().isdigit() for mark in marks)
-    )
-    return _Copy(name, original) if is_doubled else None
-
-
-def _gather(store: Store, prefix: str, groups: dict[str, _Group]) -> FoundExport:
+def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundExport:
     """The export of ``prefix``, which has files."""
     group = groups[prefix]
     problems, details = _problems(prefix, group)
@@ -292,12 +173,12 @@ def _gather(store: Store, prefix: str, groups: dict[str, _Group]) -> FoundExport
     )
 
 
-def _problems(prefix: str, group: _Group) -> tuple[list[str], dict[str, list[str]]]:
+def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list[str]]]:
     """What is lost or there twice, in words and as names."""
     problems: list[str] = []
     missing: list[str] = []
     doubled: list[str] = []
-    copies: defaultdict[str, list[_Copy]] = defaultdict(list)
+    copies: defaultdict[str, list[NamedCopy]] = defaultdict(list)
     for copy in group.copies:
         copies[copy.original].append(copy)
     files = [shard.filename for shard in group.shards] + group.tables
@@ -311,7 +192,7 @@ def _problems(prefix: str, group: _Group) -> tuple[list[str], dict[str, list[str
         first, second = [*(shard.filename for shard in group.shards[:1]), *group.tables][:2]
         doubled.append(second)
         problems.append(f"{second}: it has the prefix {prefix!r}, and so has {first}: give the file that is meant")
-    for original in sorted(one for one in copies if one in files or _number(one) in places):
+    for original in sorted(one for one in copies if one in files or number_of(one) in places):
         for copy in copies[original]:
             if copy.is_whole:
                 doubled.append(copy.filename)
@@ -320,7 +201,7 @@ def _problems(prefix: str, group: _Group) -> tuple[list[str], dict[str, list[str
         usual = max((shard.pattern for shard in group.shards), key=[one.pattern for one in group.shards].count)
         lost = _lost_numbers(places, copies)
         for number in lost:
-            stand_in = next((copy for one, own in copies.items() for copy in own if _number(one) == number), None)
+            stand_in = next((copy for one, own in copies.items() for copy in own if number_of(one) == number), None)
             name = usual % number if stand_in is None else stand_in.original
             missing.append(name)
             problems.append(f"{name}: it is missing{'' if stand_in is None else _say_stand_in(stand_in)}")
@@ -333,27 +214,22 @@ def _problems(prefix: str, group: _Group) -> tuple[list[str], dict[str, list[str
 def _lost_numbers(places: Iterable[int], copies: Iterable[str]) -> list[int]:
     """The numbers that are missing: all of them, as long as they are no more than can be real."""
     known = set(places)
-    stood_for = {number for number in map(_number, copies) if number is not None}
+    stood_for = {number for number in map(number_of, copies) if number is not None}
     last = max(known | stood_for)
     if last < len(known) + 10_000:
         return sorted(set(range(last + 1)) - known)
     return sorted(set(range(len(known) + _MOST_LISTED)) - known)
 
 
-def _number(name: str) -> int | None:
-    match = _SHARD.fullmatch(name)
-    return None if match is None else int(match["digits"][-_USUAL_DIGITS:] if not match["dash"] else match["digits"])
-
-
-def _say_stand_in(copy: _Copy) -> str:
+def _say_stand_in(copy: NamedCopy) -> str:
     if not copy.is_whole:
         return f"; {copy.filename} is a download of it that did not end"
     return f"; {copy.filename} seems to be it: rename that file"
 
 
-def _choose_mixer(store: Store, group: _Group, notes: list[str]) -> str | None:
+def _choose_mixer(store: Store, group: NamedFiles, notes: list[str]) -> str | None:
     """The mixer of a group: one, or several that say the same."""
-    copies = [copy for copy in group.copies if copy.is_whole and _MIXER.fullmatch(copy.original)]
+    copies = [copy for copy in group.copies if copy.is_whole and MIXER.fullmatch(copy.original)]
     names = sorted(group.mixers, key=lambda name: (not name.endswith("-mixer.json"), name))
     if not names:
         if copies:
@@ -385,7 +261,7 @@ def _several(store: Store, prefixes: Sequence[str]) -> UsageError:
     )
 
 
-def _no_such(store: Store, prefix: str, exports: Sequence[str], groups: dict[str, _Group]) -> UsageError:
+def _no_such(store: Store, prefix: str, exports: Sequence[str], groups: dict[str, NamedFiles]) -> UsageError:
     has_mixer = prefix in groups and bool(groups[prefix].mixers)
     known = f"it has {_some(exports)}" if exports else "it has none"
     return UsageError(
@@ -396,7 +272,7 @@ def _no_such(store: Store, prefix: str, exports: Sequence[str], groups: dict[str
     )
 
 
-def _nothing(store: Store, groups: dict[str, _Group]) -> PreparedFormatError:
+def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError:
     """The error for a folder of no exports, which says what is there, if that is nearly one."""
     problems = [
         f"{copy.original}: it is missing{_say_stand_in(copy)}" for group in groups.values() for copy in group.copies
@@ -407,7 +283,7 @@ def _nothing(store: Store, groups: dict[str, _Group]) -> PreparedFormatError:
             hint=_AGAIN,
             details={"folder": store.url, "problems": problems[:100]},
         )
-    below = sorted({name.partition("/")[0] for name in store.list() if "/" in name and _TABLE.fullmatch(name)})
+    below = sorted({name.partition("/")[0] for name in store.list() if "/" in name and TABLE.fullmatch(name)})
     return PreparedFormatError(
         f"{store.url} holds no TFRecords of Earth Engine",
         hint=f"There are some below it: give {store.locate(below[0])}." if below else _NAMES_HINT,

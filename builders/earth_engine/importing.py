@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from registry.builders.earth_engine.export_records import Advance
 from registry.builders.earth_engine.kept_split import METADATA_KEY, KeptSplit
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.record_forms import StoredColumn
-from registry.builders.earth_engine.stored_export import Advance, StoredBand, StoredExport, open_export
+from registry.builders.earth_engine.stored_export import StoredBand, StoredExport, open_export
 from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
 from registry.features import Feature, FeaturesDict, Scalar, Tensor, Text
 from registry.model import (

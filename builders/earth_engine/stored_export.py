@@ -11,11 +11,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from registry.builders.earth_engine.export_records import (
+    Advance,
+    all_blocks,
+    blocks_of,
+    check_counts,
+    check_files,
+    count_records,
+)
 from registry.builders.earth_engine.found_files import FoundExport, find_export
 from registry.builders.earth_engine.grid import NO_KERNEL, NO_MARGIN, Grid, Size
 from registry.builders.earth_engine.kinds import STORED, Kind, from_flat
@@ -23,7 +31,6 @@ from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.options import read_size
 from registry.builders.earth_engine.record_forms import (
     StoredColumn,
-    check_alike,
     has_feature_lists,
     look_at_columns,
     series_of,
@@ -36,17 +43,12 @@ from registry.errors import (
     ShardMismatchError,
     UsageError,
 )
-from registry.splits import counted
 from registry.storage import Store
-from registry.tfrecord import RecordBlock, is_gzip, read_blocks
+from registry.tfrecord import RecordBlock
 from registry.wire.codec import decode_features
-
-Advance = Callable[[int], None]
 
 _LOOKED_AT: Final = 256
 """Records of which an export of series is known: the first series of a band may be empty."""
-
-_MOST_FILES: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,12 @@ class StoredExport:
     def is_table(self) -> bool:
         """Whether each record is a row."""
         return not self.bands and not self.is_sequence
+
+    @property
+    def sizes(self) -> dict[str, tuple[Kind, int]]:
+        """The kind of each band of a patch, and the number of its values."""
+        pixels = 0 if self.tile is None else self.tile.num_pixels
+        return {band.name: (band.kind, pixels * (band.depth or 1)) for band in self.bands}
 
     @property
     def num_records(self) -> int | None:
@@ -181,8 +189,8 @@ def open_export(
     )
     mixer = found.mixer if mixer is None else mixer
     patches = None if patches is None else _check_patches(patches, mixer)
-    warnings = [*found.notes, *_check_files(found)]
-    first = next(_blocks(found, found.filenames[0], most=_LOOKED_AT), None)
+    warnings = [*found.notes, *check_files(found)]
+    first = next(blocks_of(found, found.filenames[0], most=_LOOKED_AT), None)
     if first is None:
         raise PreparedFormatError(
             f"{found.store.locate(found.filenames[0])} holds no records",
@@ -197,8 +205,9 @@ def open_export(
     made = _of_sequence(found, mixer, first, asked) if sequence else _of_patches(found, mixer, record, asked, warnings)
     counts, num_bytes = None, 0
     if count:
-        counts, num_bytes = _count(made, advance)
-        _check_counts(made, counts, patches)
+        counts, num_bytes = count_records(found, None if sequence else made.sizes, advance)
+        if mixer is not None:
+            check_counts(found, counts, mixer, patches=patches, is_sequence=sequence)
     if mixer is None:
         warnings.append("There is no mixer, as of an export with maskedThreshold: where a patch lies is not known.")
     return StoredExport(
@@ -235,7 +244,7 @@ def _of_table(found: FoundExport, asked: _Asked, warnings: list[str], advance: A
             "--patch WIDTH,HEIGHT.",
             details={"options": ["kernel_size", "tensor_depths"]},
         )
-    table = look_at_columns(_all_blocks(found, advance))
+    table = look_at_columns(all_blocks(found, advance))
     columns = {column.name: column for column in table.columns}
     for name in asked.bands or ():
         if name not in columns:
@@ -378,78 +387,6 @@ def _of_sequence(found: FoundExport, mixer: Mixer | None, first: RecordBlock, as
             )
     names, _ = _names(found, bands, asked)
     return StoredExport(found=found, mixer=mixer, bands=tuple(bands[name] for name in names), is_sequence=True)
-
-
-def _check_files(found: FoundExport) -> Iterator[str]:
-    """Sentences on files that are not what their names say. Raises PreparedFormatError where one is empty."""
-    for name in found.filenames:
-        with found.store.open(name) as file:
-            start = file.read(12)
-        if not start:
-            raise PreparedFormatError(
-                f"{found.store.locate(name)} is empty: 0 bytes, a download that was broken off",
-                hint="Download it again.",
-                details={"file": name},
-            )
-        if is_gzip(start) != name.lower().endswith(".gz"):
-            told = "is compressed, and its name does not say so" if is_gzip(start) else "is named .gz, and is none"
-            yield f"{name} {told}: it is read as what it is."
-
-
-def _blocks(found: FoundExport, name: str, most: int = 1024) -> Iterator[RecordBlock]:
-    for block, _ in read_blocks(found.store, name, most=most, verify="block"):
-        yield block
-
-
-def _all_blocks(found: FoundExport, advance: Advance | None) -> Iterator[tuple[str, RecordBlock]]:
-    for name in found.filenames:
-        for block in _blocks(found, name):
-            yield found.store.locate(name), block
-            if advance is not None:
-                advance(block.num_records)
-
-
-def _count(export: StoredExport, advance: Advance | None) -> tuple[tuple[int, ...], int]:
-    """The records of each file, of which each has to be as the first one; and the bytes of all."""
-    counts, num_bytes = [], 0
-    pixels = 0 if export.tile is None else export.tile.num_pixels
-    sizes = {band.name: (band.kind, pixels * (band.depth or 1)) for band in export.bands}
-    for name in export.found.filenames:
-        found = 0
-        for block in _blocks(export.found, name):
-            if not export.is_sequence:
-                check_alike(block, sizes, path=export.found.store.locate(name), first=found)
-            found += block.num_records
-            num_bytes += block.num_bytes
-            if advance is not None:
-                advance(block.num_records)
-        counts.append(found)
-    return tuple(counts), num_bytes
-
-
-def _check_counts(export: StoredExport, counts: Sequence[int], patches: Sequence[int] | None) -> None:
-    """As many records as the mixer says, or as patches were not left out."""
-    if export.mixer is None:
-        return
-    num_patches = export.mixer.total_patches if patches is None else len(patches)
-    expected = num_patches
-    what = f"{expected:,} patches" if patches is None else f"{expected:,} patches that were not left out"
-    if export.is_sequence:
-        expected *= export.mixer.patch.width * export.mixer.patch.height
-        what = f"{what} of {counted(expected // max(num_patches, 1), 'pixel')}, {expected} records"
-    found = sum(counts)
-    if found == expected:
-        return
-    listed = "".join(
-        f"\n  {name}: {count}" for name, count in list(zip(export.found.filenames, counts, strict=True))[:_MOST_FILES]
-    )
-    more = len(counts) - _MOST_FILES
-    raise ShardMismatchError(
-        f"{export.found.store.url}: {export.found.mixer_name or 'the mixer'} has {what}, and the files hold "
-        f"{counted(found, 'record')}{listed}" + (f"\n  and {counted(more, 'more file')}" if more > 0 else ""),
-        hint="Were all files downloaded, the last one too? Or is it the mixer of another export?",
-        details={"expected": expected, "found": found, "counts": list(counts[:100])},
-    )
 
 
 def _check_patches(patches: Sequence[int], mixer: Mixer | None) -> tuple[int, ...]:
