@@ -104,8 +104,8 @@ def child(task: dict[str, Any]) -> None:
     actions: dict[str, Callable[..., None]] = {"read": _read, "write": _write, "export": _export, "assemble": _assemble}
     import rasterio  # noqa: F401 - loaded before the clock starts, as what is measured is
 
-    import registry.builders.earth_engine.assembling
-    import registry.builders.earth_engine.exporting  # noqa: F401
+    import registry.builders.earth_engine.assembling.assemble
+    import registry.builders.earth_engine.exporting.image  # noqa: F401
 
     Path(task["target"]).mkdir()
     start = time.perf_counter()
@@ -160,13 +160,13 @@ def _write(source: Path, target: Path, _patch: int, *, compress: str, dtype: str
 
 
 def _export(source: Path, target: Path, patch: int, *, kernel: int = 1, **options: Any) -> None:
-    from registry.builders.earth_engine.exporting import export_image
+    from registry.builders.earth_engine.exporting.image import export_image
 
     export_image(source, target, "area", patch_dimensions=patch, kernel_size=kernel, **options)
 
 
 def _assemble(_source: Path, target: Path, _patch: int, *, of: str, compress: str, dtypes: str | None = None) -> None:
-    from registry.builders.earth_engine.assembling import assemble
+    from registry.builders.earth_engine.assembling.assemble import assemble
 
     assemble(of, output=target / "out.tif", compress=compress, dtypes=dtypes)
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import rasterio
 
-from registry.builders.earth_engine.predictions import write_predictions
-from registry.builders.earth_engine.tables import write_table
+from registry.builders.earth_engine.assembling.predictions import write_predictions
+from registry.builders.earth_engine.tables.table import write_table
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 

@@ -12,11 +12,11 @@ import pytest
 import rasterio
 
 import registry
-from registry.builders.earth_engine.assembling import assemble
-from registry.builders.earth_engine.exporting import export_image
-from registry.builders.earth_engine.importing import import_export
-from registry.builders.earth_engine.patch_reader import Patches
-from registry.builders.earth_engine.predictions import write_predictions
+from registry.builders.earth_engine.assembling.assemble import assemble
+from registry.builders.earth_engine.assembling.predictions import write_predictions
+from registry.builders.earth_engine.exporting.image import export_image
+from registry.builders.earth_engine.reading.patch_reader import Patches
+from registry.builders.earth_engine.stored.importing import import_export
 from registry.errors import UsageError
 
 PLACE = rasterio.Affine(30.0, 0.0, 500_000.0, 0.0, -30.0, 4_100_000.0)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from registry.builders.earth_engine.exporting.options import ExportOptions
 from registry.builders.earth_engine.kinds import Kind, fit_default, furthest, kind_of
-from registry.builders.earth_engine.options import ExportOptions
 
 PLACE: dict[str, Any] = {"transform": (10, 0, 300000, 0, -10, 5000000), "crs": "EPSG:32633"}
 

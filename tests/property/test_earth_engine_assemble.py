@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rasterio.windows import Window, bounds, transform
 
-from registry.builders.earth_engine.assembling import assemble
-from registry.builders.earth_engine.exporting import export_image
-from registry.builders.earth_engine.grid import Grid, Size
-from registry.builders.earth_engine.predictions import write_predictions
-from registry.builders.earth_engine.transform import Transform
+from registry.builders.earth_engine.assembling.assemble import assemble
+from registry.builders.earth_engine.assembling.predictions import write_predictions
+from registry.builders.earth_engine.exporting.image import export_image
+from registry.builders.earth_engine.places.grid import Grid, Size
+from registry.builders.earth_engine.places.transform import Transform
 from registry.storage import open_store
 from registry.tfrecord import RecordWriter, read_records
 

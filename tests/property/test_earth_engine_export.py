@@ -13,14 +13,14 @@ from earth_engine_reference import Made, is_masked, kept_patches, kind_of_band, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.builders.earth_engine.export_files import ExportFiles
-from registry.builders.earth_engine.export_plan import plan_raster
-from registry.builders.earth_engine.exporting import export_image
-from registry.builders.earth_engine.grid import Size
-from registry.builders.earth_engine.options import ExportOptions
-from registry.builders.earth_engine.patches import iterate_patches
-from registry.builders.earth_engine.raster import ArrayRaster
-from registry.builders.earth_engine.sequences import iterate_sequences
+from registry.builders.earth_engine.exporting.files import ExportFiles
+from registry.builders.earth_engine.exporting.image import export_image
+from registry.builders.earth_engine.exporting.options import ExportOptions
+from registry.builders.earth_engine.exporting.patches import iterate_patches
+from registry.builders.earth_engine.exporting.plan import plan_raster
+from registry.builders.earth_engine.exporting.raster import ArrayRaster
+from registry.builders.earth_engine.exporting.sequences import iterate_sequences
+from registry.builders.earth_engine.places.grid import Size
 from registry.errors import RegistryWarning
 from registry.storage import open_store
 from registry.tfrecord import read_records

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.builders.earth_engine.found_files import find_export
+from registry.builders.earth_engine.stored.found_files import find_export
 from registry.errors import PreparedFormatError
 
 PREFIXES = st.text("abc_-. 0189%{}é", min_size=1, max_size=8).filter(

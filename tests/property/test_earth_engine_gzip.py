@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.builders.earth_engine import gzip_stream
-from registry.builders.earth_engine.gzip_stream import GzipStream
+from registry.builders.earth_engine.exporting import gzip_stream
+from registry.builders.earth_engine.exporting.gzip_stream import GzipStream
 
 BLOCK_BYTES = 2**15
 """Smaller blocks than are written, and the same code: their dictionary is a whole block."""

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from registry.builders.earth_engine.assembling import assemble
-from registry.builders.earth_engine.exporting import export_image
+from registry.builders.earth_engine.assembling.assemble import assemble
+from registry.builders.earth_engine.exporting.image import export_image
 from registry.errors import (
     CorruptExampleError,
     CorruptRecordError,

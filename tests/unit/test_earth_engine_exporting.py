@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from registry.builders.earth_engine.export_files import ExportFiles, find_files
-from registry.builders.earth_engine.exporting import Exported, export_image, plan_export
-from registry.builders.earth_engine.found_files import find_export
-from registry.builders.earth_engine.grid import Size
-from registry.builders.earth_engine.options import ExportOptions
-from registry.builders.earth_engine.raster import ArrayRaster, Band, BandRows
-from registry.builders.earth_engine.transform import Transform
+from registry.builders.earth_engine.exporting.files import ExportFiles, find_files
+from registry.builders.earth_engine.exporting.image import Exported, export_image, plan_export
+from registry.builders.earth_engine.exporting.options import ExportOptions
+from registry.builders.earth_engine.exporting.raster import ArrayRaster, Band, BandRows
+from registry.builders.earth_engine.places.grid import Size
+from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.stored.found_files import find_export
 from registry.errors import AlreadyStoredError, FeatureError, RegistryError, RegistryWarning, StorageError, UsageError
 from registry.storage import Store, open_store
 from registry.tfrecord import read_records
@@ -207,7 +207,7 @@ def test_the_first_file_and_the_mixer_appear_last(tmp_path: Path, monkeypatch: p
 KILLED = """
 import os, signal, sys
 import numpy as np
-from registry.builders.earth_engine.exporting import export_image
+from registry.builders.earth_engine.exporting.image import export_image
 done = []
 def advance(count):
     done.append(count)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.builders.earth_engine.found_files import FoundExport, find_export
+from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
 from registry.errors import PreparedFormatError, RegistryError, UsageError
 from registry.storage import open_store
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pytest
 import rasterio
 
-from registry.builders.earth_engine.geotiff import create_geotiff
-from registry.builders.earth_engine.grid import Size
-from registry.builders.earth_engine.transform import Transform
+from registry.builders.earth_engine.assembling.geotiff import create_geotiff
+from registry.builders.earth_engine.places.grid import Size
+from registry.builders.earth_engine.places.transform import Transform
 from registry.errors import AlreadyStoredError, FeatureError, MissingExtraError, RegistryError, StorageError, UsageError
 
 PLACE = Transform(30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0)
@@ -153,7 +153,7 @@ def test_somebody_else_who_is_faster_is_not_replaced(tmp_path: Path) -> None:
 _SLOW = """
 import sys, time
 import numpy as np
-from registry.builders.earth_engine.assembling import assemble
+from registry.builders.earth_engine.assembling.assemble import assemble
 
 def patches():
     for number in range(64):
@@ -192,7 +192,7 @@ def test_killed_half_way_there_is_no_half_file(tmp_path: Path, killed_by: signal
 _LIMITED = """
 import resource, signal, sys
 import numpy as np
-from registry.builders.earth_engine.assembling import assemble
+from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.errors import StorageError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

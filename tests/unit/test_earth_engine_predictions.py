@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from registry.builders.earth_engine.assembling import assemble
-from registry.builders.earth_engine.exporting import export_image
-from registry.builders.earth_engine.mixer import Mixer
-from registry.builders.earth_engine.predictions import write_predictions
+from registry.builders.earth_engine.assembling.assemble import assemble
+from registry.builders.earth_engine.assembling.predictions import write_predictions
+from registry.builders.earth_engine.exporting.image import export_image
+from registry.builders.earth_engine.places.mixer import Mixer
 from registry.errors import AlreadyStoredError, FeatureError, RegistryError, ShardMismatchError, UsageError
 from registry.storage import open_store
 from registry.tfrecord import is_gzip, read_records

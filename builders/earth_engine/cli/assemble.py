@@ -14,7 +14,7 @@ from registry.cli.progress import record_progress
 from registry.errors import UsageError
 
 if TYPE_CHECKING:  # numpy is loaded when something is assembled
-    from registry.builders.earth_engine.assembly import Assembly
+    from registry.builders.earth_engine.assembling.assembly import Assembly
 
 _SUFFIXES = (".tif", ".tiff")
 
@@ -79,7 +79,7 @@ def command(
     They have one record for each patch of the export, in its order, in any number of files, gzip or not, each with the
     margin or without. Memory is one row of patches.
     """
-    from registry.builders.earth_engine.table_files import is_table_file
+    from registry.builders.earth_engine.tables.row_files import is_table_file
 
     if is_table_file(output):
         _write_table(session, predictions, output, bands, overwrite=overwrite, dry_run=dry_run)
@@ -90,8 +90,8 @@ def command(
             hint="Name a .tif; or, of a table, a .csv or .geojson.",
             details={"option": "output"},
         )
-    from registry.builders.earth_engine.assembling import assemble
-    from registry.builders.earth_engine.geotiff import check_output, read_crs
+    from registry.builders.earth_engine.assembling.assemble import assemble
+    from registry.builders.earth_engine.assembling.geotiff import check_output, read_crs
 
     check_output(output, compress=compress, predictor=predictor, block=block, overwrite=overwrite)
     assembly = assemble(
@@ -161,8 +161,8 @@ def _print(session: Session, assembly: Assembly, output: str, num_bytes: int | N
 def _write_table(
     session: Session, files: tuple[str, ...], output: str, columns: tuple[str, ...], *, overwrite: bool, dry_run: bool
 ) -> None:
-    from registry.builders.earth_engine.table_files import write_rows
-    from registry.builders.earth_engine.tables import read_table
+    from registry.builders.earth_engine.tables.row_files import write_rows
+    from registry.builders.earth_engine.tables.table import read_table
 
     if len(files) > 1:
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from registry.cli.output import Output, size
 
 if TYPE_CHECKING:  # numpy is loaded when an export is looked at
-    from registry.builders.earth_engine.stored_export import StoredExport
+    from registry.builders.earth_engine.stored.export import StoredExport
 
 _MOST_FILES = 20
 

@@ -16,8 +16,8 @@ from registry.errors import UsageError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is exported
-    from registry.builders.earth_engine.export_plan import ExportPlan
-    from registry.builders.earth_engine.exporting import Exported
+    from registry.builders.earth_engine.exporting.image import Exported
+    from registry.builders.earth_engine.exporting.plan import ExportPlan
 
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
@@ -77,7 +77,7 @@ def command(session: Session, source: str, folder: str, *, prefix: str | None, d
     A raster becomes PREFIX-00000.tfrecord.gz and so on, a record for each patch, and PREFIX-mixer.json. A table (.csv,
     .geojson, .json, .jsonl) becomes PREFIX.tfrecord.gz, a record for each row.
     """
-    from registry.builders.earth_engine.table_files import is_table_file
+    from registry.builders.earth_engine.tables.row_files import is_table_file
 
     name = Path(source.rstrip("/")).name
     prefix = prefix or (name.rpartition(".")[0] or name)
@@ -116,7 +116,7 @@ def _of(chosen: dict[str, Any], wanted: frozenset[str], others: str) -> dict[str
 def _export_raster(
     session: Session, source: str, folder: str, prefix: str, chosen: dict[str, Any], overwrite: bool, dry_run: bool
 ) -> None:
-    from registry.builders.earth_engine.exporting import export_image, plan_export
+    from registry.builders.earth_engine.exporting.image import export_image, plan_export
 
     options = raster_arguments(chosen)
     plan = plan_export(source, **options)
@@ -339,8 +339,8 @@ def _span(low: int, high: int) -> str:
 def _export_table(
     session: Session, source: str, folder: str, prefix: str, chosen: dict[str, Any], overwrite: bool, dry_run: bool
 ) -> None:
-    from registry.builders.earth_engine.table_files import read_rows
-    from registry.builders.earth_engine.tables import write_table
+    from registry.builders.earth_engine.tables.row_files import read_rows
+    from registry.builders.earth_engine.tables.table import write_table
 
     rows = read_rows(source, text=chosen.pop("text", ()))
     if dry_run:

@@ -30,7 +30,7 @@ def command(
 
     REF was imported from Earth Engine, or keeps as much of its patches. Records are written as they are.
     """
-    from registry.builders.earth_engine.export_version import export_version
+    from registry.builders.earth_engine.exporting.version import export_version
 
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)

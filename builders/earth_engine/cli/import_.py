@@ -16,7 +16,7 @@ from registry.errors import UsageError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is imported
-    from registry.builders.earth_engine.importing import ImportPlan
+    from registry.builders.earth_engine.stored.importing import ImportPlan
     from registry.publishing import Publication
 
 
@@ -76,7 +76,7 @@ def command(
     DIR|FILE is a folder, or one file of an export in it. Bands, kinds, tile size and overlap are told by the records
     and reported. DIR is left as it is, and read where it lies.
     """
-    from registry.builders.earth_engine.importing import preview_export
+    from registry.builders.earth_engine.stored.importing import preview_export
 
     options: dict[str, Any] = {
         "prefix": _read_prefixes(prefixes),

@@ -50,8 +50,8 @@ def command(
     DIR|FILE is a folder, or one file of an export in it. One record is read; all of them with --count, of a table, and
     for a picture.
     """
-    from registry.builders.earth_engine.plot import check_plot, plot_export
-    from registry.builders.earth_engine.stored_export import open_export
+    from registry.builders.earth_engine.pictures.plot import check_plot, plot_export
+    from registry.builders.earth_engine.stored.export import open_export
 
     if plot is not None:
         check_plot(plot, overwrite=overwrite)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import rasterio
 
-from registry.builders.earth_engine.assembling import assemble
+from registry.builders.earth_engine.assembling.assemble import assemble
 
 FILES = Path(__file__).parent / "files"
 DERIVED = json.loads((FILES.parent / "ee.json").read_text())["derived"]

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.builders.earth_engine.export_plan import plan_raster
-from registry.builders.earth_engine.exporting import Exported, export_image
-from registry.builders.earth_engine.grid import Size
+from registry.builders.earth_engine.exporting.image import Exported, export_image
+from registry.builders.earth_engine.exporting.options import ExportOptions
+from registry.builders.earth_engine.exporting.patches import iterate_patches
+from registry.builders.earth_engine.exporting.plan import plan_raster
+from registry.builders.earth_engine.exporting.raster import ArrayRaster
+from registry.builders.earth_engine.exporting.sequences import iterate_sequences
 from registry.builders.earth_engine.kinds import fit_default, from_flat
-from registry.builders.earth_engine.options import ExportOptions
-from registry.builders.earth_engine.patches import iterate_patches
-from registry.builders.earth_engine.raster import ArrayRaster
-from registry.builders.earth_engine.sequences import iterate_sequences
+from registry.builders.earth_engine.places.grid import Size
 from registry.errors import RegistryWarning
 from registry.wire import decode_example
 
@@ -138,7 +138,7 @@ def test_patches_are_left_out_where_more_is_masked(threshold: str, tmp_path: Pat
 
 @pytest.mark.parametrize("limit", sorted(EXPECTED["F10_shards"], key=int))
 def test_a_file_is_full_where_the_next_record_would_exceed_the_limit(limit: str, tmp_path: Path) -> None:
-    from registry.builders.earth_engine.export_files import ExportFiles
+    from registry.builders.earth_engine.exporting.files import ExportFiles
     from registry.storage import open_store
 
     with ExportFiles(open_store(tmp_path), "p", compressed=False, max_file_size=int(limit)) as files:

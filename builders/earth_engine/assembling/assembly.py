@@ -1,0 +1,342 @@
+"""What do patches become when they are put together? A raster, made row of patches by row of patches.
+
+    predictions -> PatchValues -> Assembly.rows() -> GeoTIFF, numpy, xarray
+
+Patch number i of an export lies in row i // patchesPerRow of patches; files are but a cut in this sequence. Margins are
+thrown away. Memory is one row of patches, except where all of it is asked for.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from os import PathLike
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.assembling.band_layout import (
+    BandLayout,
+    check_nodata,
+    common_dtype,
+    fit_exactly,
+    measure_bands,
+)
+from registry.builders.earth_engine.assembling.patch_arrays import ArrayPatches
+from registry.builders.earth_engine.assembling.patch_records import PatchValues, RecordPatches, listed, other_bands
+from registry.builders.earth_engine.places.grid import Grid, Size
+from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.places.mixer_source import FoundMixer
+from registry.builders.earth_engine.places.transform import Bounds, Transform
+from registry.errors import RegistryWarning, ShardMismatchError, UsageError
+
+_MOST_INFLATION: Final = 1032
+"""Gzip makes bytes at most so many times shorter."""
+
+
+class RasterRows(NamedTuple):
+    """One row of patches: pixel rows from ``start`` on, each band of shape (patch height, width) and its own dtype."""
+
+    start: int
+    bands: dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RasterBand:
+    """A band of the raster that comes back."""
+
+    name: str
+    dtype: np.dtype[Any]
+
+
+class Assembly:
+    """A raster that is put together of patches: known by its first patch, made while it is read.
+
+    ``rows()`` makes it row of patches by row of patches; ``to_array``, ``to_arrays`` and ``to_xarray`` hold all of it,
+    ``write_geotiff`` a row. An Assembly of files can be read again and again, one of an iterator once.
+
+    Attributes:
+        mixer: where the patches lie.
+        bands: the bands in their order; an array band of depth 2 is the bands ``name_0`` and ``name_1``.
+        nodata: the number that stands for no value, or None.
+        crs: as text, of the mixer or as it was given.
+    """
+
+    def __init__(
+        self,
+        patches: RecordPatches | ArrayPatches,
+        found: FoundMixer,
+        *,
+        bands: Sequence[str] | None,
+        kernel: Size | None,
+        depths: Mapping[str, int],
+        dtypes: Mapping[str, Any] | Any,
+        names: Sequence[str] | None,
+        nodata: float | None,
+        crs: Any,
+    ) -> None:
+        self.mixer = found.mixer
+        self._patches = patches
+        self._is_read = False
+        _check_size(patches, self.mixer)
+        self._waiting: Iterator[PatchValues] = iter(patches)
+        first = next(self._waiting, None)
+        if first is None:
+            raise self._wrong_count(0)
+        self._waiting = chain([first], self._waiting)
+        self._first_bands = list(first.bands)
+        order = _band_order(first, bands, found)
+        depths = {**{name: depth for name, depth in found.depths.items() if name in first.bands}, **depths}
+        self._layouts = measure_bands(first, order, self.mixer.patch, kernel=kernel, depths=depths, dtypes=dtypes)
+        self.bands = _name_bands(self._layouts, names, found.channels)
+        self.crs: Any = self.mixer.crs if crs is None else crs
+        self.nodata = nodata
+        if nodata is not None:
+            check_nodata(nodata, self.dtype)
+        self._warn()
+
+    @property
+    def grid(self) -> Grid:
+        """The patches of the raster."""
+        return self.mixer.grid()
+
+    @property
+    def size(self) -> Size:
+        """Width and height of the raster: whole patches."""
+        return self.grid.covered
+
+    @property
+    def transform(self) -> Transform:
+        """From pixels to the map."""
+        return self.mixer.transform
+
+    @property
+    def bounds(self) -> Bounds:
+        """Where the raster lies on the map."""
+        return self.transform.bounds(0, 0, *self.size)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype that holds every band exactly, as a GeoTIFF needs it: uint8 and float32 make float32."""
+        return common_dtype([band.dtype for band in self.bands])
+
+    def rows(self, advance: Callable[[int], None] | None = None) -> Iterator[RasterRows]:
+        """The raster, one row of patches at a time; ``advance`` is called with the number of patches of each.
+
+        Raises:
+            ShardMismatchError: there are fewer or more patches than the mixer says, or one is of another size.
+            FeatureError: a value does not fit the dtype of its band.
+            CorruptRecordError, CorruptExampleError: a record is damaged; names file and record.
+            UsageError: an iterator was read before.
+        """
+        patches = self._start()
+        grid = self.grid
+        for row in range(grid.num_rows):
+            arrays = {layout.name: _new_row(layout, grid) for layout in self._layouts}
+            for column in range(grid.patches_per_row):
+                patch = next(patches, None)
+                if patch is None:
+                    raise self._wrong_count(row * grid.patches_per_row + column)
+                if len(patch.bands) != len(self._first_bands):
+                    raise other_bands(patch, self._first_bands)
+                start = column * grid.patch.width
+                for layout in self._layouts:
+                    core = layout.core(patch)
+                    arrays[layout.name][:, :, start : start + grid.patch.width] = core
+            if row == grid.num_rows - 1 and next(patches, None) is not None:
+                raise self._wrong_count(grid.num_patches + 1, others=patches)
+            planes = [plane for layout in self._layouts for plane in arrays[layout.name]]
+            if advance is not None:
+                advance(grid.patches_per_row)
+            yield RasterRows(
+                row * grid.patch.height, {band.name: plane for band, plane in zip(self.bands, planes, strict=True)}
+            )
+
+    def to_arrays(self, advance: Callable[[int], None] | None = None) -> dict[str, npt.NDArray[Any]]:
+        """Every band, (height, width), of its own dtype. Raises as ``rows``."""
+        width, height = self.size
+        found = {band.name: _empty((height, width), band.dtype) for band in self.bands}
+        for start, bands in self.rows(advance):
+            for name, values in bands.items():
+                found[name][start : start + len(values)] = values
+        return found
+
+    def to_array(self, advance: Callable[[int], None] | None = None) -> npt.NDArray[Any]:
+        """All bands, (bands, height, width), of the dtype that holds each. Raises as ``rows``."""
+        width, height = self.size
+        found = _empty((len(self.bands), height, width), self.dtype)
+        for start, bands in self.rows(advance):
+            for channel, (name, values) in enumerate(bands.items()):
+                found[channel, start : start + len(values)] = fit_exactly(values, self.dtype, name)
+        return found
+
+    def to_xarray(self, advance: Callable[[int], None] | None = None) -> Any:
+        """A DataArray (band, y, x) with the coordinates of pixel centres; see ``as_xarray``."""
+        from registry.builders.earth_engine.assembling.as_xarray import make_data_array
+
+        return make_data_array(self, advance)
+
+    def write_geotiff(
+        self,
+        path: str | PathLike[str],
+        *,
+        compress: str = "deflate",
+        predictor: int | None = None,
+        block: int = 256,
+        overwrite: bool = False,
+        advance: Callable[[int], None] | None = None,
+    ) -> str:
+        """Write the raster to a GeoTIFF, a row of patches at a time; its path. See ``geotiff.create_geotiff``."""
+        from registry.builders.earth_engine.assembling.geotiff import create_geotiff
+
+        with create_geotiff(
+            path,
+            size=self.size,
+            names=[band.name for band in self.bands],
+            dtype=self.dtype,
+            transform=self.transform,
+            crs=self.crs,
+            nodata=self.nodata,
+            compress=compress,
+            predictor=predictor,
+            block=block,
+            overwrite=overwrite,
+        ) as file:
+            for _, bands in self.rows(advance):
+                file.write([fit_exactly(values, self.dtype, name) for name, values in bands.items()])
+        return file.path
+
+    def _start(self) -> Iterator[PatchValues]:
+        """All patches from the first on."""
+        if not self._is_read:
+            self._is_read = True
+            return self._waiting
+        items = self._patches.items if isinstance(self._patches, ArrayPatches) else ()
+        if isinstance(items, Iterator):
+            raise UsageError(
+                "the patches came from an iterator, which has been read to its end",
+                hint="Assemble anew from the start, or write the patches to files: write_predictions(...).",
+            )
+        return iter(self._patches)
+
+    def _wrong_count(self, found: int, *, others: Iterator[PatchValues] | None = None) -> ShardMismatchError:
+        """The error for ``found`` patches, and ``others`` after them, where the mixer says another number."""
+        expected, per_row = self.mixer.total_patches, self.mixer.patches_per_row
+        details: dict[str, Any] = {"expected": expected, "found": found}
+        shown, where = _counted(found, "patch"), ""
+        if isinstance(self._patches, RecordPatches):
+            found += sum(1 for _ in others or ())
+            counts = self._patches.counts
+            details |= {"found": found, "files": [[file, count] for file, count in counts.items()]}
+            shown, where = _counted(found, "patch"), f" in {_counted(len(counts), 'file')}"
+        elif found > expected:
+            shown = "more"  # an iterator may have no end
+        message = (
+            f"the mixer says {_counted(expected, 'patch')}, {_counted(expected // per_row, 'row')} of {per_row}; "
+            f"found {shown}{where}"
+        )
+        if found < expected:
+            rows, rest = divmod(found, per_row)
+            message += f": {_counted(rows, 'whole row')} and {_counted(rest, 'patch')} more"
+        return ShardMismatchError(
+            message,
+            hint="Is a file missing, cut off or doubled, or is it the mixer of another export? Predictions have one "
+            "record for each record of the export, in its order."
+            if isinstance(self._patches, RecordPatches)
+            else "Give one patch for each record of the export, in its order, with the mixer of that export.",
+            details=details,
+        )
+
+    def _warn(self) -> None:
+        uneven = [layout for layout in self._layouts if layout.tile.is_uneven]
+        if uneven:
+            width, height = uneven[0].tile.size
+            warnings.warn(
+                f"the tiles of {uneven[0].name!r} are {width} x {height}, one pixel more than a margin of the same "
+                "width on both sides gives: it is taken to be on the right, and below",
+                RegistryWarning,
+                stacklevel=4,
+            )
+
+
+def _band_order(first: PatchValues, bands: Sequence[str] | None, found: FoundMixer) -> list[str]:
+    """The bands that are wanted, in their order: as asked for, as the catalog has them, as arrays have, else sorted."""
+    if bands is not None:
+        return list(bands)
+    if not first.bands:
+        raise ShardMismatchError(
+            f"{first.place}: it has no bands",
+            hint="Is it the right file? An Example of a patch has a feature for each band.",
+            details=first.place.details,
+        )
+    if found.bands and set(found.bands) == set(first.bands):
+        return list(found.bands)
+    return list(first.bands) if first.place.file is None else sorted(first.bands)
+
+
+def _name_bands(
+    layouts: Sequence[BandLayout], names: Sequence[str] | None, channels: Sequence[str]
+) -> tuple[RasterBand, ...]:
+    """The bands of the raster: one for each element of an array band."""
+    own = [
+        (f"{layout.name}_{number}" if layout.is_array else layout.name, layout.dtype)
+        for layout in layouts
+        for number in range(layout.depth)
+    ]
+    if names is None and len(layouts) == 1 and len(channels) == len(own):
+        names = channels  # a collapsed export's
+    if names is not None and len(names) != len(own):
+        raise UsageError(
+            f"names has {_counted(len(names), 'name')} for {_counted(len(own), 'band')}: "
+            f"{listed([name for name, _ in own])}",
+            hint="Name each band of the raster, array bands once for each of their elements.",
+            details={"option": "names", "expected": len(own), "found": len(names)},
+        )
+    final = [name for name, _ in own] if names is None else list(names)
+    if len(set(final)) != len(final):
+        raise UsageError(
+            f"two bands of the raster have one name: {', '.join(map(repr, final[:10]))}",
+            hint="Name them: names=[...]; --name NAME, once for each.",
+            details={"option": "names"},
+        )
+    return tuple(RasterBand(name=name, dtype=dtype) for name, (_, dtype) in zip(final, own, strict=True))
+
+
+def _check_size(patches: RecordPatches | ArrayPatches, mixer: Mixer) -> None:
+    """Refuse a mixer of more pixels than the files can hold, before memory is asked for on its word."""
+    if not isinstance(patches, RecordPatches):
+        return
+    num_bytes = patches.num_stored_bytes()
+    width, height = mixer.patch
+    if width * height * mixer.total_patches > num_bytes * _MOST_INFLATION:
+        raise ShardMismatchError(
+            f"the mixer says {_counted(mixer.total_patches, 'patch')} of {width} x {height} pixels, more than "
+            f"{_counted(len(patches.files), 'file')} of {_counted(num_bytes, 'byte')} can hold",
+            hint="Is a file missing or cut off, or is it the mixer of another export?",
+            details={"expected": mixer.total_patches, "num_bytes": num_bytes},
+        )
+
+
+def _new_row(layout: BandLayout, grid: Grid) -> npt.NDArray[Any]:
+    return _empty((layout.depth, grid.patch.height, grid.covered.width), layout.dtype)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A new array. Raises UsageError where no memory holds it."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        raise UsageError(
+            f"{' x '.join(map(str, shape))} values of {dtype} do not fit into memory",
+            hint="Is it the mixer of these patches? If it is, write a GeoTIFF, which takes one row of patches: "
+            "output='out.tif'; -o out.tif.",
+            details={"shape": list(shape), "dtype": str(dtype)},
+        ) from error
+
+
+def _counted(number: int, noun: str) -> str:
+    """As ``splits.counted``, whose plural of patch would be wrong."""
+    return f"{number:,} {noun}{'' if number == 1 else 'es' if noun.endswith('ch') else 's'}"

@@ -1,0 +1,309 @@
+"""What does each band of a patch become? A place in its values, and a dtype of the raster, told by the first patch.
+
+    bytes -> uint8       int64 -> int32, or as declared       float -> float32
+
+Arrays keep their dtype, but for int64, as indexes of classes often are, booleans and halves. Numbers are never rounded
+nor cut off silently: one that does not fit is an error, which names it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.assembling.patch_records import PatchValues, Place, listed, missing_band, read_at
+from registry.builders.earth_engine.places.grid import NO_MARGIN, Size
+from registry.builders.earth_engine.places.tiles import Tile, infer_tile
+from registry.errors import FeatureError, ShardMismatchError, UsageError, suggest
+
+DTYPES: Final = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")
+"""What a band of a GeoTIFF can be."""
+
+_DEFAULT: Final[Mapping[np.dtype[Any], np.dtype[Any]]] = {
+    np.dtype(np.int64): np.dtype(np.int32),
+    np.dtype(np.bool_): np.dtype(np.uint8),
+    np.dtype(np.float16): np.dtype(np.float32),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandLayout:
+    """How the values of one band lie in every patch, and what they become.
+
+    Attributes:
+        name: of the feature.
+        shape: of its values in a patch, which is the same in all.
+        source: dtype of its values.
+        depth: bands of the raster that it makes.
+        is_array: whether it is an array band; of a depth of 1, it is one all the same.
+        tile: where the patch is in its tile.
+        dtype: of the raster.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    source: np.dtype[Any]
+    depth: int
+    is_array: bool
+    tile: Tile
+    dtype: np.dtype[Any]
+
+    def core(self, patch: PatchValues) -> npt.NDArray[Any]:
+        """The band of a patch without its margin: (depth, patch height, patch width), of ``dtype``.
+
+        Raises:
+            ShardMismatchError: the patch has no such band, or one of other size or kind than the first patch.
+            FeatureError: a value does not fit the dtype.
+        """
+        values = patch.bands.get(self.name)
+        if values is None:
+            raise missing_band(self.name, patch.bands, patch.place)
+        check_same_form(patch.place, self.name, values, shape=self.shape, dtype=self.source)
+        width, height = self.tile.size
+        core = self.tile.crop(values.reshape(self.depth, height, width))
+        if values.dtype == self.dtype:
+            return core
+        return fit_exactly(core, self.dtype, self.name, str(patch.place))
+
+
+def measure_bands(
+    first: PatchValues,
+    order: Sequence[str],
+    patch: Size,
+    *,
+    kernel: Size | None,
+    depths: Mapping[str, int],
+    dtypes: Any,
+) -> tuple[BandLayout, ...]:
+    """The layout of each band in ``order``, told by the first patch.
+
+    Raises:
+        ShardMismatchError: a band has a number of values that no tile around the patch has.
+        UsageError: the size of the margin cannot be told, or an option names a band that there is not.
+    """
+    declared = _read_dtypes(dtypes, order)
+    for name in depths:
+        if name not in first.bands:
+            raise _unknown_band("tensor_depths", name, list(first.bands))
+    layouts = []
+    for name in order:
+        values = first.bands[name]
+        is_array = name in depths or values.ndim == 3
+        depth, tile = read_at(first.place, _measure, values, name, patch, kernel, depths.get(name))
+        layouts.append(
+            BandLayout(
+                name=name,
+                shape=values.shape,
+                source=values.dtype,
+                depth=depth,
+                is_array=is_array,
+                tile=tile,
+                dtype=declared.get(name) or _DEFAULT.get(values.dtype, values.dtype),
+            )
+        )
+    if kernel is None and len({layout.tile.size for layout in layouts}) > 1:
+        _check_margins(layouts, first.place)
+    return tuple(layouts)
+
+
+def check_same_form(
+    place: Place, name: str, values: npt.NDArray[Any], *, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> None:
+    """Refuse a band of another size or kind than in the first patch. Raises ShardMismatchError."""
+    if values.shape != shape:
+        raise ShardMismatchError(
+            f"{place}: the band {name!r} has {_count(values.shape)} values; in the first patch it has {_count(shape)}",
+            hint="All patches of one raster have one size: do not mix those with a margin and those without.",
+            details={**place.details, "band": name, "expected": list(shape), "found": list(values.shape)},
+        )
+    if values.dtype != dtype and values.dtype.kind != dtype.kind:
+        raise ShardMismatchError(
+            f"{place}: the band {name!r} is {values.dtype}; in the first patch it is {dtype}",
+            hint="Write all patches with one dtype, or put together those that are alike.",
+            details={**place.details, "band": name},
+        )
+
+
+def fit_exactly(values: npt.NDArray[Any], dtype: npt.DTypeLike, name: str, where: str = "") -> npt.NDArray[Any]:
+    """``values`` as ``dtype``, if each is the same number there; a float may become a shorter float.
+
+    Raises:
+        FeatureError: one is not; the message has it, the ``name`` of the band, and ``where`` it is.
+
+    >>> fit_exactly(np.array([7, 8]), "int16", "class")
+    array([7, 8], dtype=int16)
+    """
+    dtype = np.dtype(dtype)
+    if values.dtype == dtype:
+        return values
+    with np.errstate(invalid="ignore", over="ignore"):
+        made = values.astype(dtype)
+    if np.can_cast(values.dtype, dtype, "safe") and not (values.dtype.kind in "iu" and values.dtype.itemsize == 8):
+        return made  # numpy calls int64 to float64 safe, which it is not beyond 2**53
+    if values.dtype.kind == "f" and dtype.kind == "f":
+        wrong = np.isinf(made) & np.isfinite(values)
+    elif values.dtype.kind in "iu" and dtype.kind in "iu":
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        if values.size == 0 or (int(values.min()) >= low and int(values.max()) <= high):
+            return made
+        wrong = (values < low) | (values > high)
+    else:
+        wrong = _differs(made, values)
+    if wrong.any():
+        value = values[wrong][0].item()
+        wider = _wider(values.dtype, dtype)
+        raise FeatureError(
+            f"{where}{': ' if where else ''}the band {name!r} holds {value!r}, which is no {dtype}",
+            hint=f"Declare a dtype that holds it: dtypes={{{name!r}: {wider!r}}}; --dtype {name}={wider}.",
+            details={"band": name, "value": value if math.isfinite(value) else str(value), "dtype": str(dtype)},
+        )
+    return made
+
+
+def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """The smallest dtype that holds the numbers of all, as numpy promotes them.
+
+    >>> common_dtype([np.dtype("uint8"), np.dtype("float32")])
+    dtype('float32')
+    """
+    return np.result_type(*dtypes)
+
+
+def check_nodata(nodata: Any, dtype: np.dtype[Any]) -> None:
+    """Refuse a number that a band of ``dtype`` cannot hold, and so never has. Raises UsageError."""
+    why = ""
+    if isinstance(nodata, bool) or not isinstance(nodata, int | float):
+        why = "it is a number"
+    elif dtype.kind in "iu":
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        if not math.isfinite(nodata) or nodata != int(nodata) or not low <= nodata <= high:
+            why = f"the raster is {dtype}, whose numbers are whole, from {low} to {high}"
+    elif math.isfinite(nodata) and abs(nodata) > float(np.finfo(dtype).max):
+        why = f"the raster is {dtype}, whose largest number is {float(np.finfo(dtype).max):.6g}"
+    if why:
+        raise UsageError(
+            f"nodata cannot be {nodata!r:.60}: {why}",
+            hint="Take a number that no pixel with a value has, or declare another dtype: dtypes='float32'; "
+            "--dtype float32.",
+            details={"option": "nodata", "dtype": str(dtype)},
+        )
+
+
+def _measure(
+    values: npt.NDArray[Any], name: str, patch: Size, kernel: Size | None, depth: int | None
+) -> tuple[int, Tile]:
+    """The depth of a band, and its tile."""
+    what = f"the band {name!r}"
+    if values.ndim == 1:
+        if depth is None:
+            return 1, infer_tile(values.size, patch, kernel, what=what)
+        if values.size % depth:
+            raise ShardMismatchError(
+                f"{what} has {values.size} values, which is no multiple of its depth of {depth}",
+                hint="Give the depth that was exported: tensor_depths={...}; --depth BAND=N.",
+                details={"values": values.size, "depth": depth},
+            )
+        return depth, infer_tile(values.size // depth, patch, kernel, what=f"{what} of depth {depth}")
+    found = 1 if values.ndim == 2 else values.shape[0]
+    if found != (depth or found) or not found:
+        raise ShardMismatchError(
+            f"{what} has a depth of {found}" + (f", and {depth} is declared" if depth else ""),
+            hint="Give the depth that it has: tensor_depths={...}; --depth BAND=N.",
+            details={"found": found, "depth": depth},
+        )
+    return found, _tile_of(Size(values.shape[-1], values.shape[-2]), patch, kernel, what)
+
+
+def _tile_of(size: Size, patch: Size, kernel: Size | None, what: str) -> Tile:
+    """The tile of an array, whose width and height are known."""
+    if size == patch:
+        return Tile(size=size, patch=patch, margin=NO_MARGIN)
+    if kernel is not None:
+        tile = infer_tile(size.width * size.height, patch, kernel, what=what)
+        if tile.size == size:
+            return tile
+    else:
+        more = Size(size.width - patch.width, size.height - patch.height)
+        if min(more) >= 0 and not any(side % 2 for side in more):
+            return Tile(size=size, patch=patch, margin=Size(more.width // 2, more.height // 2))
+    raise ShardMismatchError(
+        f"{what} is {size.width} x {size.height} pixels wide and high, which is no tile around a patch of "
+        f"{patch.width} x {patch.height}",
+        hint="Arrays are (height, width). Is it the mixer of this export? If it is, give the kernel_size that was "
+        "exported; --kernel.",
+        details={"tile": list(size), "patch": list(patch)},
+    )
+
+
+def _check_margins(layouts: Sequence[BandLayout], place: Place) -> None:
+    """Refuse to guess where one band seems to have a margin and another has none: it may be an array band."""
+    sizes = ", ".join(
+        f"{layout.name!r} {layout.tile.size.width} x {layout.tile.size.height}" for layout in layouts[:10]
+    )
+    if all(len(layout.shape) > 1 for layout in layouts):
+        return  # arrays tell their sizes
+    raise UsageError(
+        f"{place}: the bands seem to have tiles of different sizes: {sizes}. Is one of them an array band?",
+        hint="Give the kernel that the margin is of (kernel_size; --kernel), and the depths of array bands "
+        "(tensor_depths; --depth).",
+        details=place.details,
+    )
+
+
+def _read_dtypes(dtypes: Any, order: Sequence[str]) -> dict[str, np.dtype[Any]]:
+    if dtypes is None:
+        return {}
+    named = dtypes if isinstance(dtypes, Mapping) else dict.fromkeys(order, dtypes)
+    found = {}
+    for name, given in named.items():
+        if name not in order:
+            raise _unknown_band("dtypes", name, order)
+        try:
+            dtype = np.dtype(given)
+        except TypeError:
+            dtype = None
+        if dtype is None or str(dtype) not in DTYPES:
+            raise UsageError(
+                f"{given!r:.60} is no dtype of a raster's band",
+                hint=f"There are {', '.join(DTYPES)}.",
+                details={"option": "dtypes", "band": name},
+            )
+        found[name] = dtype
+    return found
+
+
+def _unknown_band(option: str, name: str, known: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{option} names {name!r:.80}, which is no band: there is {listed(known)}",
+        hint=suggest(str(name), known),
+        details={"option": option, "band": str(name), "known": sorted(known)},
+    )
+
+
+def _differs(made: npt.NDArray[Any], values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where a cast between integers and floats made another number of one."""
+    if values.dtype.kind == "f":
+        info = np.iinfo(made.dtype)
+        # the largest integers are no floats: compared as floats they would seem to be equal to what overflows
+        with np.errstate(invalid="ignore"):
+            outside = ~((values >= float(info.min)) & (values < float(info.max) + 1))
+        inside = np.where(outside, 0, values)
+        return np.asarray(outside | (inside != np.trunc(inside)))
+    info = np.iinfo(values.dtype)
+    with np.errstate(invalid="ignore"):
+        back = np.where(made < float(info.max), made, 0).astype(values.dtype)
+    return np.asarray((back != values) | (made >= float(info.max)))
+
+
+def _wider(source: np.dtype[Any], dtype: np.dtype[Any]) -> str:
+    """A dtype that holds what ``dtype`` does not: that of the values, if a raster has it."""
+    return "float64" if source.kind in "iu" and dtype.kind == "f" and source.itemsize < 8 else str(source)
+
+
+def _count(shape: tuple[int, ...]) -> str:
+    return str(shape[0]) if len(shape) == 1 else " x ".join(map(str, shape))

@@ -1,0 +1,303 @@
+"""How is a raster written to a GeoTIFF without holding it? Rows as they come, blocks once, and the file's name last.
+
+Rows of patches are not rows of the file's blocks, so rows wait until a row of blocks is full: a block that is written
+twice is compressed twice, and the file keeps both. The file has a temporary name until all is on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.places.grid import Size
+from registry.builders.earth_engine.places.transform import Transform
+from registry.errors import AlreadyStoredError, MissingExtraError, StorageError, UsageError
+from registry.processes import num_cpus
+from registry.storage.local import LocalStore
+
+COMPRESSIONS: Final = ("deflate", "lzw", "zstd", "none")
+PREDICTORS: Final = (1, 2, 3)
+
+_MOST_PIXELS: Final = 2**31 - 1
+"""Of a side of the raster."""
+
+_MOST_BANDS: Final = 2**16 - 1
+
+_SETTINGS: Final = {
+    "GDAL_CACHEMAX": 2**26,  # else a twentieth of the machine's memory, however little of it is ours
+    "GDAL_PAM_ENABLED": "NO",  # no second file beside the first, which would have the temporary name
+}
+
+
+def import_rasterio(needed_for: str = "writing a GeoTIFF") -> Any:
+    """The package rasterio. Raises MissingExtraError where it is not installed."""
+    try:
+        import rasterio
+    except ImportError as error:
+        raise MissingExtraError(package="rasterio", extra="earth-engine", needed_for=needed_for) from error
+    return rasterio
+
+
+def read_crs(crs: Any) -> Any:
+    """The ``rasterio.crs.CRS`` of a code of an authority, WKT, or anything else that rasterio takes.
+
+    Raises:
+        UsageError: it is no CRS, or one of an authority that PROJ does not know, as SR-ORG.
+    """
+    rasterio = import_rasterio("reading a CRS")
+    try:
+        return rasterio.crs.CRS.from_user_input(crs)
+    except (rasterio.errors.RasterioError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"{crs!r:.120} is no CRS that is known here: {error}",
+            hint="Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.",
+            details={"option": "crs"},
+        ) from error
+
+
+def check_output(
+    path: str | PathLike[str],
+    *,
+    compress: str = "deflate",
+    predictor: int | None = None,
+    block: int = 256,
+    overwrite: bool = False,
+) -> None:
+    """Refuse what ``create_geotiff`` would refuse, before anything is read. Raises as it does."""
+    import_rasterio()
+    if compress not in COMPRESSIONS:
+        raise _refuse("compress", compress, f"it is one of {', '.join(COMPRESSIONS)}")
+    if predictor is not None and predictor not in PREDICTORS:
+        raise _refuse("predictor", predictor, "it is 1 (none), 2 (differences) or 3 (differences of floats)")
+    if predictor in (2, 3) and compress == "none":
+        raise _refuse("predictor", predictor, "nothing is compressed")
+    if type(block) is not int or not 16 <= block <= 2**14 or block % 16:
+        raise _refuse("block", block, "it is a multiple of 16, from 16 to 16384")
+    target = _local_path(path)
+    if not overwrite and os.path.lexists(target):
+        raise _already_there(target)
+
+
+class GeoTiffRows:
+    """An open GeoTIFF that takes rows from the top on; made by ``create_geotiff``.
+
+    Attributes:
+        path: where the file will be.
+    """
+
+    def __init__(self, dataset: Any, path: str, block: int) -> None:
+        self.path = path
+        self._dataset = dataset
+        self._block = block
+        self._written = 0
+        self._waiting: list[npt.NDArray[Any]] | None = None
+        self._num_waiting = 0
+
+    def write(self, bands: Sequence[npt.NDArray[Any]]) -> None:
+        """The next rows of every band: arrays (rows, width), of the file's dtype."""
+        start, num_rows = 0, len(bands[0])
+        if self._num_waiting:
+            start = min(self._block - self._num_waiting, num_rows)
+            self._wait_for([band[:start] for band in bands])
+            if self._num_waiting < self._block and self._written + self._num_waiting < self._dataset.height:
+                return
+            self.flush()
+        last = self._written + num_rows - start >= self._dataset.height
+        whole = num_rows - start if last else (num_rows - start) // self._block * self._block
+        if whole:
+            self._write([band[start : start + whole] for band in bands])
+        if start + whole < num_rows:
+            self._wait_for([band[start + whole :] for band in bands])
+
+    def flush(self) -> None:
+        """Write the rows that wait."""
+        if self._waiting is not None and self._num_waiting:
+            rows = self._num_waiting
+            self._num_waiting = 0
+            self._write([band[:rows] for band in self._waiting])
+
+    def _wait_for(self, bands: Sequence[npt.NDArray[Any]]) -> None:
+        if self._waiting is None:
+            shape = (self._block, self._dataset.width)
+            self._waiting = [np.empty(shape, band.dtype) for band in bands]
+        stop = self._num_waiting + len(bands[0])
+        for held, band in zip(self._waiting, bands, strict=True):
+            held[self._num_waiting : stop] = band
+        self._num_waiting = stop
+
+    def _write(self, bands: Sequence[npt.NDArray[Any]]) -> None:
+        """Write rows that begin with a block: a row of blocks at a time, so that a raster makes one file only."""
+        rasterio = import_rasterio()
+        for start in range(0, len(bands[0]), self._block):
+            rows = [band[start : start + self._block] for band in bands]
+            window = rasterio.windows.Window(0, self._written, self._dataset.width, len(rows[0]))
+            with _rasterio_errors(self.path):
+                for number, values in enumerate(rows, 1):
+                    self._dataset.write(values, number, window=window)
+            self._written += len(rows[0])
+
+
+@contextmanager
+def create_geotiff(
+    path: str | PathLike[str],
+    *,
+    size: Size,
+    names: Sequence[str],
+    dtype: npt.DTypeLike,
+    transform: Transform,
+    crs: Any,
+    nodata: float | None = None,
+    compress: str = "deflate",
+    predictor: int | None = None,
+    block: int = 256,
+    overwrite: bool = False,
+) -> Iterator[GeoTiffRows]:
+    """Write a new GeoTIFF: a context manager that takes its rows. At its end the file is on disk, under its name.
+
+    Tiled, band after band, BigTIFF where it may become larger than 4 GiB. Where the block ends with an exception,
+    nothing of that name is there, and what was there before is as it was.
+
+    Args:
+        path: of the file, on this machine.
+        size: width and height in pixels.
+        names: of the bands: their descriptions.
+        dtype: of all bands.
+        transform: from pixels to the map.
+        crs: anything that rasterio takes.
+        nodata: number that stands for no value.
+        compress: ``"deflate"``, ``"lzw"``, ``"zstd"`` or ``"none"``.
+        predictor: 2 stores differences of neighbours, 3 those of floats: smaller files of smooth pictures; 1 stores
+            values. None is 3 for floats, which is several times faster for them, and 1 for others.
+        block: side of a tile of the file, a multiple of 16.
+        overwrite: replace a file of that name.
+
+    Raises:
+        UsageError: an option that is none, or a CRS that is not known.
+        AlreadyStoredError: the file is there already.
+        StorageError: it cannot be written.
+        MissingExtraError: rasterio is not installed.
+    """
+    check_output(path, compress=compress, predictor=predictor, block=block, overwrite=overwrite)
+    rasterio = import_rasterio()
+    target = _local_path(path)
+    if max(size) > _MOST_PIXELS or len(names) > _MOST_BANDS:
+        raise UsageError(
+            f"{len(names):,} bands of {size.width:,} x {size.height:,} pixels are more than a GeoTIFF can have",
+            hint="Is it the mixer of these patches? If it is, name fewer bands: bands=[...]; --band NAME.",
+            details={"size": list(size), "bands": len(names)},
+        )
+    if predictor == 3 and np.dtype(dtype).kind != "f":
+        raise _refuse("predictor", predictor, f"the raster is {np.dtype(dtype)}; 3 is for floats")
+    profile: dict[str, Any] = {
+        "driver": "GTiff",
+        "width": size.width,
+        "height": size.height,
+        "count": len(names),
+        "dtype": str(np.dtype(dtype)),
+        "crs": read_crs(crs),
+        "transform": rasterio.Affine(*transform),
+        "nodata": nodata,
+        "tiled": True,
+        "blockxsize": block,
+        "blockysize": block,
+        "interleave": "band",  # a block of one band is written when its rows are there, whatever the other bands
+        "BIGTIFF": "IF_SAFER",
+    }
+    if compress != "none":
+        default = 3 if np.dtype(dtype).kind == "f" else 1
+        profile |= {"compress": compress, "predictor": default if predictor is None else predictor}
+        profile["num_threads"] = min(4, num_cpus())  # the bytes are those of one thread
+    store = LocalStore(target.parent)
+    try:
+        with store.create_path(target.name, overwrite=overwrite) as temporary:
+            with _rasterio_errors(str(target)), warnings.catch_warnings():
+                warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)  # of an identity that is meant
+                dataset = rasterio.open(temporary, "w", **profile)
+            rows = GeoTiffRows(dataset, str(target), block)
+            try:
+                with _rasterio_errors(str(target)):
+                    for number, name in enumerate(names, 1):
+                        dataset.set_band_description(number, name)
+                yield rows
+                rows.flush()
+            finally:
+                with _rasterio_errors(str(target)):
+                    dataset.close()
+            _check_written(temporary, target)
+    except AlreadyStoredError as error:
+        raise _already_there(target) from error
+
+
+def _check_written(temporary: str, target: Path) -> None:
+    """Refuse a file of which GDAL could not write all: on a full disk it says so in a log, if at all."""
+    rasterio = import_rasterio()
+    num_bytes = Path(temporary).stat().st_size
+    with _rasterio_errors(str(target)), warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        dataset = rasterio.open(temporary)
+    with _rasterio_errors(str(target)), dataset:
+        for band in dataset.indexes:
+            rows, columns = (
+                -(-side // block) for side, block in zip(dataset.shape, dataset.block_shapes[0], strict=True)
+            )
+            place = f"{columns - 1}_{rows - 1}"
+            offset = int(dataset.get_tag_item(f"BLOCK_OFFSET_{place}", "TIFF", bidx=band) or 0)
+            length = int(dataset.get_tag_item(f"BLOCK_SIZE_{place}", "TIFF", bidx=band) or 0)
+            if not offset or offset + length > num_bytes:
+                raise StorageError(
+                    f"cannot write {target}: its last block is not there",
+                    hint="Is the disk full? Free some space, or choose another place.",
+                    details={"path": str(target), "errno": None, "doing": "write"},
+                )
+
+
+@contextmanager
+def _rasterio_errors(path: str) -> Iterator[None]:
+    """Within the block GDAL's settings are ours, and its errors StorageErrors that name the file."""
+    rasterio = import_rasterio()
+    try:
+        with rasterio.Env(**_SETTINGS):
+            yield
+    except (rasterio.errors.RasterioError, OSError, ValueError) as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(
+            f"cannot write {path}: {error}",
+            hint="Is there room on the disk, and may you write there?",
+            details={"path": path, "errno": getattr(error, "errno", None), "doing": "write"},
+        ) from error
+
+
+def _local_path(path: str | PathLike[str]) -> Path:
+    text = fspath(path)
+    if "://" in text:
+        raise UsageError(
+            f"a GeoTIFF is written to a disk of this machine, and not to {text:.200}",
+            hint="Name a file here, and copy it when it is done.",
+            details={"option": "output"},
+        )
+    if not text or "\0" in text or text.endswith("/"):
+        raise UsageError(
+            f"{text!r:.200} names no file", hint="Give the path of the GeoTIFF.", details={"option": "output"}
+        )
+    return Path(os.path.expanduser(text)).absolute()  # noqa: PTH111 - "~" of nobody is a name, and no error
+
+
+def _already_there(target: Path) -> AlreadyStoredError:
+    return AlreadyStoredError(
+        f"{target} is there already",
+        hint="Name another file, or replace it: overwrite=True; --overwrite.",
+        details={"path": str(target)},
+    )
+
+
+def _refuse(name: str, value: Any, why: str) -> UsageError:
+    return UsageError(f"{name} cannot be {value!r:.60}: {why}", details={"option": name})

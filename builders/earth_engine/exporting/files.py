@@ -1,0 +1,208 @@
+"""How do records become the files of an export? Numbered files of a limited size, and the mixer after all of them.
+
+    <prefix>-00000.tfrecord.gz  <prefix>-00001.tfrecord.gz  ...  <prefix>-mixer.json
+
+They are written in a staged folder beside their place and moved when all are complete and on disk, the first file and
+the mixer last. So whoever finds the mixer, or where there is none the file 00000, finds the whole export; what a dead
+process left is no export, and the next one clears it away.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile, check_prefix
+from registry.errors import AlreadyStoredError, UsageError
+from registry.storage import Store
+from registry.storage.names import is_unfinished
+from registry.storage.staging import StagedFolder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFiles:
+    """What was written.
+
+    Attributes:
+        filenames: of the records, in order.
+        records: how many each of them has.
+        mixer: name of the sidecar, None where there is none.
+        num_bytes: of all files together, as they are stored.
+    """
+
+    filenames: tuple[str, ...]
+    records: tuple[int, ...]
+    mixer: str | None
+    num_bytes: int
+
+
+class ExportFiles:
+    """The files of one export while they are written: a context manager; what is not committed is removed.
+
+    Args:
+        store: the folder.
+        prefix: what all names begin with. It may lie in folders within the folder: ``2024/summer``.
+        compressed: gzip.
+        max_file_size: most bytes of a file before compression, the framing of records included; a larger record has a
+            file of its own.
+        overwrite: remove the files of an export of this prefix when the new one is complete.
+
+    Raises:
+        UsageError: a prefix that is none.
+        AlreadyStoredError: there is an export of this prefix, and ``overwrite`` is False.
+        StorageError: a file cannot be written.
+
+    >>> from registry.storage import open_store
+    >>> with ExportFiles(open_store("memory://docs"), "two", compressed=False, max_file_size=20) as files:
+    ...     files.write(b"abc")
+    ...     files.write(b"def")
+    ...     files.commit(None).filenames
+    ('two-00000.tfrecord', 'two-00001.tfrecord')
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        *,
+        compressed: bool = True,
+        max_file_size: int = 2**30,
+        overwrite: bool = False,
+    ) -> None:
+        self._store = store
+        self._prefix = check_image_prefix(prefix)
+        self._suffix = ".tfrecord.gz" if compressed else ".tfrecord"
+        self._compressed = compressed
+        self._limit = max_file_size
+        self._overwrite = overwrite
+        self._staged: StagedFolder | None = None
+        self._stack = ExitStack()
+        self._file: RecordFile | None = None
+        self._records: list[int] = []
+
+    def write(self, record: bytes) -> None:
+        """Append one record, to a new file where the last has no room for it."""
+        if self._file is None or self._is_full(self._file, len(record)):
+            self._file = self._next_file()
+        self._file.write(record)
+        self._records[-1] += 1
+
+    def commit(self, mixer: bytes | None) -> WrittenFiles:
+        """Make the export visible, the ``mixer`` last; with ``overwrite``, remove first what is there of this prefix.
+
+        Raises:
+            AlreadyStoredError: another process has written files of this prefix meanwhile.
+        """
+        folder = self._folder()
+        self._stack.close()
+        names = [f"{self._prefix}-{number:05}{self._suffix}" for number in range(len(self._records))]
+        staged = [f"{folder.name}/{number:05}" for number in range(len(self._records))]
+        sizes = sum(map(self._store.size, staged))
+        sidecar = None if mixer is None else f"{self._prefix}-mixer.json"
+        if mixer is not None:
+            with folder.store.create("mixer.json") as file:
+                file.write(mixer)
+            staged.append(f"{folder.name}/mixer.json")
+        pairs = list(zip(staged, [*names, *filter(None, [sidecar])], strict=True))
+        with self._store.exclusive(self._prefix):
+            self._refuse_others()
+            for name in self._found():  # the mixer first, then 00000: never is there what looks like a whole export
+                self._store.remove_tree(name)
+            self._move(pairs[1 : len(names)][::-1] + pairs[:1] + pairs[max(1, len(names)) :])
+        folder.discard()
+        return WrittenFiles(
+            filenames=tuple(names),
+            records=tuple(self._records),
+            mixer=sidecar,
+            num_bytes=sizes + (0 if mixer is None else len(mixer)),
+        )
+
+    def __enter__(self) -> Self:
+        self._refuse_others()
+        self._store.clear_abandoned(self._prefix.rpartition("/")[0])
+        self._staged = self._store.stage(self._prefix)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._stack.__exit__(kind, error, trace)
+        finally:
+            self._folder().discard()
+
+    def _folder(self) -> StagedFolder:
+        if self._staged is None:
+            raise UsageError("files are written within a with block", hint="Write: with ExportFiles(...) as files:")
+        return self._staged
+
+    def _is_full(self, file: RecordFile, num_bytes: int) -> bool:
+        return bool(file.num_records) and file.num_content_bytes + FRAME_BYTES + num_bytes > self._limit
+
+    def _next_file(self) -> RecordFile:
+        self._stack.close()  # the file before is on disk then
+        number = len(self._records)
+        file = self._stack.enter_context(self._folder().store.create(f"{number:05}"))
+        self._records.append(0)
+        return self._stack.enter_context(RecordFile(file, compressed=self._compressed))
+
+    def _move(self, pairs: list[tuple[str, str]]) -> None:
+        """Give the files their names; take them away again where that fails half-way."""
+        moved: list[str] = []
+        try:
+            for staged, name in pairs:
+                self._store.move(staged, name)
+                moved.append(name)
+        except BaseException:
+            for name in reversed(moved):
+                self._store.remove_tree(name)
+            raise
+
+    def _found(self) -> list[str]:
+        return find_files(self._store, self._prefix)
+
+    def _refuse_others(self) -> None:
+        found = [] if self._overwrite else self._found()
+        if found:
+            raise AlreadyStoredError(
+                f"there is an export with the prefix {self._prefix!r} already: "
+                f"{self._store.locate(found[0])}" + (f" and {len(found) - 1} more" if len(found) > 1 else ""),
+                hint="Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite.",
+                details={"path": self._store.locate(found[0]), "files": found[:100]},
+            )
+
+
+def check_image_prefix(prefix: str) -> str:
+    """``prefix`` if the names of an image's files can begin with it, folders before them included.
+
+    Raises:
+        UsageError: a part of it is no name, or one that this registry gives to unfinished files.
+    """
+    for part in prefix.split("/"):
+        check_prefix(part)
+        if is_unfinished(f"{part}-"):
+            raise UsageError(
+                f"{prefix!r:.120} is no prefix of file names: files of such a name are unfinished ones",
+                hint="Write a name such as 'Predict1'.",
+                details={"prefix": prefix[:120]},
+            )
+    return prefix
+
+
+def find_files(store: Store, prefix: str) -> list[str]:
+    """The files of the image export that ``prefix`` has: its mixer first, then the others by number.
+
+    Also those of the older style, without a dash, whose numbers have five digits.
+    """
+    folder, _, last = prefix.rpartition("/")
+    ours = re.compile(
+        rf"{re.escape(last)}(?:(?P<mixer>-?mixer\.json)|(?:-(?P<number>\d{{5,}})|(?P<old>\d{{5}}))\.tfrecord(?:\.gz)?)",
+        re.ASCII,
+    )
+    inside = len(folder) + 1 if folder else 0
+    found = [(one, name) for name in store.list(folder) if (one := ours.fullmatch(name[inside:])) is not None]
+    found.sort(key=lambda pair: -1 if pair[0]["mixer"] else int(pair[0]["number"] or pair[0]["old"]))
+    return [name for _, name in found]

@@ -1,0 +1,232 @@
+"""How is a GeoTIFF read as a raster? Through rasterio, by windows of whole rows; any format that GDAL reads will do."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import reduce
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import numpy as np
+
+from registry.builders.earth_engine.exporting.raster import (
+    Band,
+    BandRows,
+    Mask,
+    check_band_name,
+    crs_text,
+    either,
+    is_nodata,
+    nodata_by_band,
+)
+from registry.builders.earth_engine.places.grid import Size
+from registry.builders.earth_engine.places.transform import Transform
+from registry.errors import MissingExtraError, NotStoredError, StorageError, UsageError, suggest
+
+_CACHE_BYTES: Final = 2**26
+"""What GDAL keeps of decoded blocks, at least; it takes more where two rows of blocks are more."""
+
+
+class GeoTiffRaster:
+    """A raster in a file, a context manager that closes what it opened.
+
+    Bands are called as their descriptions, else b1, b2, ... as Earth Engine does. A pixel is masked where it is nodata,
+    where the file's mask says so, and where an alpha band is 0; an alpha band is no band unless it is named.
+
+    Args:
+        source: path or URL of the file, or an open dataset of rasterio, which stays open.
+        bands: which bands, in order: names, or numbers from 1; or a mapping of new names to these. There, a list of
+            several makes an array band of them, such as a time series; a pixel of it is masked where any of them is.
+            None: all bands.
+        transform: instead of the file's own.
+        crs: instead of the file's own.
+        nodata: one more number that stands for no data, for all bands, or for each of some by name.
+
+    Raises:
+        UsageError: the file has no CRS or no transform and none is given, or no band of that name.
+        StorageError: the file cannot be read.
+        MissingExtraError: rasterio is not installed.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        bands: Sequence[str | int] | Mapping[str, str | int | Sequence[str | int]] | None = None,
+        transform: Iterable[float] | None = None,
+        crs: Any = None,
+        nodata: float | Mapping[str, float] | None = None,
+    ) -> None:
+        try:
+            import rasterio
+        except ImportError as error:
+            raise MissingExtraError(package="rasterio", extra="earth-engine", needed_for="reading a GeoTIFF") from error
+        self._stack = ExitStack()
+        try:
+            self._stack.enter_context(rasterio.Env())
+            with warnings.catch_warnings():  # that it has no transform is told below, by an error
+                warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+                self._data = self._open(source)
+                found = Transform.of(self._data.transform) if transform is None else Transform.of(transform)
+            if transform is None and tuple(found) == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0):
+                raise UsageError(
+                    f"{self._data.name} has no transform, so nothing tells where on the map it is",
+                    hint="Give it: transform=(xScale, xShear, xTranslate, yShear, yScale, yTranslate); --transform.",
+                    details={"option": "transform"},
+                )
+            self.transform = found
+            self.crs = crs_text(self._data.crs if crs is None else crs)
+            self.size = Size(self._data.width, self._data.height)
+            chosen = self._choose(bands)
+            self._numbers = list(chosen.values())
+            self.bands = tuple(self._band(name, numbers) for name, numbers in chosen.items())
+            self._nodata = nodata_by_band(nodata, chosen)
+            self._bound_cache()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def read(self, start: int, stop: int) -> list[BandRows]:
+        """The pixel rows start..stop of every band."""
+        from rasterio.errors import RasterioError
+        from rasterio.windows import Window
+
+        window = Window(0, start, self.size.width, stop - start)
+        rows: list[BandRows] = []
+        shared: dict[str, Mask] = {}
+        try:
+            for band, numbers in zip(self.bands, self._numbers, strict=True):
+                nodata = self._nodata.get(band.name)
+                found = [self._read_band(number, window, nodata, shared) for number in numbers]
+                if band.is_array:
+                    values = np.stack([values for values, _ in found], axis=2)
+                    found = [BandRows(values, reduce(either, (mask for _, mask in found)))]
+                rows += found
+        except RasterioError as error:
+            raise _as_ours(error, self._data.name) from error
+        return rows
+
+    def _read_band(self, number: int, window: Any, nodata: float | None, shared: dict[str, Mask]) -> BandRows:
+        """A band of the file; a mask that all bands have is ``shared``."""
+        flags = {flag.name for flag in self._data.mask_flag_enums[number - 1]}
+        values = self._data.read(number, window=window)
+        mask: Mask | None = None
+        if "per_dataset" in flags:
+            if "mask" not in shared:
+                shared["mask"] = self._data.read_masks(number, window=window) == 0
+            mask = shared["mask"]
+        elif "all_valid" not in flags:
+            mask = self._data.read_masks(number, window=window) == 0
+        return BandRows(values, either(mask, is_nodata(values, nodata)))
+
+    def close(self) -> None:
+        """Close the file, if it was opened here."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, source: Any) -> Any:
+        import rasterio
+
+        if not isinstance(source, str | os.PathLike):
+            if getattr(source, "closed", False):
+                raise UsageError(f"{source.name} is closed", hint="Export it within its with block, or give its path.")
+            return source
+        path = os.fspath(source)
+        if "://" not in path and not path.startswith("/vsi"):
+            path = str(Path(path).expanduser())
+        if "://" not in path and not path.startswith("/vsi") and not Path(path).exists():
+            raise NotStoredError(f"cannot read {path}: there is no such file", details={"path": path, "doing": "read"})
+        try:
+            return self._stack.enter_context(rasterio.open(path))
+        except rasterio.errors.RasterioError as error:
+            raise _as_ours(error, path) from error
+
+    def _band(self, name: str, numbers: Sequence[int]) -> Band:
+        dtypes = [self._data.dtypes[number - 1] for number in numbers]
+        if len(set(dtypes)) > 1:
+            raise UsageError(
+                f"the array band {name!r} would be made of {', '.join(sorted(set(dtypes)))}",
+                hint="Make it of bands of one type.",
+                details={"band": name},
+            )
+        return Band(name=name, dtype=np.dtype(dtypes[0]), is_array=isinstance(numbers, list))
+
+    def _choose(
+        self, bands: Sequence[str | int] | Mapping[str, str | int | Sequence[str | int]] | None
+    ) -> dict[str, Sequence[int]]:
+        """The numbers of the bands that are wanted, by name, in order: a list of an array band, else a tuple of one."""
+        names = [text or f"b{number}" for number, text in enumerate(self._data.descriptions, start=1)]
+        wanted: list[tuple[str | None, Any]]
+        if bands is None:
+            alpha = [one.name == "alpha" for one in self._data.colorinterp]
+            wanted = [(None, number) for number, is_alpha in enumerate(alpha, start=1) if not is_alpha or all(alpha)]
+        elif isinstance(bands, Mapping):
+            wanted = list(bands.items())
+        else:
+            wanted = [(None, one) for one in ([bands] if isinstance(bands, str) else bands)]
+        chosen: dict[str, Sequence[int]] = {}
+        for new, which in wanted:
+            if new is not None and isinstance(which, list | tuple | range) and which:
+                chosen[check_band_name(new)] = [self._number_of(one, names) for one in which]
+                continue
+            number = self._number_of(which, names)
+            name = check_band_name(names[number - 1] if new is None else new)
+            if name in chosen:
+                raise UsageError(
+                    f"two bands are called {name!r}; each is a feature of its name",
+                    hint="Name them anew: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
+                    details={"band": name},
+                )
+            chosen[name] = (number,)
+        if not chosen:
+            raise UsageError("no band is left to export", hint=f"Name one of them: {', '.join(names)}.")
+        return chosen
+
+    def _number_of(self, which: Any, names: list[str]) -> int:
+        if isinstance(which, int) and not isinstance(which, bool) and 0 < which <= len(names):
+            return which
+        if isinstance(which, str) and names.count(which) == 1:
+            return names.index(which) + 1
+        if isinstance(which, str) and which in names:
+            numbers = [number for number, name in enumerate(names, start=1) if name == which]
+            raise UsageError(
+                f"{len(numbers)} bands are called {which!r}: {', '.join(map(str, numbers))}",
+                hint="Name them by number: bands={'first': 1}; --band first=1.",
+                details={"band": which},
+            )
+        raise UsageError(
+            f"{self._data.name} has no band {which!r}",
+            hint=suggest(which, names) if isinstance(which, str) else f"Its bands are numbered 1 to {len(names)}.",
+            details={"band": which, "known": names[:100]},
+        )
+
+    def _bound_cache(self) -> None:
+        """Keep GDAL from caching a twentieth of the machine's memory: rows are read once, from top to bottom."""
+        from rasterio.env import get_gdal_config, set_gdal_config
+
+        dtypes = [np.dtype(self._data.dtypes[index - 1]).itemsize for index in self._data.indexes]
+        row = max(height for height, _ in self._data.block_shapes) * self.size.width * sum(dtypes)
+        before, wanted = get_gdal_config("GDAL_CACHEMAX"), max(_CACHE_BYTES, 2 * row)
+        if before > wanted:
+            set_gdal_config("GDAL_CACHEMAX", wanted)
+            self._stack.callback(set_gdal_config, "GDAL_CACHEMAX", before)
+
+
+def _as_ours(error: Exception, path: str) -> StorageError:
+    """What rasterio and GDAL raise, as an error of a file."""
+    return StorageError(
+        f"cannot read {path}: {error}",
+        hint="Is it a GeoTIFF, and is it whole? gdalinfo tells.",
+        details={"path": path, "doing": "read"},
+    )

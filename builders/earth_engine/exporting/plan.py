@@ -1,0 +1,259 @@
+"""What will an export hold? A raster and options, checked against each other before anything is read.
+
+raster, options -> ExportPlan: grid, bands with their kinds, depths and default values -> strips -> records -> files
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from registry.builders.earth_engine.exporting.array_bands import check_dtype
+from registry.builders.earth_engine.exporting.options import ExportOptions
+from registry.builders.earth_engine.exporting.raster import Raster, check_band_name, crs_text
+from registry.builders.earth_engine.kinds import STORED, Kind, fit_default, furthest, kind_of
+from registry.builders.earth_engine.places.grid import Grid, Size
+from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.places.transform import Transform
+from registry.errors import RegistryWarning, UsageError, suggest
+from registry.tfrecord.faults import FRAMING_BYTES, MAX_RECORD_BYTES
+
+_MOST_VARINT: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedBand:
+    """One band as it is written.
+
+    Attributes:
+        name: its id.
+        dtype: of its numbers in the raster.
+        kind: of the list that holds them.
+        depth: elements of each pixel of an array band; None where each has its own number, which only sequences have.
+            1 where a pixel is a number.
+        is_array: whether a pixel is an array.
+        default: what stands where it is masked.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    kind: Kind
+    depth: int | None = 1
+    is_array: bool = False
+    default: int | float = 0
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """What an export will hold.
+
+    Attributes:
+        options: as they were given.
+        size, transform, crs: of the raster.
+        bands: in the order of the raster; the mask band, where one is asked for, comes last.
+        grid: the patches.
+        collapsed: the kind of the one feature that holds all bands; None where each has its own.
+    """
+
+    options: ExportOptions
+    size: Size
+    transform: Transform
+    crs: str
+    bands: tuple[ExportedBand, ...]
+    grid: Grid
+    collapsed: Kind | None
+
+    @property
+    def mixer(self) -> Mixer | None:
+        """The sidecar; None where patches may be left out, and their places are lost."""
+        return None if self.options.masked_threshold != 1 else Mixer.of(self.grid, self.crs, self.transform)
+
+    @property
+    def records_per_patch(self) -> int:
+        """One, or as many as the patch has pixels."""
+        return self.grid.patch.width * self.grid.patch.height if self.options.sequence_data else 1
+
+    @property
+    def num_records(self) -> int:
+        """Records of all patches, of which masked_threshold may leave some out."""
+        return self.grid.num_patches * self.records_per_patch
+
+    @cached_property
+    def record_bytes(self) -> tuple[int, int] | None:
+        """The least and the most bytes of a record; the same where no integers are, which differ in length.
+
+        None where arrays of any length are written.
+        """
+        if any(band.depth is None for band in self.bands):
+            return None
+        if self.options.sequence_data:
+            return self._sequence_bytes()
+        area = self.grid.tile.width * self.grid.tile.height
+        features = [(band.name, band.kind, (band.depth or 1) * area) for band in self.bands]
+        if self.collapsed:
+            features = [(self.bands[0].name, self.collapsed, sum(count for _, _, count in features))]
+        least, most = (
+            sum(_field(_feature_bytes(name, kind, count, most)) for name, kind, count in features)
+            for most in (False, True)
+        )
+        return _field(least), _field(most)
+
+    @property
+    def num_files(self) -> tuple[int, int] | None:
+        """The fewest and the most files, where no patch is left out."""
+        if self.record_bytes is None:
+            return None
+        fewest, most = (
+            -(-self.num_records // max(1, self.options.max_file_size // (size + FRAMING_BYTES)))
+            for size in self.record_bytes
+        )
+        return fewest, most
+
+    def _sequence_bytes(self) -> tuple[int, int]:
+        sizes = []
+        for most in (False, True):
+            context = lists = 0
+            steps = 0
+            for band in self.bands:
+                kind = self.collapsed or band.kind
+                step = _field(_kind_bytes(kind, 1, most))
+                if self.collapsed:
+                    steps += (band.depth or 1) * step
+                elif band.is_array:
+                    lists += _field(_entry_bytes(band.name, (band.depth or 1) * step))
+                else:
+                    context += _field(_feature_bytes(band.name, kind, 1, most))
+            if self.collapsed:
+                lists = _field(_entry_bytes(self.bands[0].name, steps))
+            sizes.append((_field(context) if context else 0) + (_field(lists) if lists else 0))
+        return sizes[0], sizes[1]
+
+
+def plan_raster(raster: Raster, options: ExportOptions) -> ExportPlan:
+    """What an export of ``raster`` will hold. Nothing of it is read.
+
+    Raises:
+        UsageError: the raster holds no patch, an array band without a depth, a depth of a band that is none or of one
+            number a pixel, a mask band of a name that is taken, NaN as the default of a band of integers.
+        FeatureError: a band of numbers that are no pixels.
+    """
+    names = [band.name for band in raster.bands]
+    if not names:
+        raise UsageError("a raster without bands cannot be exported", hint="Give at least one.")
+    for name in names:
+        check_band_name(name)
+        if names.count(name) > 1:
+            raise UsageError(
+                f"{names.count(name)} bands are called {name!r}; each is a feature of its name",
+                hint="Name them anew: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
+                details={"band": name},
+            )
+    _check_depths(raster, options)
+    bands = []
+    for band in raster.bands:
+        check_dtype(band.dtype, band.name)
+        bands.append(
+            ExportedBand(
+                name=band.name,
+                dtype=band.dtype,
+                kind=kind_of(band.dtype, options.encoding),
+                depth=options.tensor_depths.get(band.name) if band.is_array else 1,
+                is_array=band.is_array,
+                default=_default_of(band.name, band.dtype, options.default_value),
+            )
+        )
+    if options.mask_band is not None:
+        if options.mask_band in names:
+            raise UsageError(
+                f"mask_band is {options.mask_band!r}, which is the name of a band",
+                hint="Name the mask otherwise: mask_band='mask'; --mask-band mask.",
+                details={"option": "mask_band"},
+            )
+        dtype = np.dtype(np.uint8)
+        bands.append(ExportedBand(name=options.mask_band, dtype=dtype, kind=kind_of(dtype, options.encoding)))
+    plan = ExportPlan(
+        options=options,
+        size=raster.size,
+        transform=Transform.of(raster.transform),
+        crs=crs_text(raster.crs),
+        bands=tuple(bands),
+        grid=Grid.over(raster.size, options.patch_dimensions, kernel=options.kernel_size, pad=options.edge == "pad"),
+        collapsed=furthest(band.kind for band in bands) if options.collapse_bands else None,
+    )
+    if plan.record_bytes is not None and plan.record_bytes[0] > MAX_RECORD_BYTES:
+        raise UsageError(
+            f"a record would have {plan.record_bytes[0]} bytes, {MAX_RECORD_BYTES} at most can be written",
+            hint="Take smaller patches (patch_dimensions; --patch), or fewer bands.",
+            details={"option": "patch_dimensions"},
+        )
+    return plan
+
+
+def _check_depths(raster: Raster, options: ExportOptions) -> None:
+    arrays = [band.name for band in raster.bands if band.is_array]
+    for name in options.tensor_depths:
+        if name in arrays:
+            continue
+        known = [band.name for band in raster.bands]
+        if name in known:
+            raise UsageError(
+                f"tensor_depths has {name!r}, which is a band of one number a pixel",
+                hint="Leave it out: only array bands have a depth.",
+                details={"band": name},
+            )
+        raise UsageError(
+            f"tensor_depths has {name!r}, which is no band", hint=suggest(name, known), details={"band": name}
+        )
+    without = [name for name in arrays if name not in options.tensor_depths]
+    if not without:
+        return
+    shown = ", ".join(map(repr, without))
+    if not options.sequence_data:
+        raise UsageError(
+            f"no depth for the array band{'s' if len(without) > 1 else ''} {shown}",
+            hint=f"Say how many elements of each pixel are written: tensor_depths={{{without[0]!r}: 12}}; "
+            f"--depth {without[0]}=12.",
+            details={"bands": without},
+        )
+    warnings.warn(
+        f"no depth for the array band{'s' if len(without) > 1 else ''} {shown}: sequences are written as long as they "
+        "are. Earth Engine asks for tensorDepths of every array band",
+        RegistryWarning,
+        stacklevel=4,
+    )
+
+
+def _default_of(name: str, dtype: np.dtype[Any], value: float) -> int | float:
+    try:
+        return fit_default(value, dtype)
+    except UsageError as error:
+        raise UsageError(
+            f"the default value NaN cannot stand in the band {name!r} of {dtype}",
+            hint="Give a number, or make the band one of floats.",
+            details={"band": name, "dtype": str(dtype)},
+        ) from error
+
+
+def _field(size: int) -> int:
+    """Bytes of a field of ``size`` bytes, with its tag and length."""
+    return 1 + max(1, -(-size.bit_length() // 7)) + size
+
+
+def _kind_bytes(kind: Kind, count: int, most: bool) -> int:
+    """Bytes of a message Feature of ``count`` values."""
+    if kind == "bytes":
+        return _field(_field(count))
+    return _field(_field(count * (STORED[kind].itemsize if kind == "float" else _MOST_VARINT if most else 1)))
+
+
+def _feature_bytes(name: str, kind: Kind, count: int, most: bool) -> int:
+    return _entry_bytes(name, _kind_bytes(kind, count, most))
+
+
+def _entry_bytes(name: str, size: int) -> int:
+    """Bytes of the entry of a map whose value has ``size`` bytes."""
+    return _field(len(name.encode())) + _field(size)

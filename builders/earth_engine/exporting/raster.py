@@ -1,0 +1,250 @@
+"""What is exported? A raster: bands of pixels with a place on the map, read a few rows at a time.
+
+numpy arrays        ArrayRaster     transform and CRS are given
+GeoTIFF             GeoTiffRaster   geotiff_raster.py: through rasterio, which reads windows
+anything else       Raster          four attributes and ``read``
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.exporting.array_bands import as_pixels
+from registry.builders.earth_engine.places.grid import Size
+from registry.builders.earth_engine.places.transform import Transform
+from registry.errors import UsageError, suggest
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""True where a pixel is masked, as in ``numpy.ma``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """One band.
+
+    Attributes:
+        name: its id, which names its feature.
+        dtype: of its numbers.
+        is_array: whether a pixel is a 1-d array, and not one number.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    is_array: bool = False
+
+
+class BandRows(NamedTuple):
+    """Some rows of one band.
+
+    Attributes:
+        values: of shape (rows, width). Of an array band (rows, width, depth); where the arrays differ in length,
+            objects of shape (rows, width), each a 1-d array, or None where there is none.
+        mask: of shape (rows, width); None where no pixel is masked.
+    """
+
+    values: npt.NDArray[Any]
+    mask: Mask | None = None
+
+
+@runtime_checkable
+class Raster(Protocol):
+    """Bands of pixels, of which rows can be read. Rows are asked for from top to bottom, each once."""
+
+    @property
+    def size(self) -> Size:
+        """Width and height, in pixels."""
+
+    @property
+    def transform(self) -> Transform:
+        """Of the pixels' outer corners."""
+
+    @property
+    def crs(self) -> str:
+        """What the transform leads to: the code of an authority, such as EPSG:32610, or WKT."""
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        """At least one; no two of a name."""
+
+    def read(self, start: int, stop: int) -> list[BandRows]:
+        """The pixel rows start..stop (stop excluded) of every band, in the order of ``bands``."""
+
+
+class ArrayRaster:
+    """A raster of numpy arrays.
+
+    Args:
+        bands: arrays of shape (height, width) by the name of their band, numpy.ma masked or not. An array band is of
+            shape (height, width, depth), or holds 1-d arrays of any length: objects, or lists of rows of lists. Without
+            names: one array of shape (height, width), or (bands, height, width) as rasterio reads them; bands are then
+            called b1, b2, ... as Earth Engine does.
+        transform: six numbers as Earth Engine has them, or an ``affine.Affine``.
+        crs: the code of an authority, WKT, or an object of rasterio or pyproj.
+        nodata: the number that stands for no data, for all bands that hold one number a pixel; or a number for each of
+            some bands by name. NaN is a number like others. None: every number is data.
+        mask: True where a pixel is masked, of shape (height, width); or one for each of some bands by name.
+
+    >>> place = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
+    >>> raster = ArrayRaster({"b1": np.zeros((5, 7), "uint8")}, **place)
+    >>> raster.size, raster.bands[0].dtype
+    (Size(width=7, height=5), dtype('uint8'))
+
+    Raises:
+        UsageError: no bands, two sizes, or a name in ``nodata`` or ``mask`` that is no band's.
+        FeatureError: numbers that are no pixels, or arrays of more than one dimension; the band is named.
+    """
+
+    def __init__(
+        self,
+        bands: Mapping[str, Any] | npt.NDArray[Any],
+        *,
+        transform: Iterable[float],
+        crs: Any,
+        nodata: float | Mapping[str, float] | None = None,
+        mask: Any = None,
+    ) -> None:
+        named = name_bands(bands)
+        self.transform = Transform.of(transform)
+        self.crs = crs_text(crs)
+        self._values: dict[str, npt.NDArray[Any]] = {}
+        self._masks: dict[str, Mask] = {}
+        found: list[Band] = []
+        for name, given in named.items():
+            pixels = as_pixels(given, name)
+            found.append(Band(name=name, dtype=pixels.dtype, is_array=pixels.is_array))
+            self._values[name] = pixels.values
+            if pixels.mask is not None:
+                self._masks[name] = pixels.mask
+        self.bands = tuple(found)
+        self.size = self._one_size()
+        self._nodata = nodata_by_band(nodata, [band.name for band in found if not band.is_array])
+        self._add_masks(mask)
+
+    def read(self, start: int, stop: int) -> list[BandRows]:
+        """The pixel rows start..stop of every band: views."""
+        rows = []
+        for band in self.bands:
+            values, mask = self._values[band.name][start:stop], self._masks.get(band.name)
+            mask = None if mask is None else mask[start:stop]
+            rows.append(BandRows(values, either(mask, is_nodata(values, self._nodata.get(band.name)))))
+        return rows
+
+    def _one_size(self) -> Size:
+        shapes = {name: values.shape[:2] for name, values in self._values.items()}
+        first, (height, width) = next(iter(shapes.items()))
+        for name, shape in shapes.items():
+            if shape != (height, width):
+                raise UsageError(
+                    f"the band {name!r} has {shape[1]} x {shape[0]} pixels, and {first!r} has {width} x {height}",
+                    hint="Resample one to the grid of the other first: the bands of an image share its pixels.",
+                    details={"bands": [first, name]},
+                )
+        return Size(width, height)
+
+    def _add_masks(self, mask: Any) -> None:
+        if mask is None:
+            return
+        masks = mask if isinstance(mask, Mapping) else dict.fromkeys(self._values, mask)
+        for name, one in masks.items():
+            if name not in self._values:
+                raise UsageError(f"mask has {name!r}, which is no band", hint=suggest(name, self._values))
+            found = np.asarray(one)
+            if found.dtype != np.bool_ or found.shape != (self.size.height, self.size.width):
+                raise UsageError(
+                    f"the mask of {name!r} is of {found.dtype} and shape {found.shape}; a mask is of bool and shape "
+                    f"({self.size.height}, {self.size.width})",
+                    hint="True is masked. A mask of rasterio has 0 there: mask=(found == 0).",
+                    details={"band": name},
+                )
+            self._masks[name] = either(self._masks.get(name), found)
+
+
+def name_bands(bands: Any) -> dict[str, Any]:
+    """Arrays by the name of their band; b1, b2, ... where they have none. Raises UsageError where there are none."""
+    if isinstance(bands, Mapping):
+        named = dict(bands)
+        for name in named:
+            check_band_name(name)
+    elif isinstance(bands, np.ndarray) and bands.ndim in (2, 3):
+        named = {f"b{number}": band for number, band in enumerate(bands if bands.ndim == 3 else bands[None], start=1)}
+    else:
+        found = f"an array of shape {bands.shape}" if isinstance(bands, np.ndarray) else f"a {type(bands).__name__}"
+        raise UsageError(
+            f"{found} is no raster",
+            hint="Give arrays of shape (height, width) by the name of their band: {'b1': array}.",
+        )
+    if not named:
+        raise UsageError("a raster without bands cannot be exported", hint="Give at least one.")
+    return named
+
+
+def check_band_name(name: Any) -> str:
+    """``name`` if it can name a feature. Raises UsageError."""
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise UsageError(
+            f"a band cannot be called {name!r:.60}: its name is a printable text", hint="Give it one, such as 'b1'."
+        )
+    return name
+
+
+def crs_text(crs: Any) -> str:
+    """A CRS as the mixer has it: text as it is; objects of rasterio and pyproj by their code, else as WKT.
+
+    >>> crs_text("EPSG:32610"), crs_text(4326)
+    ('EPSG:32610', 'EPSG:4326')
+
+    Raises:
+        UsageError: there is none.
+    """
+    if type(crs) is int and crs > 0:
+        return f"EPSG:{crs}"
+    text = crs if isinstance(crs, str) else getattr(crs, "to_string", lambda: "")() if crs is not None else ""
+    if not text or not isinstance(text, str):
+        raise UsageError(
+            "the raster has no CRS, so nothing tells where on the map it is",
+            hint="Give the one that its coordinates are in: crs='EPSG:32610'; --crs EPSG:32610.",
+            details={"option": "crs"},
+        )
+    return text
+
+
+def nodata_by_band(nodata: float | Mapping[str, float] | None, bands: Iterable[str]) -> dict[str, float]:
+    """The number that stands for no data of each of ``bands`` that has one; they hold one number a pixel."""
+    if nodata is None:
+        return {}
+    known = list(bands)
+    if not isinstance(nodata, Mapping):
+        return dict.fromkeys(known, nodata)
+    for name in nodata:
+        if name not in known:
+            raise UsageError(
+                f"nodata has {name!r}, which is no band of one number a pixel",
+                hint=suggest(name, known),
+                details={"band": name},
+            )
+    return dict(nodata)
+
+
+def is_nodata(values: npt.NDArray[Any], nodata: float | None) -> Mask | None:
+    """Where ``values`` is the number for no data; None where it cannot be."""
+    if nodata is None:
+        return None
+    if values.dtype.kind == "f":
+        return np.isnan(values) if math.isnan(nodata) else np.asarray(values == values.dtype.type(nodata))
+    low, high = (0, 1) if values.dtype.kind == "b" else (np.iinfo(values.dtype).min, np.iinfo(values.dtype).max)
+    if not low <= nodata <= high or nodata != int(nodata):  # NaN is between no two numbers
+        return None
+    return np.asarray(values == values.dtype.type(int(nodata)))
+
+
+def either(one: Mask | None, other: Mask | None) -> Any:
+    """Masked in any of two masks; None where nothing is."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other

@@ -1,0 +1,275 @@
+"""Which patch is a record, and where does it lie? By its number in the split, and what the version keeps of the export.
+
+A record is known by its file and its place in that, whatever the order in which records are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.places.grid import NO_MARGIN, Grid, Size, Window
+from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.places.mixer_source import MixerLike, find_mixer
+from registry.builders.earth_engine.places.tiles import Tile, infer_tile
+from registry.builders.earth_engine.places.transform import Bounds, Transform
+from registry.builders.earth_engine.stored.kept_split import KeptSplit
+from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
+from registry.features import FeaturesDict, Tensor
+from registry.splits import Plan
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBand:
+    """One band that is read: a feature, its depth, and the names of its channels."""
+
+    feature: str
+    depth: int
+    channels: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitPlaces:
+    """Where the patches of one split lie.
+
+    Attributes:
+        mixer: None where that is not known.
+        tile: the stored tiles, and the patch in them.
+        patches: the numbers of the patches that are stored, where some were left out; None for all of them.
+        bands: in order.
+        is_collapsed: whether the channels of the one feature have names of their own.
+        is_sequence: whether a record is a pixel.
+    """
+
+    mixer: Mixer | None
+    tile: Tile | None
+    patches: Numbers | None
+    bands: tuple[ReadBand, ...]
+    is_collapsed: bool = False
+    is_sequence: bool = False
+
+    @cached_property
+    def grid(self) -> Grid | None:
+        """The patches, with the margin that is stored."""
+        if self.mixer is None:
+            return None
+        grid = self.mixer.grid()
+        margin = NO_MARGIN if self.tile is None else self.tile.margin
+        return Grid(patch=grid.patch, patches_per_row=grid.patches_per_row, num_rows=grid.num_rows, margin=margin)
+
+    def numbers_of(self, records: Numbers) -> Numbers:
+        """The numbers of the patches that are these records; the records' own where the grid is not known."""
+        return records if self.patches is None else self.patches[records]
+
+    def window(self, number: int, *, margin: bool) -> Window | None:
+        """The pixels of a patch in the raster; of its whole tile with ``margin``."""
+        if self.grid is None:
+            return None
+        core = self.grid.core(number)
+        if not margin or self.tile is None:
+            return core
+        left, top = self.tile.margin
+        return Window(core.column - left, core.row - top, *self.tile.size)
+
+    def bounds(self, window: Window) -> Bounds:
+        """Where a window lies on the map."""
+        return self.transform.bounds(*window)
+
+    @property
+    def transform(self) -> Transform:
+        """The transform of the raster, whose mixer is known."""
+        if self.mixer is None:
+            raise UsageError("nothing tells where the patches lie: there is no mixer")
+        return self.mixer.transform
+
+    def all_bounds(self, numbers: Numbers, *, margin: bool) -> npt.NDArray[np.float64]:
+        """``bounds`` of many patches, shape (N, 4): left, bottom, right, top."""
+        found = [self.bounds(window) for number in numbers.tolist() if (window := self.window(number, margin=margin))]
+        return np.array(found, np.float64).reshape(-1, 4)
+
+
+class RecordNumbers:
+    """The numbers of records in their split, by the ids that a reader gives them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._starts: dict[str, tuple[str, int]] = {}
+        doubled: set[str] = set()
+        for split in plan.splits:
+            lengths = split.shard_lengths
+            name_shard = split.files.namer(split.name, len(lengths))
+            for index in range(len(lengths)):
+                name = name_shard(index).rpartition("/")[2]
+                if self._starts.setdefault(name, (split.name, lengths.start(index))) != (
+                    split.name,
+                    lengths.start(index),
+                ):
+                    doubled.add(name)
+        if doubled:
+            raise UsageError(
+                f"{plan.expression!r} names splits whose files have the same names, such as {min(doubled)}",
+                hint="Read each split by itself.",
+                details={"files": sorted(doubled)[:100]},
+            )
+
+    def find(self, ids: Sequence[bytes | str]) -> tuple[list[str], Numbers]:
+        """The split and the number in it of each record."""
+        splits: list[str] = []
+        numbers = np.empty(len(ids), np.int64)
+        for place, one in enumerate(ids):
+            name, _, record = (one.decode() if isinstance(one, bytes) else one).rpartition("__")
+            split, start = self._starts[name]
+            splits.append(split)
+            numbers[place] = start + int(record)
+        return splits, numbers
+
+
+def places_of_split(
+    features: FeaturesDict,
+    kept: KeptSplit | None,
+    *,
+    num_records: int | None,
+    split: str,
+    bands: Sequence[str] | None = None,
+    mixer: MixerLike | None = None,
+    kernel: Size | None = None,
+) -> SplitPlaces:
+    """Where the patches of a split lie, and its bands.
+
+    Args:
+        features: of the version.
+        kept: what the version keeps of the export that the split was made of.
+        num_records: of the split; None where it is not known.
+        split: its name.
+        bands: those to read, in this order; None for all.
+        mixer: instead of the one that is kept.
+        kernel: instead of the one that is kept.
+
+    Raises:
+        UsageError: the split holds no patches, or no such bands.
+        ShardMismatchError: the mixer is of another export.
+        PreparedFormatError: what is kept is malformed.
+    """
+    kept = kept or KeptSplit()
+    if kept.is_table:
+        raise UsageError(
+            f"the split {split} is a table, and has no patches",
+            hint="Its rows are read as any dataset's: dataset.read(...).",
+            details={"split": split},
+        )
+    found = None
+    if mixer is not None:
+        found = find_mixer(mixer, split=split)
+    elif kept.mixer is not None:
+        found = find_mixer(kept.mixer)
+    kernel = kernel or (None if found is None else found.kernel) or kept.kernel
+    known = _bands_of(features, kept, split)
+    found_mixer = None if found is None else found.mixer
+    places = SplitPlaces(
+        mixer=found_mixer,
+        tile=None if kept.is_sequence else _tile_of(features, known, found_mixer, kernel, kept),
+        patches=None if kept.patches is None else np.array(kept.patches, np.int64),
+        bands=known if bands is None else _choose(known, bands, is_collapsed=kept.collapsed is not None),
+        is_collapsed=kept.collapsed is not None and bool(known) and known[0].channels == kept.collapsed,
+        is_sequence=kept.is_sequence,
+    )
+    if places.patches is not None and num_records is not None and num_records != places.patches.size:
+        raise PreparedFormatError(
+            f"the version's metadata has the numbers of {places.patches.size:,} patches, and the split {split} has "
+            f"{num_records:,} records",
+            details={"key": "patches", "split": split},
+        )
+    if places.mixer is not None:
+        _check_count(places.mixer, places, num_records, split)
+    return places
+
+
+def _check_count(mixer: Mixer, places: SplitPlaces, num_records: int | None, split: str) -> None:
+    """The split holds the patches of the mixer, or those of them that are stored."""
+    expected = mixer.total_patches if places.patches is None else places.patches.size
+    expected *= mixer.patch.width * mixer.patch.height if places.is_sequence else 1
+    is_beyond = places.patches is not None and bool((places.patches >= mixer.total_patches).any())
+    if is_beyond or num_records not in (None, expected):
+        raise ShardMismatchError(
+            f"the mixer has {mixer.total_patches:,} patches, {expected:,} records, and the split {split} has "
+            f"{num_records or 0:,}",
+            hint="Is it the mixer of this export?",
+            details={"expected": expected, "found": num_records},
+        )
+
+
+def _bands_of(features: FeaturesDict, kept: KeptSplit, split: str) -> tuple[ReadBand, ...]:
+    """The bands in order."""
+    names = [band.name for band in kept.bands if not band.is_series]
+    if lost := [name for name in names if name not in features or not isinstance(features[name], Tensor)]:
+        raise PreparedFormatError(
+            f"the version's metadata has a band {lost[0]!r} of the split {split}, and its examples have none",
+            hint="Was the version changed after its export was imported? Give bands=[...] of those that it has.",
+            details={"key": "bands", "split": split},
+        )
+    if not kept.bands:  # nothing is kept: all that has the form of patches
+        names = [name for name, feature in features.items() if isinstance(feature, Tensor) and _is_tile(feature)]
+    found = []
+    for name in names:
+        shape = features[name].shape
+        depth = int(shape[0] or 1) if len(shape) in (1, 3) else 1
+        channels = (name,) if depth == 1 else tuple(f"{name}_{level}" for level in range(depth))
+        if kept.collapsed is not None and len(kept.collapsed) == depth:
+            channels = kept.collapsed
+        found.append(ReadBand(feature=name, depth=depth, channels=channels))
+    return tuple(found)
+
+
+def _is_tile(feature: Tensor) -> bool:
+    return len(feature.shape) in (2, 3) and None not in feature.shape and feature.dtype.kind in "biuf"
+
+
+def _choose(known: Sequence[ReadBand], wanted: Sequence[str], *, is_collapsed: bool) -> tuple[ReadBand, ...]:
+    """The bands of these names, in this order."""
+    names = (wanted,) if isinstance(wanted, str) else tuple(wanted)
+    by_name = {band.feature: band for band in known}
+    if is_collapsed:
+        hint = f"All its channels are in one feature: {', '.join(known[0].channels[:20])}. Read all, and take some."
+    else:
+        hint = f"There are: {', '.join(list(by_name)[:20])}."
+    unknown = [name for name in names if name not in by_name]
+    if unknown or not names or len(set(names)) != len(names):
+        raise UsageError(
+            f"no band {unknown[0]!r}" if unknown else "no band is asked for, or one twice",
+            hint=hint,
+            details={"option": "bands", "known": list(by_name)[:100]},
+        )
+    return tuple(by_name[name] for name in names)
+
+
+def _tile_of(
+    features: FeaturesDict, bands: Sequence[ReadBand], mixer: Mixer | None, kernel: Size | None, kept: KeptSplit
+) -> Tile:
+    """The tile of which all bands have one."""
+    shapes = {features[band.feature].shape[-2:] for band in bands}
+    if len(shapes) != 1 or len(shape := next(iter(shapes))) != 2 or None in shape:
+        raise UsageError(
+            "this version has no patches: no features of one height and width",
+            hint="Patches are read of what was imported from Earth Engine, or exported as it does.",
+        )
+    size = Size(shape[1], shape[0])
+    patch = mixer.patch if mixer is not None else kept.patch or size
+    if size == patch:
+        return Tile(size=size, patch=patch, margin=NO_MARGIN)
+    wider, higher = size.width - patch.width, size.height - patch.height
+    if min(wider, higher) >= 0 and wider % 2 == higher % 2 == 0:
+        return Tile(size=size, patch=patch, margin=Size(wider // 2, higher // 2))  # the shape tells each side by itself
+    tile = infer_tile(size.width * size.height, patch, kernel, what="a tile")
+    if tile.size != size:
+        raise ShardMismatchError(
+            f"the tiles are {size.width} x {size.height}, and those of the mixer and the kernel are "
+            f"{tile.size.width} x {tile.size.height}",
+            hint="Give the kernel that it was exported with: kernel_size=[width, height]; --kernel WIDTH,HEIGHT.",
+            details={"tile": list(size), "patch": list(patch)},
+        )
+    return tile

@@ -1,0 +1,364 @@
+"""How is an export read for training? Patch by patch or in batches, each patch with its place on the map.
+
+patches = Patches(catalog.dataset("training_patches"), "train[:80%]")
+for batch in patches.batches(64):
+batch.values            # (64, C, H, W)
+batch.rows, batch.columns, batch.bounds
+
+version, split -> Reader (any order) -> blocks of records, with their ids -> values, and places (patch_places)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.exporting.options import read_size
+from registry.builders.earth_engine.places.grid import Window
+from registry.builders.earth_engine.places.mixer_source import MixerLike
+from registry.builders.earth_engine.places.transform import Bounds, Transform
+from registry.builders.earth_engine.reading.patch_places import (
+    Numbers,
+    RecordNumbers,
+    SplitPlaces,
+    places_of_split,
+)
+from registry.builders.earth_engine.reading.patch_source import metadata_of, read_of
+from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
+from registry.errors import UsageError
+from registry.features import FeaturesDict
+from registry.order import ReadConfig, check_config
+from registry.reading import Reader
+from registry.reading.items import TFDS_ID
+from registry.splits import ReadInstruction, resolve
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.api import Dataset
+    from registry.pins import Pin
+
+Layout: TypeAlias = Literal["CHW", "HWC", "bands"]
+
+LAYOUTS: Final = ("CHW", "HWC", "bands")
+
+Values: TypeAlias = "npt.NDArray[Any] | dict[str, npt.NDArray[Any]]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Patch:
+    """One patch, and where it lies. What depends on the mixer is None where there is none.
+
+    Attributes:
+        index: its number in the grid, row by row; in the split, where there is no mixer.
+        row, column: in the grid, in patches.
+        values: (C, H, W), or (H, W, C), or a dict of (H, W) by band, (D, H, W) of an array band.
+        bounds: on the map, in units of ``crs``; with its margin where that was read.
+        transform: from pixels of ``values`` to the map.
+        crs: code of an authority, or WKT.
+        window: the pixels of the raster.
+    """
+
+    index: int
+    row: int | None
+    column: int | None
+    values: Values
+    bounds: Bounds | None
+    transform: Transform | None
+    crs: str | None
+    window: Window | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PatchBatch:
+    """Some patches, and where they lie: arrays whose first axis counts patches.
+
+    Attributes:
+        values: (N, C, H, W), or (N, H, W, C), or a dict of (N, H, W) by band.
+        indexes: as ``Patch.index``, int64.
+        rows, columns: int64; None where there is no mixer.
+        bounds: (N, 4), float64: left, bottom, right, top; None where there is no mixer.
+    """
+
+    values: Values
+    indexes: Numbers
+    rows: Numbers | None
+    columns: Numbers | None
+    bounds: npt.NDArray[np.float64] | None
+
+    def __len__(self) -> int:
+        return self.indexes.size
+
+
+class Patches:
+    """The patches of a split expression, in the order of a ``ReadConfig``.
+
+    Iterating reads an epoch, and iterating again the next, as a ``Reader`` does; ``patches[i]`` is patch ``i`` of the
+    first epoch. Wherever a patch comes in that order, its place is its own.
+
+    Attributes:
+        reader: of the records.
+        channels: the names of the channels of ``values``, in order.
+        crs: of the first split that is read; None where there is no mixer.
+    """
+
+    def __init__(
+        self,
+        source: Dataset | Pin,
+        split: str | ReadInstruction | None = None,
+        *,
+        bands: Sequence[str] | None = None,
+        margin: bool = False,
+        layout: Layout = "CHW",
+        dtype: npt.DTypeLike | None = None,
+        mixer: MixerLike | None = None,
+        kernel_size: int | Sequence[int] | None = None,
+        read_config: ReadConfig | None = None,
+        **options: Any,
+    ) -> None:
+        """The patches of a published version, or of a pin.
+
+        Args:
+            source: the version, as ``catalog.dataset`` gives it, or a pin.
+            split: an expression, ``train[:80%]``; None is ``train``, and of a pin its own.
+            bands: in this order; None for all, in the order of the export.
+            margin: whether the pixels around each patch are read as well, which its kernel wants.
+            layout: ``CHW`` or ``HWC`` for one array of all bands, or ``bands`` for a dict of them.
+            dtype: of the values; None is that of the bands, and of several in one array the first of uint8, int64,
+                float32 that all have: floats of 32 bits where one is a float.
+            mixer: instead of the one that the version keeps; its metadata, where a pin is read.
+            kernel_size: instead of the one that the version keeps.
+            read_config: in which order; None is that of the export.
+            **options: as ``Dataset.read``: ``state``, ``process``, ``verify``, ``slicing``.
+
+        Raises:
+            UsageError: the split holds no patches, or no such bands; another layout.
+            ShardMismatchError: the mixer is of another export.
+            As ``Dataset.read``, and while iterating as a ``Reader``.
+        """
+        metadata = metadata_of(source)
+        if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
+            metadata, mixer = mixer, None
+        read = read_of(source, split)
+        config = read_config or read(**options).config
+        reader = read(read_config=replace(check_config(config), add_tfds_id=True), **options)
+        self._start(reader, metadata, bands, margin, layout, dtype, mixer, kernel_size)
+
+    @classmethod
+    def of_files(
+        cls,
+        folder: str | os.PathLike[str],
+        split: str | ReadInstruction = "train",
+        *,
+        prefix: str | Mapping[str, str] | None = None,
+        bands: Sequence[str] | None = None,
+        margin: bool = False,
+        layout: Layout = "CHW",
+        dtype: npt.DTypeLike | None = None,
+        mixer: MixerLike | None = None,
+        kernel_size: int | Sequence[int] | None = None,
+        read_config: ReadConfig | None = None,
+        **options: Any,
+    ) -> Patches:
+        """The patches of an export that is in no catalog. Its files are read once before, to count its records.
+
+        Args:
+            folder: path or URL of the folder, or of one file of the export.
+            split: an expression; the export is the split ``train``, or those that ``prefix`` names.
+            prefix: as ``import_export``.
+            bands: as ``Patches``, and so the next four.
+            margin: see above.
+            layout: see above.
+            dtype: see above.
+            mixer: instead of the one beside the files.
+            kernel_size: that it was exported with.
+            read_config: as ``Patches``.
+            **options: as ``open_export``: ``tensor_depths``, ``patch_dimensions``, ``patches``.
+
+        Raises:
+            As ``open_export`` and ``Patches``.
+        """
+        from registry.builders.earth_engine.places.mixer_source import find_mixer
+        from registry.builders.earth_engine.stored.importing import preview_export
+
+        given = None if mixer is None else find_mixer(mixer).mixer
+        plan = preview_export(
+            folder, prefix=prefix, name="export", mixer=given, kernel_size=kernel_size, copy=True, **options
+        )
+        prepared = plan.prepared
+        reader = Reader(
+            resolve(split, {one.name: one for one in prepared.splits}),
+            store=plan.source,
+            features=prepared.features,
+            config=replace(check_config(read_config, is_ordered=True), add_tfds_id=True),
+        )
+        made = cls.__new__(cls)
+        made._start(reader, prepared.metadata.custom, bands, margin, layout, dtype, None, None)
+        return made
+
+    def _start(
+        self,
+        reader: Reader,
+        metadata: Mapping[str, Any],
+        bands: Sequence[str] | None,
+        margin: bool,
+        layout: Layout,
+        dtype: npt.DTypeLike | None,
+        mixer: MixerLike | None,
+        kernel_size: int | Sequence[int] | None,
+    ) -> None:
+        if layout not in LAYOUTS:
+            raise UsageError(
+                f"layout cannot be {layout!r:.60}: it is one of {', '.join(map(repr, LAYOUTS))}",
+                details={"option": "layout"},
+            )
+        self._places = {
+            split.name: places_of_split(
+                reader.features,
+                KeptSplit.find(metadata, split.name),
+                num_records=split.shard_lengths.num_examples,
+                split=split.name,
+                bands=bands,
+                mixer=mixer,
+                kernel=None if kernel_size is None else read_size(kernel_size, "kernel_size", least=0),
+            )
+            for split in reader.plan.splits
+        }
+        first = next(iter(self._places.values()))
+        if first.is_sequence:
+            raise UsageError(
+                "each record is a pixel and its series (sequenceData), and no patch",
+                hint="Read them with PixelSeries(dataset, split).",
+            )
+        self._margin, self._layout = margin, layout
+        self._bands = first.bands
+        self._is_collapsed = first.is_collapsed
+        self.channels = tuple(name for band in first.bands for name in band.channels)
+        self.crs = None if first.mixer is None else first.mixer.crs
+        wanted = [band.feature for band in first.bands]
+        self.reader = reader if list(reader.features) == wanted else reader.only(wanted)
+        self._dtype = np.dtype(dtype) if dtype is not None else None
+        self._joint = self._dtype or _joint_dtype(self.reader.features)
+        self._numbers = RecordNumbers(reader.plan)
+
+    def __len__(self) -> int:
+        """Number of patches of one epoch."""
+        return len(self.reader)
+
+    def __iter__(self) -> Iterator[Patch]:
+        """Patch by patch. Errors as ``Reader``."""
+        for example in self.reader:  # decoded in blocks, and handed out one by one: a state is exact
+            splits, records = self._numbers.find([example[TFDS_ID]])
+            values = self._values({band.feature: example[band.feature][None] for band in self._bands})
+            yield self._patch(_at(values, 0), splits[0], records[0])
+
+    def batches(self, size: int, *, drop_remainder: bool = False) -> Iterator[PatchBatch]:
+        """``size`` patches at a time; the last batch of an epoch is smaller, or left out. Errors as ``Reader``."""
+        for columns in self.reader.batches(size, drop_remainder=drop_remainder):
+            yield self._batch(columns)
+
+    @overload
+    def __getitem__(self, index: int) -> Patch: ...
+    @overload
+    def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[np.integer[Any]]) -> PatchBatch: ...
+    def __getitem__(self, index: Any) -> Patch | PatchBatch:
+        """Patch ``index`` of the first epoch; with a slice, or a list of numbers, a batch of them.
+
+        Raises:
+            IndexError: there is no such patch.
+            As ``Reader``.
+        """
+        if isinstance(index, slice | Sequence) or np.ndim(index):
+            return self._batch(self.reader[index])
+        columns = self.reader[[index]]
+        splits, records = self._numbers.find(columns[TFDS_ID])
+        return self._patch(_at(self._values(columns), 0), splits[0], records[0])
+
+    def state(self) -> dict[str, Any]:
+        """As ``Reader.state``: give it to ``Patches(..., state=...)`` to go on from there."""
+        return self.reader.state()
+
+    def __repr__(self) -> str:
+        return f"<Patches {self.reader.plan.expression}: {len(self)} of {', '.join(self.channels)}>"
+
+    def _patch(self, values: Values, split: str, record: np.int64) -> Patch:
+        places = self._places[split]
+        number = int(places.numbers_of(np.array([record]))[0])
+        window = places.window(number, margin=self._margin)
+        if places.grid is None or window is None:
+            return Patch(
+                index=number, row=None, column=None, values=values, bounds=None, transform=None, crs=None, window=None
+            )
+        row, column = places.grid.place(number)
+        return Patch(
+            index=number,
+            row=row,
+            column=column,
+            values=values,
+            bounds=places.bounds(window),
+            transform=places.transform.moved(window.column, window.row),
+            crs=None if places.mixer is None else places.mixer.crs,
+            window=window,
+        )
+
+    def _batch(self, columns: Mapping[str, Any]) -> PatchBatch:
+        splits, records = self._numbers.find(columns[TFDS_ID])
+        numbers = np.empty_like(records)
+        rows, found, bounds = np.empty_like(records), np.empty_like(records), np.empty((records.size, 4), np.float64)
+        is_placed = True
+        names = np.array(splits)
+        for split in dict.fromkeys(splits):
+            places, own = self._places[split], names == split
+            numbers[own] = places.numbers_of(records[own])
+            if places.grid is None:
+                is_placed = False
+                continue
+            rows[own], found[own] = np.divmod(numbers[own], places.grid.patches_per_row)
+            bounds[own] = places.all_bounds(numbers[own], margin=self._margin)
+        return PatchBatch(
+            values=self._values(columns),
+            indexes=numbers,
+            rows=rows if is_placed else None,
+            columns=found if is_placed else None,
+            bounds=bounds if is_placed else None,
+        )
+
+    def _values(self, columns: Mapping[str, Any]) -> Values:
+        """The values of some records in the layout that was asked for, first axis first."""
+        tile = next(iter(self._places.values())).tile
+        found: list[npt.NDArray[Any]] = []
+        for band in self._bands:
+            values = columns[band.feature]
+            found.append(values if self._margin or tile is None else tile.crop(values))
+        if self._layout == "bands":
+            if self._is_collapsed:
+                return {name: self._cast(found[0][:, level]) for level, name in enumerate(self._bands[0].channels)}
+            return {band.feature: self._cast(values) for band, values in zip(self._bands, found, strict=True)}
+        size = found[0].shape[-2:]
+        joined = np.empty((found[0].shape[0], len(self.channels), *size), self._joint)
+        start = 0
+        for band, values in zip(self._bands, found, strict=True):
+            joined[:, start : start + band.depth] = values.reshape(-1, band.depth, *size)
+            start += band.depth
+        return joined if self._layout == "CHW" else np.ascontiguousarray(np.moveaxis(joined, 1, -1))
+
+    def _cast(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.ascontiguousarray(values) if self._dtype is None else values.astype(self._dtype)
+
+
+def _joint_dtype(features: FeaturesDict) -> np.dtype[Any]:
+    """What one array of all bands has: floats of 32 bits where one is a float, as Earth Engine promotes bands."""
+    dtypes = [np.dtype(feature.dtype) for feature in features.values()]
+    if any(dtype.kind == "f" for dtype in dtypes) and all(dtype.itemsize <= 4 or dtype.kind != "f" for dtype in dtypes):
+        return np.dtype(np.float32)
+    return np.result_type(*dtypes)
+
+
+def _at(values: Values, place: int) -> Values:
+    return {name: one[place] for name, one in values.items()} if isinstance(values, dict) else values[place]
+
+
+__all__ = ["Patch", "PatchBatch", "Patches", "SplitPlaces"]

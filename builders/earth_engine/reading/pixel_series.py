@@ -1,0 +1,193 @@
+"""How are time series read? Pixel by pixel, of an export with ``sequenceData``: what a band has, and each one's series.
+
+for pixel in PixelSeries(catalog.dataset("series")):
+pixel.row, pixel.column, pixel.values["ndvi"]      # (T,): T may differ from pixel to pixel
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.kinds import STORED, from_flat
+from registry.builders.earth_engine.places.mixer_source import MixerLike
+from registry.builders.earth_engine.reading.patch_places import RecordNumbers, SplitPlaces, places_of_split
+from registry.builders.earth_engine.reading.patch_source import metadata_of, read_of
+from registry.builders.earth_engine.stored.export import StoredBand
+from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
+from registry.errors import CorruptExampleError, UsageError
+from registry.order import ReadConfig, check_config
+from registry.reading import Reader
+from registry.splits import ReadInstruction, resolve
+from registry.wire.sequence import SequenceValues, decode_sequence_example
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.api import Dataset
+    from registry.pins import Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PixelValues:
+    """One pixel, and what its bands hold.
+
+    Attributes:
+        patch: the number of its patch; None where there is no mixer.
+        row, column: of the pixel in the raster; None where there is no mixer.
+        values: a number by band, or the array of its series, of shape (T,).
+    """
+
+    patch: int | None
+    row: int | None
+    column: int | None
+    values: Mapping[str, Any]
+
+
+class PixelSeries:
+    """The pixels of a split expression, in the order of a ``ReadConfig``: patch by patch, row by row in each.
+
+    Attributes:
+        reader: of the records.
+        bands: in order.
+    """
+
+    def __init__(
+        self,
+        source: Dataset | Pin,
+        split: str | ReadInstruction | None = None,
+        *,
+        bands: Sequence[str] | None = None,
+        mixer: MixerLike | None = None,
+        read_config: ReadConfig | None = None,
+        **options: Any,
+    ) -> None:
+        """The pixels of a published version, or of a pin.
+
+        Args:
+            source: the version, as ``catalog.dataset`` gives it, or a pin.
+            split: an expression; None is ``train``, and of a pin its own.
+            bands: those to read; None for all.
+            mixer: instead of the one that the version keeps; its metadata, where a pin is read.
+            read_config: in which order; None is that of the export.
+            **options: as ``Dataset.read``.
+
+        Raises:
+            UsageError: the split holds patches, and no pixels; or no such band.
+            ShardMismatchError: the mixer is of another export.
+            As ``Dataset.read``, and while iterating as a ``Reader``.
+        """
+        metadata = metadata_of(source)
+        if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
+            metadata, mixer = mixer, None
+        self._start(read_of(source, split)(read_config=read_config, **options), metadata, bands, mixer)
+
+    @classmethod
+    def of_files(
+        cls,
+        folder: str | os.PathLike[str],
+        split: str | ReadInstruction = "train",
+        *,
+        prefix: str | Mapping[str, str] | None = None,
+        bands: Sequence[str] | None = None,
+        read_config: ReadConfig | None = None,
+        **options: Any,
+    ) -> PixelSeries:
+        """The pixels of an export that is in no catalog; as ``Patches.of_files``."""
+        from registry.builders.earth_engine.stored.importing import preview_export
+
+        plan = preview_export(folder, prefix=prefix, name="export", copy=True, **options)
+        reader = Reader(
+            resolve(split, {one.name: one for one in plan.prepared.splits}),
+            store=plan.source,
+            features=plan.prepared.features,
+            config=replace(check_config(read_config, is_ordered=True)),
+        )
+        made = cls.__new__(cls)
+        made._start(reader, plan.prepared.metadata.custom, bands, None)
+        return made
+
+    def _start(
+        self, reader: Reader, metadata: Mapping[str, Any], bands: Sequence[str] | None, mixer: MixerLike | None
+    ) -> None:
+        kept = {split.name: KeptSplit.find(metadata, split.name) for split in reader.plan.splits}
+        first = next(iter(kept.values()))
+        if first is None or not first.is_sequence:
+            raise UsageError(
+                "no record is a pixel and its series: this is no export with sequenceData",
+                hint="Read its patches with Patches(dataset, split).",
+            )
+        known = {band.name: band for band in first.bands}
+        wanted = list(known) if bands is None else [bands] if isinstance(bands, str) else list(bands)
+        if unknown := [name for name in wanted if name not in known]:
+            raise UsageError(
+                f"no band {unknown[0]!r}",
+                hint=f"There are: {', '.join(list(known)[:20])}.",
+                details={"option": "bands", "known": list(known)[:100]},
+            )
+        self.bands: tuple[StoredBand, ...] = tuple(known[name] for name in wanted)
+        self._places = {
+            split.name: places_of_split(
+                reader.features,
+                kept[split.name],
+                num_records=split.shard_lengths.num_examples,
+                split=split.name,
+                mixer=mixer,
+            )
+            for split in reader.plan.splits
+        }
+        self.reader = reader
+        self._ids = reader.reopened(state=reader.state())  # in step with it: each iteration of one begins an epoch
+        self._numbers = RecordNumbers(reader.plan)
+
+    def __len__(self) -> int:
+        """Number of pixels of one epoch."""
+        return len(self.reader)
+
+    def __iter__(self) -> Iterator[PixelValues]:
+        """Pixel by pixel.
+
+        Raises:
+            CorruptExampleError: a record is no SequenceExample, or lacks a band that has one value a pixel.
+            As ``Reader``.
+        """
+        for record, one in zip(self.reader.records(), self._ids.ids(), strict=True):
+            (split,), numbers = self._numbers.find([one])
+            yield self._pixel(record, self._places[split], int(numbers[0]), one)
+
+    def __repr__(self) -> str:
+        return f"<PixelSeries {self.reader.plan.expression}: {len(self)} of {', '.join(b.name for b in self.bands)}>"
+
+    def _pixel(self, record: bytes | memoryview, places: SplitPlaces, number: int, name: str) -> PixelValues:
+        found = decode_sequence_example(record)
+        values = {band.name: _values_of(found, band, name) for band in self.bands}
+        if places.mixer is None or places.grid is None:
+            return PixelValues(patch=None, row=None, column=None, values=values)
+        width, height = places.mixer.patch
+        place, pixel = divmod(number, width * height)
+        patch = int(places.numbers_of(np.array([place]))[0])
+        window = places.grid.core(patch)
+        row, column = divmod(pixel, width)
+        return PixelValues(patch=patch, row=window.row + row, column=window.column + column, values=values)
+
+
+def _values_of(found: SequenceValues, band: StoredBand, name: str) -> Any:
+    """The number of a pixel, or its series."""
+    try:
+        if not band.is_series:
+            _, values = from_flat(found.context.get(band.name), band.name)
+            if values.size != 1:
+                raise CorruptExampleError(f"the band {band.name!r} has {values.size} values, where a pixel has one")
+            return values[0]
+        steps = [from_flat(step, band.name) for step in found.lists.get(band.name, [])]
+    except CorruptExampleError as error:
+        raise CorruptExampleError(f"{name}: {error.message}", hint=error.hint, details=error.details) from error
+    if any(kind != band.kind for kind, _ in steps):
+        raise CorruptExampleError(f"{name}: the series {band.name!r} has steps of another kind than {band.kind}")
+    series: npt.NDArray[Any] = (
+        np.concatenate([values for _, values in steps]) if steps else np.empty(0, STORED[band.kind])
+    )
+    return series

@@ -1,0 +1,301 @@
+"""Which files of a folder are an export, and in which order? Found by their names, and none of them missing.
+
+    <prefix>-00000.tfrecord.gz ... <prefix>-mixer.json      an image; ``.tfrecord`` where it was not compressed
+    <prefix>00000.tfrecord.gz  ... <prefix>mixer.json       the same, as older exports are named
+    <prefix>.tfrecord.gz                                    a table, or predictions in one file
+
+Exports are downloaded by hand, file by file, so what is lost or there twice is named. Suffixes may be of any case.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.stored.file_names import (
+    MIXER,
+    SHARD,
+    TABLE,
+    NamedCopy,
+    NamedFiles,
+    group_names,
+    number_of,
+    parse_copy,
+    suffix_of,
+)
+from registry.errors import PreparedFormatError, UsageError, suggest
+from registry.storage import Store, open_store
+
+_MOST_LISTED: Final = 10
+_NAMES_HINT: Final = (
+    "An image is PREFIX-00000.tfrecord.gz and so on, with PREFIX-mixer.json; a table is PREFIX.tfrecord.gz."
+)
+_AGAIN: Final = "Download what is missing again, and leave one of what is there twice."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundExport:
+    """The files of one export.
+
+    Attributes:
+        store: the folder.
+        prefix: what their names begin with, without the dash.
+        filenames: in the order of the export; one at least.
+        mixer: where the patches lie on the map; None of a table, and of an image without one: an export with a
+            ``maskedThreshold`` has none.
+        mixer_name: its file.
+        is_table: whether it is one file without a number, and without a mixer.
+        notes: what there is to know of the folder: one sentence each.
+    """
+
+    store: Store
+    prefix: str
+    filenames: tuple[str, ...]
+    mixer: Mixer | None
+    mixer_name: str | None
+    is_table: bool
+    notes: tuple[str, ...] = ()
+
+
+def find_export(folder: str | os.PathLike[str] | Store, *, prefix: str | None = None) -> FoundExport:
+    """The export in a folder, its files in order.
+
+    Args:
+        folder: path or URL of the folder, or of one file of the export; or a store.
+        prefix: of the names, where the folder holds several exports; ``sub/name`` is the export ``name`` in ``sub``.
+
+    Raises:
+        UsageError: several exports and no prefix, or a prefix that none has.
+        PreparedFormatError: the folder holds no such files; shards are lost, or there twice, and each is named; or the
+            mixer is malformed.
+        StorageError: the folder or the mixer cannot be read.
+    """
+    store, file = _open_folder(folder)
+    if prefix is not None and "/" in prefix and file is None:
+        below, _, prefix = prefix.rpartition("/")
+        store = store.child(below)
+    names = [name for name in store.list() if "/" not in name]
+    if file is not None and prefix is None:
+        return _find_of_file(store, file, names)
+    groups = group_names(names, prefix)
+    exports = sorted(name for name, group in groups.items() if group.shards or group.tables)
+    if prefix is None:
+        if len(exports) > 1:
+            raise _several(store, exports)
+        if not exports:
+            raise _nothing(store, groups)
+        prefix = exports[0]
+    elif prefix not in exports:
+        raise _no_such(store, prefix, exports, groups)
+    return _gather(store, prefix, groups)
+
+
+def _open_folder(folder: str | os.PathLike[str] | Store) -> tuple[Store, str | None]:
+    """The folder, and the name of the file in it where that was given."""
+    if isinstance(folder, Store):
+        return folder, None
+    text = os.fspath(folder)
+    if "://" not in text:
+        path = os.path.expanduser(text)  # noqa: PTH111 - text stays text: "~" of nobody is a name, and no error
+        if os.path.isfile(path):  # noqa: PTH113 - as above
+            parent, name = os.path.split(path)
+            return open_store(parent or "."), name
+        return open_store(text), None
+    parent, _, name = text.rstrip("/").rpartition("/")
+    if MIXER.fullmatch(name) or TABLE.fullmatch(name):
+        store = open_store(parent)
+        if store.exists(name):
+            return store, name
+    return open_store(text), None
+
+
+def _find_of_file(store: Store, file: str, names: Sequence[str]) -> FoundExport:
+    """The export of which ``file`` is a part."""
+    copy = parse_copy(file, frozenset(names))
+    if copy is None:
+        for prefix, group in group_names(names, None).items():
+            if file in group.tables:
+                return _gather(store, prefix, {prefix: NamedFiles(tables=[file], mixers=group.mixers)})
+            if file in group.mixers and not group.shards and not group.tables:
+                raise _no_such(store, prefix, [], {prefix: group})
+            if file in group.mixers or any(shard.filename == file for shard in group.shards):
+                return _gather(store, prefix, {prefix: _as_named(group, file)})
+    known = f"it is named as a copy of {copy.original}" if copy is not None else "it is named as none"
+    raise PreparedFormatError(
+        f"{store.locate(file)} is no file of an export: {known}",
+        hint=_NAMES_HINT if copy is None else f"Rename it to {copy.original}, if it is the only one.",
+        details={"folder": store.url, "file": file},
+    )
+
+
+def _as_named(group: NamedFiles, file: str) -> NamedFiles:
+    """The group with the shards whose names end as that of ``file``, where they are there compressed and not."""
+    numbers = [shard.number for shard in group.shards]
+    match = SHARD.fullmatch(file)
+    if match is None or len(set(numbers)) == len(numbers):
+        return group
+    return replace(group, shards=[one for one in group.shards if suffix_of(one.filename) == match["suffix"]])
+
+
+def _gather(store: Store, prefix: str, groups: dict[str, NamedFiles]) -> FoundExport:
+    """The export of ``prefix``, which has files."""
+    group = groups[prefix]
+    problems, details = _problems(prefix, group)
+    if problems:
+        raise PreparedFormatError(
+            f"{store.url}: the files of {prefix!r} are not all there once{_listed(problems)}",
+            hint=_AGAIN,
+            details={"folder": store.url, "prefix": prefix, "problems": problems[:100], **details},
+        )
+    notes: list[str] = []
+    mixer_name = _choose_mixer(store, group, notes)
+    strangers = [name for one, other in sorted(groups.items()) if one != prefix for name in other.mixers]
+    if (
+        mixer_name is None
+        and len(strangers) == 1
+        and not any(other.shards for one, other in groups.items() if one != prefix)
+    ):
+        notes.append(f"{strangers[0]} lies beside the files, and has another prefix: it is not taken for their mixer.")
+    notes += [f"{copy.filename} is a download that did not end." for copy in group.copies if not copy.is_whole]
+    filenames = tuple(shard.filename for shard in sorted(group.shards)) or tuple(group.tables)
+    return FoundExport(
+        store=store,
+        prefix=prefix,
+        filenames=filenames,
+        mixer=None if mixer_name is None else Mixer.read(store, mixer_name),
+        mixer_name=mixer_name,
+        is_table=not group.shards and mixer_name is None,
+        notes=tuple(notes),
+    )
+
+
+def _problems(prefix: str, group: NamedFiles) -> tuple[list[str], dict[str, list[str]]]:
+    """What is lost or there twice, in words and as names."""
+    problems: list[str] = []
+    missing: list[str] = []
+    doubled: list[str] = []
+    copies: defaultdict[str, list[NamedCopy]] = defaultdict(list)
+    for copy in group.copies:
+        copies[copy.original].append(copy)
+    files = [shard.filename for shard in group.shards] + group.tables
+    places: dict[int, str] = {}
+    for shard in sorted(group.shards, key=lambda shard: (shard.number, shard.filename)):
+        twin = places.setdefault(shard.number, shard.filename)
+        if twin != shard.filename:
+            doubled.append(shard.filename)
+            problems.append(f"{shard.filename}: shard {shard.number} is there twice, see {twin}")
+    if (group.shards and group.tables) or len(group.tables) > 1:
+        first, second = [*(shard.filename for shard in group.shards[:1]), *group.tables][:2]
+        doubled.append(second)
+        problems.append(f"{second}: it has the prefix {prefix!r}, and so has {first}: give the file that is meant")
+    for original in sorted(one for one in copies if one in files or number_of(one) in places):
+        for copy in copies[original]:
+            if copy.is_whole:
+                doubled.append(copy.filename)
+                problems.append(f"{copy.filename}: it is a second download of {original}")
+    if group.shards:
+        usual = max((shard.pattern for shard in group.shards), key=[one.pattern for one in group.shards].count)
+        lost = _lost_numbers(places, copies)
+        for number in lost:
+            stand_in = next((copy for one, own in copies.items() for copy in own if number_of(one) == number), None)
+            name = usual % number if stand_in is None else stand_in.original
+            missing.append(name)
+            problems.append(f"{name}: it is missing{'' if stand_in is None else _say_stand_in(stand_in)}")
+        dashes = {shard.pattern.rpartition("%0")[0].endswith("-") for shard in group.shards}
+        if len(dashes) > 1 and not doubled:
+            problems.append(f"{group.shards[0].filename} and others are named in two ways: they are two exports")
+    return problems, {"missing": missing[:100], "doubled": doubled[:100]}
+
+
+def _lost_numbers(places: Iterable[int], copies: Iterable[str]) -> list[int]:
+    """The numbers that are missing: all of them, as long as they are no more than can be real."""
+    known = set(places)
+    stood_for = {number for number in map(number_of, copies) if number is not None}
+    last = max(known | stood_for)
+    if last < len(known) + 10_000:
+        return sorted(set(range(last + 1)) - known)
+    return sorted(set(range(len(known) + _MOST_LISTED)) - known)
+
+
+def _say_stand_in(copy: NamedCopy) -> str:
+    if not copy.is_whole:
+        return f"; {copy.filename} is a download of it that did not end"
+    return f"; {copy.filename} seems to be it: rename that file"
+
+
+def _choose_mixer(store: Store, group: NamedFiles, notes: list[str]) -> str | None:
+    """The mixer of a group: one, or several that say the same."""
+    copies = [copy for copy in group.copies if copy.is_whole and MIXER.fullmatch(copy.original)]
+    names = sorted(group.mixers, key=lambda name: (not name.endswith("-mixer.json"), name))
+    if not names:
+        if copies:
+            raise PreparedFormatError(
+                f"{store.url}: {copies[0].original} is missing{_say_stand_in(copies[0])}",
+                hint=_AGAIN,
+                details={"folder": store.url, "missing": [copies[0].original], "doubled": []},
+            )
+        return None
+    others = [*names[1:], *(copy.filename for copy in copies)]
+    if others:
+        mixer = Mixer.read(store, names[0])
+        for other in others:
+            if Mixer.read(store, other) != mixer:
+                raise PreparedFormatError(
+                    f"{store.url}: {other} says something else than {names[0]}: they are of two exports",
+                    hint="Leave the one that belongs to the files.",
+                    details={"folder": store.url, "missing": [], "doubled": [other]},
+                )
+            notes.append(f"{other} says the same as {names[0]}.")
+    return names[0]
+
+
+def _several(store: Store, prefixes: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"{store.url} holds {len(prefixes)} exports: {_some(prefixes)}",
+        hint=f"Say which one: prefix={prefixes[0]!r}; --prefix {prefixes[0]}",
+        details={"folder": store.url, "prefixes": list(prefixes[:100])},
+    )
+
+
+def _no_such(store: Store, prefix: str, exports: Sequence[str], groups: dict[str, NamedFiles]) -> UsageError:
+    has_mixer = prefix in groups and bool(groups[prefix].mixers)
+    known = f"it has {_some(exports)}" if exports else "it has none"
+    return UsageError(
+        f"{store.url} holds no TFRecords of the prefix {prefix!r}"
+        + (f", only {groups[prefix].mixers[0]}" if has_mixer else f"; {known}"),
+        hint="Download the files as well." if has_mixer else suggest(prefix, exports) or _NAMES_HINT,
+        details={"folder": store.url, "prefix": prefix, "prefixes": list(exports[:100])},
+    )
+
+
+def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError:
+    """The error for a folder of no exports, which says what is there, if that is nearly one."""
+    problems = [
+        f"{copy.original}: it is missing{_say_stand_in(copy)}" for group in groups.values() for copy in group.copies
+    ] + [f"{name}: its TFRecords are missing" for group in groups.values() for name in group.mixers]
+    if problems:
+        return PreparedFormatError(
+            f"{store.url} holds no whole export{_listed(problems)}",
+            hint=_AGAIN,
+            details={"folder": store.url, "problems": problems[:100]},
+        )
+    below = sorted({name.partition("/")[0] for name in store.list() if "/" in name and TABLE.fullmatch(name)})
+    return PreparedFormatError(
+        f"{store.url} holds no TFRecords of Earth Engine",
+        hint=f"There are some below it: give {store.locate(below[0])}." if below else _NAMES_HINT,
+        details={"folder": store.url, "problems": []},
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_LISTED
+    return ", ".join(names[:_MOST_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _listed(lines: Sequence[str]) -> str:
+    shown = "".join(f"\n  {line}" for line in lines[:_MOST_LISTED])
+    return shown + (f"\n  and {len(lines) - _MOST_LISTED} more" if len(lines) > _MOST_LISTED else "")

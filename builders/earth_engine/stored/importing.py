@@ -1,0 +1,393 @@
+"""How does an export become a version of a dataset? Where it lies, or as a copy, with its mixer and bands kept with it.
+
+    exports (stored_export) -> features, splits, metadata -> PreparedDataset -> Catalog.publish_prepared
+
+Each export is a split. What no record tells is kept with the version, under ``earth_engine`` in its metadata: the mixer
+as it was read, the kernel, the tile, the bands in order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.stored.export import StoredBand, StoredExport, open_export
+from registry.builders.earth_engine.stored.export_records import Advance
+from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
+from registry.builders.earth_engine.stored.record_forms import StoredColumn
+from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
+from registry.features import Feature, FeaturesDict, Scalar, Tensor, Text
+from registry.model import (
+    DatasetMetadata,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    Version,
+    check_config,
+    check_name,
+    fold_name,
+)
+from registry.model.split import check_split_name
+from registry.prepared import PreparedDataset
+from registry.storage import RenamedStore, Store, open_store
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.api import Catalog
+    from registry.publishing import Publication
+
+Prefixes = str | Mapping[str, str] | None
+"""The prefix of one export, or the prefixes of several by the splits that they become."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
+    """What an import makes of a folder.
+
+    Attributes:
+        prepared: the version.
+        exports: what each split was made of.
+        source: the files, under the names that the version has for them.
+    """
+
+    prepared: PreparedDataset
+    exports: Mapping[str, StoredExport]
+    source: Store
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What there is to know, one sentence each."""
+        several = len(self.exports) > 1
+        return tuple(
+            f"{split}: {sentence}" if several else sentence
+            for split, export in self.exports.items()
+            for sentence in _notes(export)
+        )
+
+
+def import_export(
+    catalog: Catalog,
+    folder: str | os.PathLike[str],
+    *,
+    prefix: Prefixes = None,
+    split: str = "train",
+    name: str | None = None,
+    config: str | None = None,
+    version: str | Version = "1.0.0",
+    bands: Sequence[str] | None = None,
+    kernel_size: int | Sequence[int] | None = None,
+    patch_dimensions: int | Sequence[int] | None = None,
+    tensor_depths: Mapping[str, int] | None = None,
+    sequence: bool | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    mixer: Mixer | None = None,
+    patches: Sequence[int] | None = None,
+    description: str = "",
+    copy: bool = False,
+    promote: bool | None = None,
+    advance: Advance | None = None,
+) -> Publication:
+    """Publish exports in a folder as a version: every file is hashed, and every record counted and decoded.
+
+        import_export(catalog, "exports/", prefix={"train": "training_patches", "eval": "eval_patches"})
+
+    Args:
+        catalog: the catalog.
+        folder: path or URL of the folder, or of one file of the export.
+        prefix: of the export, where there are several; or a prefix for each split, one export each.
+        split: the name of the split that a single export becomes.
+        name: of the dataset; None makes one of the prefix, and of the folder's name where there are several.
+        config: of the dataset, or None.
+        version: its number.
+        bands: as ``open_export``, and so the next four.
+        kernel_size: see above.
+        patch_dimensions: see above.
+        tensor_depths: see above.
+        sequence: see above.
+        shapes: the shape of the values of a column, by its name, of a table.
+        mixer: instead of the one that lies beside the files.
+        patches: the numbers of the patches that are stored, in order, where an export left some out.
+        description: of the dataset.
+        copy: copy the files into the data directory; else nothing is written but rows, and the folder has to stay.
+        promote: make it the version that an unversioned look-up gives; None does so where it is the highest.
+        advance: called with the number of records done since the last call; each is read three times.
+
+    Raises:
+        As ``open_export`` and ``Catalog.publish``.
+        PreparedFormatError: the names of the files follow no template, so that only a copy can be read.
+        UsageError: options that contradict each other or what is stored.
+    """
+    plan = preview_export(
+        folder,
+        prefix=prefix,
+        split=split,
+        name=name,
+        config=config,
+        version=version,
+        bands=bands,
+        kernel_size=kernel_size,
+        patch_dimensions=patch_dimensions,
+        tensor_depths=tensor_depths,
+        sequence=sequence,
+        shapes=shapes,
+        mixer=mixer,
+        patches=patches,
+        description=description,
+        copy=copy,
+        advance=advance,
+    )
+    return catalog.publish_prepared(plan.source, plan.prepared, in_place=not copy, promote=promote, advance=advance)
+
+
+def preview_export(
+    folder: str | os.PathLike[str],
+    *,
+    prefix: Prefixes = None,
+    split: str = "train",
+    name: str | None = None,
+    config: str | None = None,
+    version: str | Version = "1.0.0",
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    patches: Sequence[int] | None = None,
+    description: str = "",
+    copy: bool = False,
+    advance: Advance | None = None,
+    **options: Any,
+) -> ImportPlan:
+    """What ``import_export`` would publish: all records are read, and nothing is written.
+
+    Arguments and errors as there; ``options`` are those of ``open_export``.
+    """
+    number = Version.parse(version) if isinstance(version, str) else version
+    if name is not None:
+        check_name(name)
+    if config is not None:
+        check_config(config)
+    wanted = dict(prefix) if isinstance(prefix, Mapping) else {split: prefix}
+    if not wanted:
+        raise UsageError("no split is asked for", hint="Give prefix={'train': ...}, or one prefix.")
+    if len(wanted) > 1 and (patches is not None or options.get("mixer") is not None):
+        raise UsageError(
+            "a mixer, or a list of patches, is of one export, and several are imported",
+            hint="Import that one by itself.",
+            details={"options": ["mixer", "patches"]},
+        )
+    for one in wanted:
+        check_split_name(one)
+    exports = {
+        one: open_export(
+            folder,
+            prefix=own,
+            patches=None if patches is None else tuple(patches),
+            count=True,
+            advance=advance,
+            **options,
+        )
+        for one, own in wanted.items()
+    }
+    features = _join_features({one: _features(export, shapes) for one, export in exports.items()})
+    root, places = _root(folder, exports)
+    named = name or _name_of(root, exports)
+    kept = {one: KeptSplit.of(export).to_value() for one, export in exports.items()}
+    source, splits = _splits(root, named, exports, places, copy=copy)
+    return ImportPlan(
+        prepared=PreparedDataset(
+            name=named,
+            config=config,
+            version=number,
+            splits=splits,
+            features=features,
+            metadata=DatasetMetadata(
+                description=description,
+                custom={METADATA_KEY: {"splits": kept}},
+            ),
+            disable_shuffling=True,  # the order is the export's, and says where each patch lies
+        ),
+        exports=exports,
+        source=source,
+    )
+
+
+def _features(export: StoredExport, shapes: Mapping[str, Sequence[int]] | None) -> FeaturesDict:
+    """The features of one record."""
+    shapes = {} if shapes is None else shapes
+    known = [column.name for column in export.columns]
+    for name in shapes:
+        if name not in known:
+            raise UsageError(
+                f"no column {name!r} to give a shape to",
+                hint=suggest(name, known) if known else "Shapes are those of columns of a table: bands have theirs.",
+                details={"option": "shapes", "known": known[:100]},
+            )
+    found: dict[str, Feature] = {}
+    for column in export.columns:
+        found[column.name] = _column_feature(column, shapes.get(column.name))
+    for band in export.bands:
+        if not band.is_series:
+            found[band.name] = _band_feature(band, export)
+    try:
+        return FeaturesDict(found)
+    except FeatureError as error:
+        raise PreparedFormatError(
+            f"{export.found.store.url}: the names make no features: {error.message}",
+            hint="Choose others: bands=[...]; --band NAME.",
+            details={"features": sorted(found)[:100]},
+        ) from error
+
+
+def _band_feature(band: StoredBand, export: StoredExport) -> Feature:
+    """A tensor of (depth, height, width), without the depth where it is 1; of a pixel a number."""
+    shape: tuple[int, ...] = () if band.depth in (None, 1) else (int(band.depth or 1),)
+    if export.tile is not None:
+        shape = (*shape, export.tile.size.height, export.tile.size.width)
+    encoding = "bytes" if band.kind == "bytes" else "none"
+    return Tensor(shape=shape, dtype=band.dtype, encoding=encoding) if shape else Scalar(band.dtype, encoding=encoding)
+
+
+def _column_feature(column: StoredColumn, shape: Sequence[int] | None) -> Feature:
+    """A number or text, or an array of ``shape``; optional where rows are without it."""
+    dtype: Any = {"bytes": bytes, "int64": "int64", "float": "float32"}[column.kind]
+    if shape is not None:
+        sides = tuple(shape)
+        size = 1
+        for side in sides:
+            size *= side
+        if size != column.size or any(type(side) is not int or side < 1 for side in sides):
+            raise UsageError(
+                f"the column {column.name!r} cannot have the shape {sides}: its rows have "
+                f"{'several numbers of values' if column.size is None else f'{column.size} values'}",
+                hint="Give whole numbers whose product that is; --shape NAME=2,2.",
+                details={"option": "shapes", "column": column.name, "size": column.size},
+            )
+        return Tensor(shape=sides, dtype=dtype, optional=column.is_optional)
+    if column.size == 1:
+        if column.kind == "bytes" and not column.is_optional:
+            return Text()
+        return Scalar(dtype, optional=column.is_optional)
+    if column.size is None and column.is_optional:
+        # Rows without it read as rows of no values: an array of any length has no value that says "none".
+        return Tensor(shape=(None,), dtype=dtype)
+    return Tensor(shape=(column.size,), dtype=dtype, optional=column.is_optional)
+
+
+def _join_features(found: Mapping[str, FeaturesDict]) -> FeaturesDict:
+    """The features of all splits, which have to be the same."""
+    (first, features), *others = found.items()
+    for split, other in others:
+        if other != features:
+            differing = sorted(
+                name for name in {*features, *other} if features.features.get(name) != other.features.get(name)
+            )
+            raise UsageError(
+                f"the exports of {first} and {split} are not alike: they differ in {', '.join(differing[:10])}",
+                hint="The splits of a version have the same features. Import them as two datasets or configs.",
+                details={"splits": [first, split], "features": differing[:100]},
+            )
+    return features
+
+
+def _root(folder: str | os.PathLike[str], exports: Mapping[str, StoredExport]) -> tuple[Store, dict[str, str]]:
+    """The folder that holds all exports, and where in it each of them lies: ``""``, or a folder with a slash."""
+    stores = {split: export.found.store for split, export in exports.items()}
+    if len({store.url for store in stores.values()}) == 1:
+        return next(iter(stores.values())), dict.fromkeys(stores, "")
+    root = open_store(folder)  # prefixes lead below it: {"train": "north/p", "eval": "south/p"}
+    start = len(root.url.rstrip("/")) + 1
+    return root, {split: f"{store.url.rstrip('/')[start:]}/".lstrip("/") for split, store in stores.items()}
+
+
+def _splits(
+    root: Store, dataset: str, exports: Mapping[str, StoredExport], places: Mapping[str, str], *, copy: bool
+) -> tuple[Store, tuple[Split, ...]]:
+    """The splits, and the files under the names that these give them: their own, or ours in a copy."""
+    templates = {split: _template(dataset, places[split], export) for split, export in exports.items()}
+    odd = [export.found.filenames[0] for split, export in exports.items() if templates[split] is None]
+    if odd and not copy:
+        raise PreparedFormatError(
+            f"{root.url}: the names of the files follow no template of ours: {odd[0]}",
+            hint="Import a copy, in which they get names that do: copy=True; --copy.",
+            details={"folder": root.url, "problems": odd},
+        )
+    names: dict[str, str] = {}
+    splits = []
+    for split, export in exports.items():
+        files = templates[split] or ShardedFileTemplate(dataset=dataset)
+        made = Split(
+            name=split,
+            shard_lengths=ShardLengths(export.counts or ()),
+            num_bytes=export.num_bytes,
+            files=files,
+        )
+        splits.append(made)
+        own = [places[split] + name for name in export.found.filenames]
+        names |= dict(zip(made.filenames, own, strict=True))
+    if len(names) != sum(len(export.found.filenames) for export in exports.values()):
+        raise UsageError(
+            "two splits have the same files",
+            hint="Each split has a prefix of its own.",
+            details={"splits": list(exports)},
+        )
+    return (RenamedStore(root, names) if odd else root), tuple(splits)
+
+
+def _template(dataset: str, place: str, export: StoredExport) -> ShardedFileTemplate | None:
+    """The template that gives the names of an export's files; None where none does."""
+    first = export.found.filenames[0]
+    number = re.search(r"0{5,}(?=\.tfrecord(?:\.gz)?$)", first, re.IGNORECASE)
+    if number is not None:
+        text = f"{place}{first[: number.end() - 5]}{{SHARD_INDEX}}{first[number.end() :]}"
+    elif len(export.found.filenames) == 1:
+        text = place + first
+    else:
+        return None
+    try:
+        files = ShardedFileTemplate(dataset=dataset, template=text)
+    except UsageError:
+        return None
+    name_shard = files.namer("train", len(export.found.filenames))
+    fits = all(name_shard(index) == place + name for index, name in enumerate(export.found.filenames))
+    return files if fits else None
+
+
+def _name_of(root: Store, exports: Mapping[str, StoredExport]) -> str:
+    """A dataset's name: made of the prefix, or of the folder's name where there are several. Raises UsageError."""
+    path = root.url if root.local_root is None else root.local_root.as_posix()
+    words = [path.rstrip("/").rpartition("/")[2]]
+    if len(exports) == 1:
+        words.insert(0, next(iter(exports.values())).found.prefix)
+    for word in words:
+        cleaned = re.sub(r"[^a-zA-Z0-9]+", "_", word).strip("_")
+        try:
+            return re.sub("__+", "_", fold_name(check_name(cleaned)))
+        except UsageError:
+            continue
+    raise UsageError(
+        f"neither {words[0]!r} nor the folder makes a name of a dataset",
+        hint="Name the dataset: name='...'; --name NAME.",
+        details={"option": "name"},
+    )
+
+
+def _notes(export: StoredExport) -> list[str]:
+    """What there is to know of an export that is imported."""
+    notes = list(export.warnings)
+    series = [band.name for band in export.bands if band.is_series]
+    if series:
+        notes.append(
+            f"{', '.join(series)}: series are no features of an example; PixelSeries reads them with the other bands."
+        )
+    notes += [
+        f"The column {column.name!r} has {column.size} values, which may be {column.square} x {column.square}: "
+        f"give its shape if they are (--shape {column.name}={column.square},{column.square})."
+        for column in export.columns
+        if column.square is not None
+    ]
+    notes += [
+        f"The column {column.name!r} has no value in some rows; these read as empty."
+        for column in export.columns
+        if column.is_optional and column.size is None
+    ]
+    return notes

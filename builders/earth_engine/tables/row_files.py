@@ -1,0 +1,374 @@
+"""Where do rows come from, and where do they go? CSV, GeoJSON, JSON and JSON lines, by the suffix of the file.
+
+    .csv                 a header and rows; numbers where every cell of a column is one, else text; [1, 2] is an array
+    .geojson             a FeatureCollection; the geometry of a feature is under ``.geo``, its id under ``system:index``
+    .geojsonl .ndjson    a feature, or a row, in each line, as ``.jsonl``
+    .json                a list of rows, or a FeatureCollection
+
+A geometry goes the way of Earth Engine's own CSV exports: as a text of GeoJSON under ``.geo``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from registry.builders.earth_engine.tables.table import GEO, INDEX, LATITUDE, LONGITUDE, Row, Table, read_geometry
+from registry.errors import FeatureError, PreparedFormatError, UsageError
+from registry.storage import Store, open_store
+
+_CSV: Final = (".csv",)
+_LINES: Final = (".geojsonl", ".jsonl", ".ndjson")
+_COLLECTIONS: Final = (".geojson", ".json")
+SUFFIXES: Final = (*_CSV, *_COLLECTIONS, *_LINES)
+"""The files that hold rows."""
+
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?|nan|inf(inity)?)\s*", re.IGNORECASE)
+_WHOLE: Final = 2**53
+_MAX_CELL: Final = 2**26
+_MAX_LINE: Final = 2**28
+_MAX_DOCUMENT: Final = 2**30
+
+
+def is_table_file(path: str | os.PathLike[str]) -> bool:
+    """Whether the suffix of ``path`` is that of a file of rows."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def read_rows(path: str | os.PathLike[str], *, text: Iterable[str] = ()) -> Iterator[Row]:
+    """The rows of a file, in order, as ``write_table`` takes them.
+
+    CSV and lines are read one by one, CSV twice: the first time to learn which columns are numbers. A collection is
+    read as a whole.
+
+    Args:
+        path: of the file; its suffix tells the format.
+        text: columns of a CSV file that are text, though each cell is a number: postal codes.
+
+    Raises:
+        UsageError: a suffix of no such file, or a column in ``text`` that is not there.
+        PreparedFormatError: the file is not of its format; the message has the line.
+        StorageError: it cannot be read.
+    """
+    store, name = _open(path)
+    suffix = Path(name).suffix.lower()
+    if suffix in _CSV:
+        return _read_csv(store, name, frozenset(text))
+    if list(text):
+        raise UsageError("only the columns of a CSV file can be told to be text", hint="In JSON a text has quotes.")
+    if suffix in _LINES:
+        return _read_lines(store, name)
+    if suffix in _COLLECTIONS:
+        return _read_collection(store, name)
+    raise _no_format(name)
+
+
+def write_rows(
+    table: Table, path: str | os.PathLike[str], *, overwrite: bool = False, advance: Callable[[int], None] | None = None
+) -> int:
+    """Write the rows of a table into a file; how many there were.
+
+    Numbers are written with as many digits as tell them from every other float of 32 bits. CSV has an array as
+    ``[1, 2]`` and nothing where a value is missing. GeoJSON has the geometry of ``.geo``, else the point of
+    ``longitude`` and ``latitude``, and leaves out properties that are missing.
+
+    Raises:
+        UsageError: a suffix of no such file.
+        AlreadyStoredError: there is such a file.
+    """
+    store, name = _open(path)
+    suffix = Path(name).suffix.lower()
+    write = _write_csv if suffix in _CSV else _write_lines if suffix in _LINES else _write_collection
+    if suffix not in SUFFIXES:
+        raise _no_format(name)
+    with store.create(name, overwrite=overwrite) as raw, _text_file(raw) as file:
+        return write(_counting(table, advance), table, file, as_features=suffix.startswith(".geo"))
+
+
+def _open(path: str | os.PathLike[str]) -> tuple[Store, str]:
+    given = os.fspath(path).replace(os.sep, "/")
+    folder, _, name = given.rpartition("/")
+    return open_store(folder or ("/" if given.startswith("/") else ".")), name
+
+
+def _no_format(name: str) -> UsageError:
+    return UsageError(
+        f"{name!r:.120} is no file of rows",
+        hint=f"Its suffix tells the format: {', '.join(SUFFIXES)}.",
+        details={"file": name[:120]},
+    )
+
+
+@contextmanager
+def _text_file(file: BinaryIO) -> Iterator[io.TextIOWrapper]:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="strict")
+    try:
+        yield text
+        text.flush()
+    finally:
+        text.detach()
+
+
+def _counting(table: Table, advance: Callable[[int], None] | None) -> Iterator[dict[str, Any]]:
+    for row in table:
+        yield row
+        if advance is not None:
+            advance(1)
+
+
+# CSV
+
+
+def _read_csv(store: Store, name: str, text: frozenset[str]) -> Iterator[Row]:
+    header, numeric = _look_at_csv(store, name)
+    if unknown := text - set(header):
+        raise UsageError(
+            f"{name} has no column {min(unknown)!r:.80}",
+            hint=f"Its columns are: {', '.join(header[:20])}.",
+            details={"column": min(unknown), "known": header[:100]},
+        )
+    numeric -= text
+    return _csv_rows(store, name, header, numeric, text)
+
+
+def _csv_rows(
+    store: Store, name: str, header: list[str], numeric: set[str], text: frozenset[str]
+) -> Iterator[dict[str, Any]]:
+    for cells in _csv_lines(store, name, header):
+        row: dict[str, Any] = {}
+        for column, cell in zip(header, cells, strict=True):
+            if cell == "":
+                row[column] = None
+            elif column in numeric:
+                row[column] = float(cell)
+            else:
+                row[column] = cell if column in text or column in (GEO, INDEX) else _array_or_text(cell)
+        yield row
+
+
+def _look_at_csv(store: Store, name: str) -> tuple[list[str], set[str]]:
+    """The header, and the columns of which each cell that holds anything is a number."""
+    header = next(_cells(store, name), None)
+    if not header:
+        raise PreparedFormatError(f"{store.locate(name)} is empty", hint="A CSV file begins with a line of names.")
+    doubles = sorted({column for column in header if header.count(column) > 1})
+    if doubles or "" in header:
+        told = f"two columns {doubles[0]!r:.80}" if doubles else "a column without a name"
+        raise PreparedFormatError(f"{store.locate(name)} has {told}", hint="Each column has a name of its own.")
+    places = {place for place, column in enumerate(header) if column not in (GEO, INDEX)}
+    filled: set[int] = set()
+    for cells in _csv_lines(store, name, header):
+        for place in tuple(places):
+            if cells[place] != "":
+                filled.add(place)
+                if not _NUMBER.fullmatch(cells[place]):
+                    places.discard(place)
+    return header, {header[place] for place in places & filled}
+
+
+def _csv_lines(store: Store, name: str, header: list[str]) -> Iterator[list[str]]:
+    lines = _cells(store, name)
+    next(lines, None)
+    for number, cells in enumerate(lines, start=1):
+        if not cells:  # an empty line
+            continue
+        if len(cells) != len(header):
+            raise PreparedFormatError(
+                f"{store.locate(name)}: row {number} has {len(cells)} cells, and the header has {len(header)}",
+                hint="Is a comma in a text without quotes?",
+                details={"file": name, "row": number},
+            )
+        yield cells
+
+
+def _cells(store: Store, name: str) -> Iterator[list[str]]:
+    csv.field_size_limit(max(_MAX_CELL, csv.field_size_limit()))  # a polygon is longer than what csv allows
+    try:
+        with store.open(name) as raw:
+            text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+            yield from csv.reader(text, strict=True)
+    except csv.Error as error:
+        raise PreparedFormatError(f"{store.locate(name)} is no CSV: {error}", details={"file": name}) from error
+    except UnicodeDecodeError as error:
+        raise _no_utf8(store, name, error) from error
+
+
+def _array_or_text(cell: str) -> Any:
+    """What a cell holds that is no number: an array where it reads as one of JSON."""
+    if cell.startswith("[") and cell.endswith("]"):
+        try:
+            found = json.loads(cell)
+            array = np.asarray(found)
+        except (ValueError, RecursionError):
+            return cell
+        return found if array.dtype.kind in "bif" else cell
+    return cell
+
+
+def _write_csv(rows: Iterable[Row], table: Table, file: io.TextIOWrapper, *, as_features: bool) -> int:
+    del as_features
+    writer = csv.writer(file)  # lines end as RFC 4180 has it: then a lone \r or \n in a text is quoted
+    names = [column.name for column in table.columns]
+    writer.writerow(names)
+    count = 0
+    for row in rows:
+        writer.writerow([_to_cell(row[name]) for name in names])
+        count += 1
+    return count
+
+
+def _to_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        raise _no_text(value)
+    if isinstance(value, np.ndarray | list):
+        return json.dumps(_to_json(value, finite=False), ensure_ascii=False)
+    return str(_to_json(value, finite=False))
+
+
+# JSON
+
+
+def _read_collection(store: Store, name: str) -> Iterator[Row]:
+    try:
+        document = json.loads(store.read_bytes(name, limit=_MAX_DOCUMENT).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _no_utf8(store, name, error) from error
+    except (ValueError, RecursionError) as error:
+        raise PreparedFormatError(f"{store.locate(name)} is no JSON: {error}", details={"file": name}) from error
+    features = document
+    if isinstance(document, Mapping):
+        features = [document] if document.get("type") == "Feature" else document.get("features")
+    if not isinstance(features, list):
+        raise PreparedFormatError(
+            f"{store.locate(name)} is neither a FeatureCollection nor a list of rows",
+            hint='A collection is {"type": "FeatureCollection", "features": [...]}.',
+            details={"file": name},
+        )
+    return (_to_row(one, number, store.locate(name)) for number, one in enumerate(features))
+
+
+def _read_lines(store: Store, name: str) -> Iterator[Row]:
+    with store.open(name) as file:
+        number = 0
+        while line := file.readline(_MAX_LINE):
+            if len(line) == _MAX_LINE:
+                raise PreparedFormatError(f"{store.locate(name)}: the line of row {number} is longer than 256 MiB")
+            # Some writers put a record separator before each feature (RFC 8142).
+            line = line.removeprefix(codecs.BOM_UTF8).removeprefix(b"\x1e").strip()
+            if not line:
+                continue
+            try:
+                found = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise PreparedFormatError(
+                    f"{store.locate(name)}: row {number} is no JSON: {error}", details={"file": name, "row": number}
+                ) from error
+            yield _to_row(found, number, store.locate(name))
+            number += 1
+
+
+def _to_row(found: Any, number: int, path: str) -> Row:
+    """A row as it is, or a feature's properties, geometry and id."""
+    if not isinstance(found, Mapping):
+        raise PreparedFormatError(f"{path}: row {number} is no object", details={"file": path, "row": number})
+    if found.get("type") != "Feature":
+        return found
+    properties = found.get("properties") or {}
+    if not isinstance(properties, Mapping):
+        raise PreparedFormatError(f"{path}: the properties of feature {number} are no object")
+    row = dict(properties)
+    if found.get("geometry") is not None:
+        row[GEO] = found["geometry"]
+    if found.get("id") is not None:
+        row.setdefault(INDEX, found["id"])
+    return row
+
+
+def _write_lines(rows: Iterable[Row], table: Table, file: io.TextIOWrapper, *, as_features: bool) -> int:
+    del table
+    count = 0
+    for count, row in enumerate(rows, start=1):
+        file.write(_dump(_to_feature(row, count - 1) if as_features else _plain(row)) + "\n")
+    return count
+
+
+def _write_collection(rows: Iterable[Row], table: Table, file: io.TextIOWrapper, *, as_features: bool) -> int:
+    del table
+    file.write('{"type": "FeatureCollection", "features": [' if as_features else "[")
+    count = 0
+    for count, row in enumerate(rows, start=1):
+        file.write(",\n" if count > 1 else "\n")
+        file.write(_dump(_to_feature(row, count - 1) if as_features else _plain(row)))
+    file.write("\n]}\n" if as_features else "\n]\n")
+    return count
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {name: _to_json(value) for name, value in row.items()}
+
+
+def _to_feature(row: Row, number: int) -> dict[str, Any]:
+    """The row as a GeoJSON feature."""
+    properties = {name: _to_json(value) for name, value in row.items() if value is not None}
+    geometry = read_geometry(properties.pop(GEO, None), number)
+    if geometry is None and LONGITUDE in properties and LATITUDE in properties:
+        place = [properties.pop(LONGITUDE), properties.pop(LATITUDE)]
+        geometry = {"type": "Point", "coordinates": place}
+    index = properties.pop(INDEX, None)
+    feature = {"type": "Feature", "geometry": geometry, "properties": properties}
+    return feature if index is None else feature | {"id": index}
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _to_json(value: Any, *, finite: bool = True) -> Any:
+    """A value of a row as JSON has it; of floats the shortest digits that tell them, those not ``finite`` as null."""
+    if isinstance(value, np.ndarray):
+        return _to_json(value.tolist(), finite=finite)
+    if isinstance(value, list):
+        return [_to_json(one, finite=finite) for one in value]
+    if isinstance(value, bytes):
+        raise _no_text(value)
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        return None if finite else value
+    if value.is_integer() and abs(value) <= _WHOLE and (value or math.copysign(1, value) > 0):
+        return int(value)
+    return float(_shortest(value))
+
+
+def _shortest(value: float) -> str:
+    return str(np.float32(value))
+
+
+def _no_text(value: bytes) -> FeatureError:
+    return FeatureError(
+        f"{value!r:.80} is no text: a file of rows cannot hold it",
+        hint="Leave the column out: columns=[...]; --column NAME.",
+    )
+
+
+def _no_utf8(store: Store, name: str, error: UnicodeDecodeError) -> PreparedFormatError:
+    return PreparedFormatError(
+        f"{store.locate(name)}: no UTF-8 text: {error.reason} at byte {error.start}",
+        hint="Write the file as UTF-8.",
+        details={"file": name},
+    )
