@@ -31,7 +31,7 @@ from registry.processes import num_cpus
 _BLOCK: Final = 256
 _PLACE: Final = (10.0, 0.0, 500_000.0, 0.0, -10.0, 4_100_000.0)
 
-_WAYS: Final = (
+_WAYS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("rasterio read", "read", {}),
     ("rasterio write, deflate", "write", {"compress": "deflate"}),
     ("rasterio write, plain", "write", {"compress": "none"}),
