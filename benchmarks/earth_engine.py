@@ -111,8 +111,15 @@ def child(task: dict[str, Any]) -> None:
     start = time.perf_counter()
     actions[task["action"]](Path(task["source"]), Path(task["target"]), task["patch"], **task["settings"])
     seconds = time.perf_counter() - start
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    print(json.dumps({"seconds": seconds, "peak": peak}))
+    print(json.dumps({"seconds": seconds, "peak": peak_memory()}))
+
+
+def peak_memory() -> int:
+    """Most bytes that this process had in memory; on Linux without what its parent had when it started this one."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def make(path: Path, side: int) -> None:
