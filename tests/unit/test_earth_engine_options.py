@@ -34,6 +34,20 @@ def test_the_defaults_are_those_of_the_guide() -> None:
             "defaultValue": -1.5,
         },
         {
+            "tileDimensions": {"width": 3, "height": 2},
+            "marginDimensions": {"height": 4, "width": 2},
+            "compress": False,
+            "maxSizeBytes": "99",
+            "defaultValue": -1.5,
+        },
+        {
+            "patchDimensions": np.array([3, 2]),
+            "kernelSize": [np.int64(2), np.uint8(4)],
+            "compressed": False,
+            "maxFileSize": np.int64(99),
+            "defaultValue": np.float32(-1.5),
+        },
+        {
             "tfrecordPatchDimensions": [3, 2],
             "tfrecordKernelSize": [2, 4],
             "tfrecordCompressed": False,
@@ -41,7 +55,7 @@ def test_the_defaults_are_those_of_the_guide() -> None:
             "tfrecordDefaultValue": -1.5,
         },
     ],
-    ids=["guide", "mixed", "rest", "legacy"],
+    ids=["guide", "mixed", "rest", "rest objects", "numpy", "legacy"],
 )
 def test_an_option_has_many_names(given: dict[str, Any]) -> None:
     assert ExportOptions.of(given) == ExportOptions(

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias
 
+import numpy as np
+
 from registry.builders.earth_engine.kinds import Encoding
 from registry.builders.earth_engine.places.grid import NO_KERNEL, NO_MARGIN, Size
 from registry.errors import UsageError, suggest
@@ -99,8 +101,9 @@ class ExportOptions:
             if getattr(self, name) not in known:
                 raise _refuse(name, getattr(self, name), f"it is {known[0]!r} or {known[1]!r}")
         object.__setattr__(self, "max_file_size", _read_size_in_bytes(self.max_file_size))
-        _check_number("default_value", self.default_value)
-        _check_number("masked_threshold", self.masked_threshold)
+        for name in ("default_value", "masked_threshold"):
+            object.__setattr__(self, name, _plain(getattr(self, name)))
+            _check_number(name, getattr(self, name))
         if not 0 <= self.masked_threshold <= 1:
             raise _refuse("masked_threshold", self.masked_threshold, "it is a share, from 0 to 1")
         object.__setattr__(self, "tensor_depths", _read_depths(self.tensor_depths))
@@ -166,8 +169,17 @@ class ExportOptions:
 
 
 def read_size(value: Any, name: str, *, least: int) -> Size:
-    """A size of a whole number, or of one or two of them, width first. Raises UsageError, which names the option."""
-    numbers = list(value) if isinstance(value, Sequence) and not isinstance(value, str | bytes) else [value]
+    """A size of a whole number, or of one or two of them, width first; or ``{"width": w, "height": h}`` as REST has it.
+
+    Raises UsageError, which names the option.
+    """
+    if isinstance(value, Mapping) and set(value) == {"width", "height"}:
+        numbers = [value["width"], value["height"]]
+    elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
+        numbers = list(value)
+    else:
+        numbers = [value]
+    numbers = [_plain(number) for number in numbers]
     if len(numbers) == 1:
         numbers *= 2
     if len(numbers) != 2 or not all(type(number) is int and least <= number <= MAX_SIDE for number in numbers):
@@ -175,8 +187,14 @@ def read_size(value: Any, name: str, *, least: int) -> Size:
     return Size(*numbers)
 
 
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's own, everything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _read_size_in_bytes(value: Any) -> int:
     """Bytes; the REST interface has 64-bit integers as text."""
+    value = _plain(value)
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     if type(value) is not int or value < 1:
