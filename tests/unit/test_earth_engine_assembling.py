@@ -440,6 +440,15 @@ def test_margins_that_cannot_be_told_are_asked_for(tmp_path: Path) -> None:
     assert assemble([path], mixer, kernel_size=2).to_array().shape == (2, 2, 2)
 
 
+def test_one_band_has_a_margin_and_another_has_none_where_no_depth_gives_as_many_values(tmp_path: Path) -> None:
+    tile = np.arange(25, dtype=np.float32).reshape(5, 5)
+    bands = {"prob": flat(tile), "class": [bytes(range(9))]}
+    path = write(tmp_path / "p.bin", [encode_example(bands)])
+    assembled = assemble([path], mixer_of((3, 3), 1, 1)).to_arrays()
+    assert assembled["class"].tolist() == np.arange(9).reshape(3, 3).tolist()
+    assert assembled["prob"].tolist() == tile[1:4, 1:4].tolist()
+
+
 def test_a_tile_with_a_pixel_more_on_the_right_is_warned_of(tmp_path: Path) -> None:
     tile = np.arange(25, dtype=np.float32).reshape(5, 5)
     path = write(tmp_path / "p.bin", [encode_example({"a": flat(tile)})])

@@ -107,7 +107,7 @@ def measure_bands(
             )
         )
     if kernel is None and len({layout.tile.size for layout in layouts}) > 1:
-        _check_margins(layouts, first.place)
+        _check_margins(layouts, first.place, patch)
     return tuple(layouts)
 
 
@@ -240,8 +240,14 @@ def _tile_of(size: Size, patch: Size, kernel: Size | None, what: str) -> Tile:
     )
 
 
-def _check_margins(layouts: Sequence[BandLayout], place: Place) -> None:
-    """Refuse to guess where one band seems to have a margin and another has none: it may be an array band."""
+def _check_margins(layouts: Sequence[BandLayout], place: Place, patch: Size) -> None:
+    """Refuse to guess where a band that seems to have a margin, beside one that has none, may be an array band.
+
+    It may be none where its values are no multiple of a patch: the margin of 384 x 384 around 256 x 256 is one.
+    """
+    margins = {layout.tile.size: layout.tile.num_pixels for layout in layouts if layout.tile.size != patch}
+    if len(margins) == 1 and not any(pixels % (patch.width * patch.height) == 0 for pixels in margins.values()):
+        return
     sizes = ", ".join(
         f"{layout.name!r} {layout.tile.size.width} x {layout.tile.size.height}" for layout in layouts[:10]
     )
