@@ -16,7 +16,7 @@ from registry.builders.earth_engine.exporting.geotiff_raster import GeoTiffRaste
 from registry.builders.earth_engine.exporting.raster import ArrayRaster, Raster, crs_text
 from registry.builders.earth_engine.places.grid import Size
 from registry.builders.earth_engine.places.transform import Transform
-from registry.errors import FeatureError, NotStoredError, RegistryError, StorageError, UsageError
+from registry.errors import FeatureError, NotStoredError, RegistryError, RegistryWarning, StorageError, UsageError
 
 PLACE: dict[str, Any] = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
 HERE = (30, 0, 500000, 0, -30, 4100000)
@@ -337,3 +337,43 @@ def test_files_that_cannot_be_read_are_refused(scene: Callable[..., Path], tmp_p
     whole.write_bytes(whole.read_bytes()[:-200_000])
     with GeoTiffRaster(whole) as raster:
         assert message(lambda: raster.read(0, 300), StorageError).startswith(f"cannot read {whole}: ")
+
+
+def test_a_band_that_is_marked_as_alpha_and_holds_data_is_told_and_can_be_named(scene: Callable[..., Path]) -> None:
+    colors = (ColorInterp.gray, ColorInterp.alpha)
+    path = scene([BAND, BAND], colors=colors, photometric="minisblack", alpha=True)
+    told = (
+        f"band 2 of {path} is marked as alpha: it masks the others where it is 0, and is not written; but it holds more "
+        "than two numbers. If it is data, such as near infrared, name the bands: bands=[1, 2]; --band 1 --band 2"
+    )
+    with GeoTiffRaster(path) as raster:
+        with pytest.warns(RegistryWarning) as caught:
+            raster.read(0, 3)
+        raster.read(3, 5)  # once is enough
+    assert [str(one.message) for one in caught] == [told]
+    with GeoTiffRaster(path, bands=[1, 2]) as raster:
+        assert masks(raster) == [None, None]
+        assert all(np.array_equal(values, BAND) for values, _ in raster.read(0, raster.size.height))
+
+
+@pytest.mark.parametrize("crs", ["hello", "EPSG:99999999"])
+def test_a_crs_that_is_none_is_refused_before_it_is_written(scene: Callable[..., Path], crs: str) -> None:
+    assert message(lambda: GeoTiffRaster(scene([BAND]), crs=crs), UsageError).startswith(f"{crs!r} is no CRS that is")
+
+
+def test_a_crs_of_an_authority_that_only_earth_engine_knows_is_kept(scene: Callable[..., Path]) -> None:
+    with GeoTiffRaster(scene([BAND]), crs="SR-ORG:6974") as raster:
+        assert raster.crs == "SR-ORG:6974"
+    with GeoTiffRaster(scene([BAND]), crs="32610") as raster:
+        assert raster.crs == "EPSG:32610"
+
+
+def test_a_transform_in_the_order_of_gdal_is_refused_with_its_numbers_in_ours() -> None:
+    gdal = (500000, 30, 0, 4100000, 0, -30)
+    with pytest.raises(UsageError) as caught:
+        ArrayRaster({"b1": BAND}, transform=gdal, crs="EPSG:32610")
+    assert caught.value.message == "(500000.0, 30.0, 0.0, 4100000.0, 0.0, -30.0) is a transform in GDAL's order"
+    assert caught.value.hint == (
+        "Give it as Earth Engine, affine and rasterio have it: transform=(30, 0, 500000, 0, -30, 4100000); "
+        "--transform 30,0,500000,0,-30,4100000."
+    )

@@ -25,7 +25,7 @@ from registry.builders.earth_engine.exporting.raster import (
 )
 from registry.builders.earth_engine.places.grid import Size
 from registry.builders.earth_engine.places.transform import Transform
-from registry.errors import MissingExtraError, NotStoredError, StorageError, UsageError, suggest
+from registry.errors import MissingExtraError, NotStoredError, RegistryWarning, StorageError, UsageError, suggest
 
 _CACHE_BYTES: Final = 2**26
 """What GDAL keeps of decoded blocks, at least; it takes more where two rows of blocks are more."""
@@ -35,7 +35,9 @@ class GeoTiffRaster:
     """A raster in a file, a context manager that closes what it opened.
 
     Bands are called as their descriptions, else b1, b2, ... as Earth Engine does. A pixel is masked where it is nodata,
-    where the file's mask says so, and where an alpha band is 0; an alpha band is no band unless it is named.
+    where the file's mask says so, and where an alpha band is 0. An alpha band is a mask and no band, unless it is
+    named: then it is a band like others, and masks nothing. GDAL marks the fourth band of uint8 so where nobody tells
+    it otherwise, near infrared, too: a warning tells of one that holds more than two numbers.
 
     Args:
         source: path or URL of the file, or an open dataset of rasterio, which stays open.
@@ -48,6 +50,7 @@ class GeoTiffRaster:
 
     Raises:
         UsageError: the file has no CRS or no transform and none is given, or no band of that name.
+        UsageError: a ``crs`` that is none, or a ``transform`` in GDAL's order.
         StorageError: the file cannot be read.
         MissingExtraError: rasterio is not installed.
     """
@@ -71,7 +74,7 @@ class GeoTiffRaster:
             with warnings.catch_warnings():  # that it has no transform is told below, by an error
                 warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
                 self._data = self._open(source)
-                found = Transform.of(self._data.transform) if transform is None else Transform.of(transform)
+                found = Transform.of(self._data.transform) if transform is None else Transform.given(transform)
             if transform is None and tuple(found) == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0):
                 raise UsageError(
                     f"{self._data.name} has no transform, so nothing tells where on the map it is",
@@ -79,10 +82,13 @@ class GeoTiffRaster:
                     details={"option": "transform"},
                 )
             self.transform = found
-            self.crs = crs_text(self._data.crs if crs is None else crs)
+            self.crs = crs_text(self._data.crs) if crs is None else _check_crs(crs_text(crs))
             self.size = Size(self._data.width, self._data.height)
             chosen = self._choose(bands)
             self._numbers = list(chosen.values())
+            alpha = {number for number, is_alpha in enumerate(self._alpha, start=1) if is_alpha}
+            self._is_alpha_named = any(not alpha.isdisjoint(numbers) for numbers in self._numbers)
+            self._is_alpha_told = False
             self.bands = tuple(self._band(name, numbers) for name, numbers in chosen.items())
             self._nodata = nodata_by_band(nodata, chosen)
             self._bound_cache()
@@ -115,13 +121,40 @@ class GeoTiffRaster:
         flags = {flag.name for flag in self._data.mask_flag_enums[number - 1]}
         values = self._data.read(number, window=window)
         mask: Mask | None = None
-        if "per_dataset" in flags:
+        if "alpha" in flags and self._is_alpha_named:
+            pass  # it is data here
+        elif "per_dataset" in flags:
             if "mask" not in shared:
-                shared["mask"] = self._data.read_masks(number, window=window) == 0
+                opacity = self._data.read_masks(number, window=window)
+                if "alpha" in flags:
+                    self._look_at_alpha(opacity)
+                shared["mask"] = opacity == 0
             mask = shared["mask"]
         elif "all_valid" not in flags:
             mask = self._data.read_masks(number, window=window) == 0
         return BandRows(values, either(mask, is_nodata(values, nodata)))
+
+    def _look_at_alpha(self, opacity: Any) -> None:
+        """Tell, once, of an alpha band that seems to be more than a mask."""
+        lit = opacity[opacity > 0]
+        if self._is_alpha_told or lit.size == 0 or lit.min() == lit.max():
+            return
+        self._is_alpha_told = True
+        number = self._alpha.index(True) + 1
+        named = range(1, len(self._alpha) + 1)
+        warnings.warn(
+            f"band {number} of {self._data.name} is marked as alpha: it masks the others where it is 0, and is not "
+            "written; but it holds more than two numbers. If it is data, such as near infrared, name the bands: "
+            f"bands={list(named)}; {' '.join(f'--band {one}' for one in named)}",
+            RegistryWarning,
+            stacklevel=2,
+        )
+
+    @property
+    def _alpha(self) -> list[bool]:
+        """Whether each band of the file is marked as alpha; of alpha alone, none is."""
+        marked = [one.name == "alpha" for one in self._data.colorinterp]
+        return [is_alpha and not all(marked) for is_alpha in marked]
 
     def close(self) -> None:
         """Close the file, if it was opened here."""
@@ -169,8 +202,7 @@ class GeoTiffRaster:
         names = [text or f"b{number}" for number, text in enumerate(self._data.descriptions, start=1)]
         wanted: list[tuple[str | None, Any]]
         if bands is None:
-            alpha = [one.name == "alpha" for one in self._data.colorinterp]
-            wanted = [(None, number) for number, is_alpha in enumerate(alpha, start=1) if not is_alpha or all(alpha)]
+            wanted = [(None, number) for number, is_alpha in enumerate(self._alpha, start=1) if not is_alpha]
         elif isinstance(bands, Mapping):
             wanted = list(bands.items())
         else:
@@ -221,6 +253,25 @@ class GeoTiffRaster:
         if before > wanted:
             set_gdal_config("GDAL_CACHEMAX", wanted)
             self._stack.callback(set_gdal_config, "GDAL_CACHEMAX", before)
+
+
+def _check_crs(text: str) -> str:
+    """A CRS that was given, if it is one: later, predictions are brought back by it. Raises UsageError."""
+    from rasterio.crs import CRS
+    from rasterio.errors import CRSError
+
+    authority, colon, _ = text.partition(":")
+    if colon and authority == "SR-ORG":  # as that of MODIS, which Earth Engine knows and PROJ does not
+        return text
+    try:
+        CRS.from_user_input(text)
+    except CRSError as error:
+        raise UsageError(
+            f"{text!r:.120} is no CRS that is known here: {error}",
+            hint="Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.",
+            details={"option": "crs"},
+        ) from error
+    return text
 
 
 def _as_ours(error: Exception, path: str) -> StorageError:

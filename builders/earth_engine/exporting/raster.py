@@ -110,7 +110,7 @@ class ArrayRaster:
         mask: Any = None,
     ) -> None:
         named = name_bands(bands)
-        self.transform = Transform.of(transform)
+        self.transform = Transform.given(transform)
         self.crs = crs_text(crs)
         self._values: dict[str, npt.NDArray[Any]] = {}
         self._masks: dict[str, Mask] = {}
@@ -196,13 +196,13 @@ def check_band_name(name: Any) -> str:
 def crs_text(crs: Any) -> str:
     """A CRS as the mixer has it: text as it is; objects of rasterio and pyproj by their code, else as WKT.
 
-    >>> crs_text("EPSG:32610"), crs_text(4326)
-    ('EPSG:32610', 'EPSG:4326')
+    >>> crs_text("EPSG:32610"), crs_text(4326), crs_text("4326")
+    ('EPSG:32610', 'EPSG:4326', 'EPSG:4326')
 
     Raises:
         UsageError: there is none.
     """
-    if type(crs) is int and crs > 0:
+    if (type(crs) is int and crs > 0) or (isinstance(crs, str) and crs.isascii() and crs.isdigit()):
         return f"EPSG:{crs}"
     text = crs if isinstance(crs, str) else getattr(crs, "to_string", lambda: "")() if crs is not None else ""
     if not text or not isinstance(text, str):

@@ -52,6 +52,28 @@ class Transform(NamedTuple):
             raise _refuse(f"{tuple(made)!r:.120}", "it cannot be inverted: all pixels would lie on one line")
         return made
 
+    @classmethod
+    def given(cls, numbers: Iterable[Any]) -> Transform:
+        """As ``of``, of numbers that somebody wrote down: those in GDAL's order are refused.
+
+        >>> Transform.given((30, 0, 500000, 0, -30, 4100000)).e
+        -30.0
+
+        Raises:
+            UsageError: as ``of``; and where the pixels' width and height are what GDAL has as shears.
+        """
+        made = cls.of(numbers)
+        if made.a != 0 and made.e == 0 and made.c == 0:
+            own = (made.b, made.c, made.a, made.e, made.f, made.d)
+            shown = ", ".join(f"{number:.12g}" for number in own)
+            raise UsageError(
+                f"{tuple(made)!r:.120} is a transform in GDAL's order",
+                hint=f"Give it as Earth Engine, affine and rasterio have it: transform=({shown}); "
+                f"--transform {shown.replace(' ', '')}.",
+                details={"option": "transform"},
+            )
+        return made
+
     def apply(self, column: float, row: float) -> tuple[float, float]:
         """The place (x, y) on the map of a pixel's outer corner."""
         return column * self.a + row * self.b + self.c, column * self.d + row * self.e + self.f
