@@ -40,6 +40,14 @@ def made(channels: int = 2, height: int = 53, width: int = 41, dtype: str = "int
     return np.random.default_rng(0).integers(0, 100, (channels, height, width)).astype(dtype)
 
 
+@pytest.mark.parametrize("channels", [2, 3, 4, 5])
+def test_no_band_of_bytes_masks_the_others(tmp_path: Path, channels: int) -> None:
+    write(tmp_path / "p.tif", np.zeros((channels, 4, 4), "uint8"))
+    with rasterio.open(tmp_path / "p.tif") as file:
+        assert "alpha" not in [color.name for color in file.colorinterp]
+        assert file.read_masks().all()
+
+
 @pytest.mark.parametrize("step", [1, 7, 15, 16, 17, 32, 53, 100])
 @pytest.mark.parametrize("height", [5, 32, 53])
 def test_rows_of_any_number_make_the_same_file(tmp_path: Path, height: int, step: int) -> None:

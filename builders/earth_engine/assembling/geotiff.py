@@ -210,6 +210,7 @@ def create_geotiff(
         "blockysize": block,
         "interleave": "band",  # a block of one band is written when its rows are there, whatever the other bands
         "BIGTIFF": "IF_SAFER",
+        "alpha": "no",  # GDAL takes the last of four bands of bytes for one, and others are masked where it is 0
     }
     if compress != "none":
         default = 3 if np.dtype(dtype).kind == "f" else 1
