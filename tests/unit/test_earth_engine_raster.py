@@ -293,6 +293,19 @@ def test_nodata_masks_and_alpha_mask_pixels(scene: Callable[..., Path]) -> None:
         assert raster.read(0, 1)[0].values.tolist() == [[0, 1, 1, 1, 1, 1, 1]]
 
 
+def test_a_fourth_band_of_bytes_is_an_alpha_band_unless_it_is_described(scene: Callable[..., Path]) -> None:
+    bands = [BAND + 1, BAND + 1, BAND + 1, np.minimum(BAND, 1)]
+    path = scene(bands, names=("red", "green", "blue", "nir"))
+    with GeoTiffRaster(path) as raster:
+        assert [band.name for band in raster.bands] == ["red", "green", "blue", "nir"]
+        assert masks(raster) == [None, None, None, None]
+    with GeoTiffRaster(scene(bands)) as raster:
+        assert [band.name for band in raster.bands] == ["b1", "b2", "b3"]
+        assert np.argwhere(masks(raster)[0]).tolist() == [[0, 0]]
+    with GeoTiffRaster(scene(bands, names=("red", "green", "blue", "Alpha"))) as raster:
+        assert [band.name for band in raster.bands] == ["red", "green", "blue"]
+
+
 def test_nan_is_data_unless_it_is_nodata(scene: Callable[..., Path]) -> None:
     band = np.array([[1, np.nan]], "float32")
     with GeoTiffRaster(scene([band])) as raster:
@@ -343,8 +356,8 @@ def test_a_band_that_is_marked_as_alpha_and_holds_data_is_told_and_can_be_named(
     colors = (ColorInterp.gray, ColorInterp.alpha)
     path = scene([BAND, BAND], colors=colors, photometric="minisblack", alpha=True)
     told = (
-        f"band 2 of {path} is marked as alpha: it masks the others where it is 0, and is not written; but it holds more "
-        "than two numbers. If it is data, such as near infrared, name the bands: bands=[1, 2]; --band 1 --band 2"
+        f"band 2 of {path} is marked as alpha: it masks the others where it is 0, and is not written; but it holds "
+        "more than two numbers. If it is data, such as near infrared, name the bands: bands=[1, 2]; --band 1 --band 2"
     )
     with GeoTiffRaster(path) as raster:
         with pytest.warns(RegistryWarning) as caught:

@@ -36,8 +36,9 @@ class GeoTiffRaster:
 
     Bands are called as their descriptions, else b1, b2, ... as Earth Engine does. A pixel is masked where it is nodata,
     where the file's mask says so, and where an alpha band is 0. An alpha band is a mask and no band, unless it is
-    named: then it is a band like others, and masks nothing. GDAL marks the fourth band of uint8 so where nobody tells
-    it otherwise, near infrared, too: a warning tells of one that holds more than two numbers.
+    named, or described as another: then it is a band like others, and masks nothing. GDAL marks the fourth band of
+    uint8 so where nobody tells it otherwise, near infrared, too: a warning tells of one that holds more than two
+    numbers.
 
     Args:
         source: path or URL of the file, or an open dataset of rasterio, which stays open.
@@ -121,7 +122,7 @@ class GeoTiffRaster:
         flags = {flag.name for flag in self._data.mask_flag_enums[number - 1]}
         values = self._data.read(number, window=window)
         mask: Mask | None = None
-        if "alpha" in flags and self._is_alpha_named:
+        if "alpha" in flags and (self._is_alpha_named or not any(self._alpha)):
             pass  # it is data here
         elif "per_dataset" in flags:
             if "mask" not in shared:
@@ -152,8 +153,11 @@ class GeoTiffRaster:
 
     @property
     def _alpha(self) -> list[bool]:
-        """Whether each band of the file is marked as alpha; of alpha alone, none is."""
-        marked = [one.name == "alpha" for one in self._data.colorinterp]
+        """Whether each band of the file is alpha: marked so, and not described as another; of alpha alone, none is."""
+        marked = [
+            color.name == "alpha" and (text or "alpha").lower() == "alpha"
+            for color, text in zip(self._data.colorinterp, self._data.descriptions, strict=True)
+        ]
         return [is_alpha and not all(marked) for is_alpha in marked]
 
     def close(self) -> None:
