@@ -1,15 +1,19 @@
-"""What an export holds, pixel by pixel: slow, and plain enough to be seen to be right."""
+"""What an export holds, pixel by pixel: slow, and plain enough to be seen to be right.
+
+The rules of kinds, defaults and files are spelled out here again; nothing is taken from what is tested but its options.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from registry.builders.earth_engine.exporting.options import ExportOptions
-from registry.builders.earth_engine.kinds import Kind, fit_default, furthest, kind_of
+from registry.builders.earth_engine.kinds import Kind
 
 PLACE: dict[str, Any] = {"transform": (10, 0, 300000, 0, -10, 5000000), "crs": "EPSG:32633"}
 
@@ -68,7 +72,7 @@ def patch_features(raster: Made, options: ExportOptions) -> dict[int, dict[str, 
 def pixel_series(raster: Made, options: ExportOptions, band: str, x: int, y: int) -> list[Any]:
     """The numbers of one pixel of one band: as many as its depth, or as it has."""
     dtype = raster.number_dtype(band)
-    default = fit_default(options.default_value, dtype)
+    default = default_of(options.default_value, dtype)
     inside = 0 <= x < raster.width and 0 <= y < raster.height
     if not inside:
         filled = True
@@ -87,7 +91,35 @@ def pixel_series(raster: Made, options: ExportOptions, band: str, x: int, y: int
 
 def kind_of_band(raster: Made, options: ExportOptions, band: str) -> Kind:
     """The kind of a band's feature."""
-    return kind_of(raster.number_dtype(band), options.encoding)
+    return kind_of_dtype(raster.number_dtype(band), options.encoding)
+
+
+def kind_of_dtype(dtype: np.dtype[Any], encoding: str) -> Kind:
+    """Native are bytes of uint8, and of what is true or false, int64 of other integers."""
+    if encoding == "float" or dtype.kind == "f":
+        return "float"
+    return "bytes" if dtype.name in ("uint8", "bool") else "int64"
+
+
+def default_of(value: float, dtype: np.dtype[Any]) -> float:
+    """The default value in a band: of integers its fraction is dropped, and it is clamped to their range."""
+    if dtype.kind == "f":
+        return value
+    low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    return max(low, min(high, math.trunc(value)))
+
+
+def split_files(records: Sequence[bytes], limit: int) -> list[list[bytes]]:
+    """The records of each file: a new one begins where a record and its 16 bytes of framing would exceed the limit."""
+    files: list[list[bytes]] = []
+    size = 0
+    for record in records:
+        if not files or size + 16 + len(record) > limit:
+            files.append([])
+            size = 0
+        files[-1].append(record)
+        size += 16 + len(record)
+    return files
 
 
 def is_masked(raster: Made, x: int, y: int) -> bool:
@@ -106,8 +138,9 @@ def _features(raster: Made, options: ExportOptions, ys: range, xs: range) -> dic
         found[band] = (kind_of_band(raster, options, band), values)
     if options.mask_band:
         values = [int(not is_masked(raster, x, y)) for y in ys for x in xs]
-        found[options.mask_band] = (kind_of("uint8", options.encoding), values)
+        found[options.mask_band] = (kind_of_dtype(np.dtype("uint8"), options.encoding), values)
     if options.collapse_bands:
-        kind = furthest(kind for kind, _ in found.values())
+        kinds = [kind for kind, _ in found.values()]
+        kind: Kind = "float" if "float" in kinds else "int64" if "int64" in kinds else "bytes"
         return {next(iter(found)): (kind, [value for _, values in found.values() for value in values])}
     return found

@@ -9,7 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from earth_engine_reference import Made, is_masked, kept_patches, kind_of_band, patch_features, pixel_series
+from earth_engine_reference import (
+    Made,
+    is_masked,
+    kept_patches,
+    kind_of_band,
+    patch_features,
+    pixel_series,
+    split_files,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +72,7 @@ def cases(draw: st.DrawFn, *, sequence: bool = False) -> tuple[Made, ExportOptio
     return raster, ExportOptions(
         patch_dimensions=patch,
         kernel_size=Size(1, 1) if sequence else Size(draw(st.integers(0, 7)), draw(st.integers(0, 7))),
-        default_value=draw(st.sampled_from([0, -1, 300, 2.5])),
+        default_value=draw(st.sampled_from([0, -1, 300, 2.5, -7.9, -129.5, 40000, 1e10, -1e30])),
         tensor_depths=depths,
         sequence_data=sequence,
         collapse_bands=draw(st.booleans()),
@@ -139,14 +147,16 @@ def test_the_series_are_those_found_pixel_by_pixel(case: tuple[Made, ExportOptio
             assert plan.record_bytes[0] <= len(record) <= plan.record_bytes[1]
 
 
-@given(cases(), st.integers(1, 2000), st.booleans())
+@given(cases(), st.data(), st.booleans())
 def test_files_hold_the_records_in_order_and_no_more_than_their_limit(
-    case: tuple[Made, ExportOptions], limit: int, compressed: bool
+    case: tuple[Made, ExportOptions], data: st.DataObject, compressed: bool
 ) -> None:
     made, options = case
     raster = ArrayRaster(**made.arguments())
+    expected = [record for _, record in iterate_patches(raster, plan_raster(raster, options))]
+    several = sum(len(record) + 16 for record in expected[: data.draw(st.integers(1, 4))])
+    limit = max(1, data.draw(st.sampled_from([several - 1, several, several + 1]) | st.integers(1, 2000)))
     plan = plan_raster(raster, replace(options, max_file_size=limit))
-    expected = [record for _, record in iterate_patches(raster, plan)]
     store = open_store("memory://export-laws")
     with ExportFiles(store, "p", compressed=compressed, max_file_size=limit, overwrite=True) as files:
         for record in expected:
@@ -154,12 +164,8 @@ def test_files_hold_the_records_in_order_and_no_more_than_their_limit(
         written = files.commit(b"{}")
     assert store.list() == sorted([*written.filenames, "p-mixer.json"])
     found = [list(read_records(store, name)) for name in written.filenames]
-    assert [record for records in found for record in records] == expected
+    assert found == split_files(expected, limit)
     assert [len(records) for records in found] == list(written.records)
-    sizes = [sum(len(record) + 16 for record in records) for records in found]
-    assert all(size <= limit or len(records) == 1 for size, records in zip(sizes, found, strict=True))
-    for size, following in zip(sizes, found[1:], strict=False):
-        assert size + len(following[0]) + 16 > limit
     if len(expected) == plan.num_records:
         assert plan.num_files is not None
         assert plan.num_files[0] <= len(found) <= plan.num_files[1]
