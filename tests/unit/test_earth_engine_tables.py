@@ -264,7 +264,21 @@ def test_csv_columns_are_numbers_where_each_cell_is_one(tmp_path: Path) -> None:
         },
         {"system:index": "1", "n": None, "code": "12", "mixed": "3", "list": [], "flag": None, ".geo": None},
     ]
-    assert [row["code"] for row in read_rows(tmp_path / "in.CSV")] == [7.0, 12.0]
+    with pytest.warns(RegistryWarning) as caught:
+        assert [row["code"] for row in read_rows(tmp_path / "in.CSV")] == [7.0, 12.0]
+    assert [str(one.message) for one in caught] == [
+        "column 'code' of in.CSV: 007 is read as the number 7. If it is text, such as a code, say so: text=['code']; "
+        "--text code"
+    ]
+
+
+def test_a_csv_file_of_semicolons_is_refused_and_not_one_column(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("a;b\n1;2\n")
+    with pytest.raises(PreparedFormatError) as caught:
+        list(read_rows(tmp_path / "in.csv"))
+    assert caught.value.message == (
+        f"{tmp_path / 'in.csv'} has one column 'a;b': its cells are set apart by ';', not by commas"
+    )
 
 
 def test_features_have_geometry_and_id(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 
 from registry.builders.earth_engine.tables.table import GEO, INDEX, LATITUDE, LONGITUDE, Row, Table, read_geometry
-from registry.errors import FeatureError, PreparedFormatError, UsageError
+from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError
 from registry.storage import Store, open_store
 
 _CSV: Final = (".csv",)
@@ -35,6 +36,9 @@ SUFFIXES: Final = (*_CSV, *_COLLECTIONS, *_LINES)
 """The files that hold rows."""
 
 _NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?|nan|inf(inity)?)\s*", re.IGNORECASE)
+_LEADING_ZERO = re.compile(r"0\d+")
+"""What a number is not written like, and a postal code is."""
+
 _WHOLE: Final = 2**53
 _MAX_CELL: Final = 2**26
 _MAX_LINE: Final = 2**28
@@ -131,14 +135,13 @@ def _counting(table: Table, advance: Callable[[int], None] | None) -> Iterator[d
 
 
 def _read_csv(store: Store, name: str, text: frozenset[str]) -> Iterator[Row]:
-    header, numeric = _look_at_csv(store, name)
+    header, numeric = _look_at_csv(store, name, text)
     if unknown := text - set(header):
         raise UsageError(
             f"{name} has no column {min(unknown)!r:.80}",
             hint=f"Its columns are: {', '.join(header[:20])}.",
             details={"column": min(unknown), "known": header[:100]},
         )
-    numeric -= text
     return _csv_rows(store, name, header, numeric, text)
 
 
@@ -157,24 +160,43 @@ def _csv_rows(
         yield row
 
 
-def _look_at_csv(store: Store, name: str) -> tuple[list[str], set[str]]:
+def _look_at_csv(store: Store, name: str, text: frozenset[str]) -> tuple[list[str], set[str]]:
     """The header, and the columns of which each cell that holds anything is a number."""
     header = next(_cells(store, name), None)
     if not header:
         raise PreparedFormatError(f"{store.locate(name)} is empty", hint="A CSV file begins with a line of names.")
+    if len(header) == 1 and (other := next((mark for mark in ";\t|" if mark in header[0]), None)):
+        raise PreparedFormatError(
+            f"{store.locate(name)} has one column {header[0]!r:.80}: its cells are set apart by {other!r}, not by "
+            "commas",
+            hint="Write the file with commas, and decimal points in numbers.",
+            details={"file": name},
+        )
     doubles = sorted({column for column in header if header.count(column) > 1})
     if doubles or "" in header:
         told = f"two columns {doubles[0]!r:.80}" if doubles else "a column without a name"
         raise PreparedFormatError(f"{store.locate(name)} has {told}", hint="Each column has a name of its own.")
+    zeros: dict[str, str] = {}
     places = {place for place, column in enumerate(header) if column not in (GEO, INDEX)}
     filled: set[int] = set()
     for cells in _csv_lines(store, name, header):
         for place in tuple(places):
             if cells[place] != "":
                 filled.add(place)
+                if _LEADING_ZERO.fullmatch(cells[place]):
+                    zeros.setdefault(header[place], cells[place])
                 if not _NUMBER.fullmatch(cells[place]):
                     places.discard(place)
-    return header, {header[place] for place in places & filled}
+    numeric = {header[place] for place in places & filled}
+    for column, cell in zeros.items():
+        if column in numeric - text:
+            warnings.warn(
+                f"column {column!r} of {name}: {cell} is read as the number {float(cell):.15g}. If it is text, such as "
+                f"a code, say so: text=[{column!r}]; --text {column}",
+                RegistryWarning,
+                stacklevel=4,
+            )
+    return header, numeric - text
 
 
 def _csv_lines(store: Store, name: str, header: list[str]) -> Iterator[list[str]]:
