@@ -170,7 +170,8 @@ def test_an_export_is_written_over_only_when_asked(cli: Cli, scene: str, workspa
         (("--patch", "x"), "error: 'x' is no size\nhint: Write a number, or width and height: 256 or 256,128.\n"),
         (
             ("--patch", "1,2,3"),
-            "error: patch_dimensions cannot be [1, 2, 3]: it is a number from 1 to 65536, or two: [width, height]\n",
+            "error: patch_dimensions cannot be [1, 2, 3]: it is a number from 1 to 65536, or two: [width, height]\n"
+            "hint: Mend patch_dimensions=...; on the command line --patch.\n",
         ),
         (
             ("--max-file-size", "1 mile"),
@@ -196,7 +197,8 @@ def test_an_export_is_written_over_only_when_asked(cli: Cli, scene: str, workspa
         (
             ("--sequence", "--kernel", "3"),
             "error: sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins "
-            "pixels would be written twice\nhint: Leave kernel_size out, or sequence_data.\n",
+            "pixels would be written twice\n"
+            "hint: Leave one out: kernel_size (--kernel), or sequence_data (--sequence).\n",
         ),
     ],
     ids=["patch", "sides", "size", "depth", "band", "doubled", "transform", "column", "sequence"],
@@ -237,3 +239,17 @@ def test_records_hold_the_bands(cli: Cli, scene: str, workspace: Path) -> None:
         "green": [bytes(range(1, 36))],
         "nir": [bytes(range(2, 37))],
     }
+
+
+def test_integers_that_floats_may_round_are_told(cli: Cli, workspace: Path) -> None:
+    path = workspace / "large.tif"
+    place = {"transform": rasterio.Affine(30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
+    with rasterio.open(path, "w", driver="GTiff", width=2, height=2, count=1, dtype="int32", **place) as file:
+        file.write(np.full((1, 2, 2), 2**24 + 1, "int32"))
+    said = (
+        "note: b1: integers beyond 16,777,216 are rounded, because they are stored as floats of 32 bits; "
+        "--encoding native keeps them\n"
+    )
+    call = ("earth-engine", "export", str(path), "out", "--patch", "2", "--dry-run")
+    assert cli(*call).err == said
+    assert cli(*call, "--encoding", "native").err == ""

@@ -198,3 +198,15 @@ def test_nan_is_a_default_of_floats_only() -> None:
     with pytest.raises(UsageError) as caught:
         fit_default(math.nan, "int16")
     assert caught.value.message == "the default value NaN cannot stand in a band of int16"
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    options = ExportOptions(
+        patch_dimensions=np.array([8, 4]),  # type: ignore[arg-type]  # callers do that
+        kernel_size=np.int64(2),  # type: ignore[arg-type]  # as above
+        masked_threshold=np.float32(0.5),  # type: ignore[arg-type]  # as above
+        default_value=np.int16(-1),  # type: ignore[arg-type]  # as above
+    )
+    assert (options.patch_dimensions, options.kernel_size) == (Size(8, 4), Size(2, 2))
+    assert (options.masked_threshold, options.default_value) == (0.5, -1)
+    assert {type(side) for side in (*options.patch_dimensions, *options.kernel_size)} == {int}

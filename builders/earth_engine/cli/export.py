@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # numpy is loaded when something is exported
 _UNITS: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | re.ASCII)
 
+_ROUNDED = ("int32", "int64", "uint32", "uint64")
+"""Integers of more bits than a float of 32 bits has digits."""
+
 
 @session_command(
     "export",
@@ -322,6 +325,12 @@ def _print_grid(session: Session, found: ExportPlan | Exported) -> None:
             ("left out", outside),
         ]
     )
+    rounded = [name for name, dtype, kind, _ in rows if kind == "float" and dtype in _ROUNDED]
+    if rounded:
+        session.out.note(
+            f"note: {', '.join(rounded)}: integers beyond 16,777,216 are rounded, because they are stored as floats of "
+            "32 bits; --encoding native keeps them"
+        )
 
 
 def _patches(number: int) -> str:

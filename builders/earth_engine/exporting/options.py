@@ -47,6 +47,17 @@ NAMES: Final[Mapping[str, str]] = {
 """What the guide, the clients and the REST interface call an option, and what it is called here."""
 
 
+_FLAGS: Final[Mapping[str, str]] = {
+    "patch_dimensions": "--patch",
+    "kernel_size": "--kernel",
+    "masked_threshold": "--masked-threshold",
+    "max_file_size": "--max-file-size",
+    "default_value": "--default-value",
+    "mask_band": "--mask-band",
+}
+"""What the command line calls an option that is refused."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
     """How an image becomes patches in files. Everything is checked when it is made; what contradicts itself is refused.
@@ -62,8 +73,8 @@ class ExportOptions:
         sequence_data: a SequenceExample for each pixel instead of an Example for each patch.
         collapse_bands: all bands in one feature, which is named as the first.
         masked_threshold: a patch is left out where more than this share of its tile's pixels is masked.
-        encoding: ``float`` stores every number as a float of 32 bits, as the guide says; ``native`` in the three kinds
-            that real exports have.
+        encoding: ``float`` stores every number as a float of 32 bits, as the guide says: integers beyond 16,777,216 are
+            rounded; ``native`` in the three kinds that real exports have.
         masked: ``band`` puts the default value where a band is masked, ``pixel`` into all bands of a pixel of which any
             is masked.
         mask_band: name of one more band, uint8, 1 where no band is masked and 0 elsewhere; None for none.
@@ -150,20 +161,20 @@ class ExportOptions:
             raise UsageError(
                 "sequence_data and kernel_size contradict each other: a sequence is one pixel, and with margins pixels "
                 "would be written twice",
-                hint="Leave kernel_size out, or sequence_data.",
+                hint="Leave one out: kernel_size (--kernel), or sequence_data (--sequence).",
                 details={"options": ["kernel_size", "sequence_data"]},
             )
         if self.mask_band is not None and self.mask_band in self.tensor_depths:
             raise UsageError(
                 f"mask_band is {self.mask_band!r}, of which tensor_depths has the depth: the mask is no array band",
-                hint="Name the mask otherwise.",
+                hint="Name the mask otherwise: mask_band='mask'; --mask-band mask.",
                 details={"options": ["mask_band", "tensor_depths"]},
             )
         width, height = self.patch_dimensions
         if (width + self.kernel_size.width) * (height + self.kernel_size.height) * 4 > _LARGEST_RECORD:
             raise UsageError(
                 f"a patch of {width} x {height} pixels with its margin is more than a record can hold (2 GiB)",
-                hint="Take smaller patches.",
+                hint="Take smaller patches: patch_dimensions; --patch.",
                 details={"options": ["patch_dimensions"]},
             )
 
@@ -224,4 +235,6 @@ def _check_number(name: str, value: Any) -> None:
 
 
 def _refuse(name: str, value: Any, why: str, *, hint: str | None = None) -> UsageError:
+    flag = _FLAGS.get(name)
+    hint = hint or (None if flag is None else f"Mend {name}=...; on the command line {flag}.")
     return UsageError(f"{name} cannot be {value!r:.60}: {why}", hint=hint, details={"option": name})
