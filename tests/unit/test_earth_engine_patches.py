@@ -281,3 +281,16 @@ def test_options_that_are_none_are_refused(dataset: Dataset) -> None:
     assert (caught.value.message, caught.value.hint) == ("no band 'nir'", "There are: class, grey, ndvi.")
     with pytest.raises(UsageError, match="layout cannot be 'WHC': it is one of 'CHW', 'HWC', 'bands'"):
         Patches(dataset, layout="WHC")  # type: ignore[arg-type] # what is refused
+
+
+def test_a_folder_is_read_on_from_a_state_and_by_several_processes(folder: Path) -> None:
+    patches = Patches.of_files(folder, kernel_size=[2, 4])
+    found = iter(patches)
+    first = [next(found).index for _ in range(2)]
+    state = patches.state()
+    rest = [patch.index for patch in found]
+    assert [patch.index for patch in Patches.of_files(folder, kernel_size=[2, 4], state=state)] == rest
+    shares = [
+        [patch.index for patch in Patches.of_files(folder, kernel_size=[2, 4], process=(which, 2))] for which in (0, 1)
+    ]
+    assert sorted(shares[0] + shares[1]) == first + rest

@@ -33,7 +33,7 @@ from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptS
 from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.order import ReadConfig, check_config
-from registry.reading import Reader
+from registry.reading import Reader, State
 from registry.reading.items import TFDS_ID
 from registry.splits import ReadInstruction, resolve
 
@@ -161,6 +161,8 @@ class Patches:
         mixer: MixerLike | None = None,
         kernel_size: int | Sequence[int] | None = None,
         read_config: ReadConfig | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
         **options: Any,
     ) -> Patches:
         """The patches of an export that is in no catalog. Its files are read once before, to count its records.
@@ -176,6 +178,8 @@ class Patches:
             mixer: instead of the one beside the files.
             kernel_size: that it was exported with.
             read_config: as ``Patches``.
+            state: what ``state`` of equal patches gave, to go on from there.
+            process: which of how many processes reads: (0, 2) and (1, 2) share the patches.
             **options: as ``open_export``: ``tensor_depths``, ``patch_dimensions``, ``patches``.
 
         Raises:
@@ -194,6 +198,8 @@ class Patches:
             store=plan.source,
             features=prepared.features,
             config=replace(check_config(read_config, is_ordered=True), add_tfds_id=True),
+            state=state,
+            process=process,
         )
         made = cls.__new__(cls)
         made._start(reader, prepared.metadata.custom, bands, margin, layout, dtype, None, None)
