@@ -13,6 +13,7 @@ import pytest
 import rasterio
 
 from registry.builders.earth_engine.assembling.predictions import write_predictions
+from registry.builders.earth_engine.exporting.image import export_image
 from registry.builders.earth_engine.tables.table import write_table
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
@@ -161,3 +162,17 @@ def test_help_has_examples(cli: Cli) -> None:
     ran = cli("earth-engine", "assemble", "--help")
     assert ran.code == 0
     assert "registry earth-engine assemble predictions/ -o classes.tif" in ran.out
+
+
+def test_a_folder_of_a_table_becomes_rows_and_one_of_an_image_does_not(cli: Cli, tmp_path: Path) -> None:
+    write_table([{"a": 1.5}], tmp_path / "table", "t")
+    ran = cli("earth-engine", "assemble", str(tmp_path / "table"), "-o", str(tmp_path / "t.csv"))
+    assert (ran.code, ran.out) == (0, f"wrote {tmp_path / 't.csv'}, 1 row\n")
+    place = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
+    export_image({"b1": np.zeros((2, 2), "uint8")}, tmp_path / "image", "p", patchDimensions=2, **place)
+    refused = cli("earth-engine", "assemble", str(tmp_path / "image"), "-o", str(tmp_path / "u.csv"))
+    assert (refused.code, refused.err) == (
+        2,
+        f"error: 'p' in {tmp_path / 'image'} is the export of an image, and no table\n"
+        "hint: Put its patches together in a GeoTIFF: -o FILE.tif.\n",
+    )

@@ -238,3 +238,14 @@ def test_exports_are_found_in_object_stores() -> None:
         found = find_export(place)
         assert isinstance(found, FoundExport)
         assert found.filenames == ("p-00000.tfrecord", "p-00001.tfrecord")
+
+
+def test_a_folder_that_is_not_there_and_one_of_zip_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(PreparedFormatError) as caught:
+        find_export(tmp_path / "nope")
+    assert caught.value.message == f"{tmp_path / 'nope'} is no folder: there is none of this name"
+    (tmp_path / "exports-001.zip").write_bytes(b"PK")
+    with pytest.raises(PreparedFormatError) as caught:
+        find_export(tmp_path)
+    assert caught.value.message == f"file://{tmp_path} holds no TFRecords of Earth Engine, but exports-001.zip"
+    assert caught.value.hint == "Unpack what was downloaded first, every part of it into one folder."

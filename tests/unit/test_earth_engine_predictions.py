@@ -152,7 +152,7 @@ def test_another_number_of_patches_is_refused_and_leaves_nothing(
     assert caught.value.message == why
     assert caught.value.hint == (
         "Give one patch for each record of the export, in its order: do not shuffle, drop, or repeat what the model "
-        "reads."
+        "reads. An array of three axes is one patch, (bands, height, width): of batches of one band say layout='HW'."
     )
     assert names_in(tmp_path / "out") == []
 
@@ -239,3 +239,16 @@ def test_what_is_written_again_is_the_same(tmp_path: Path, mixer: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     record = next(read_records(open_store(tmp_path / "one"), "p-00000.tfrecord.gz"))
     assert record == encode_example({"a": [bytes(range(6))], "b": patches(6)})
+
+
+def test_a_folder_stands_for_its_mixer_and_one_name_for_one_band(tmp_path: Path, mixer: Path) -> None:
+    write_predictions(patches(4, 2, 3), mixer, tmp_path / "out", "p", bands="height")
+    written = assemble(tmp_path / "out")
+    again = assemble(patches(4, 2, 3), tmp_path / "out", bands=["height"])
+    assert [band.name for band in written.bands] == ["height"]
+    assert written.to_array().tolist() == again.to_array().tolist()
+    assert again.crs == written.crs
+    (tmp_path / "out" / "p-mixer.json").unlink()
+    with pytest.raises(UsageError) as caught:
+        assemble(patches(4, 2, 3), tmp_path / "out")
+    assert caught.value.message == f"{tmp_path / 'out'}: the export has no mixer, which says where its patches lie"

@@ -176,7 +176,8 @@ def test_without_a_mixer_tiles_are_square_or_of_the_size_that_is_given(tmp_path:
     assert export.tile is not None
     assert (export.tile.size, export.mixer, export.grid, export.counts) == (Size(4, 4), None, None, (4,))
     assert export.warnings == (
-        "There is no mixer, as of an export with maskedThreshold: where a patch lies is not known.",
+        "There is no mixer, as of an export with maskedThreshold: where a patch lies is not known. "
+        "If there was one, put p-mixer.json beside the files.",
     )
     given = open_export(tmp_path, patch_dimensions=[2, 2]).tile
     assert given is not None

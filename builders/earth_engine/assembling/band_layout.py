@@ -234,8 +234,8 @@ def _tile_of(size: Size, patch: Size, kernel: Size | None, what: str) -> Tile:
     raise ShardMismatchError(
         f"{what} is {size.width} x {size.height} pixels wide and high, which is no tile around a patch of "
         f"{patch.width} x {patch.height}",
-        hint="Arrays are (height, width). Is it the mixer of this export? If it is, give the kernel_size that was "
-        "exported; --kernel.",
+        hint="Arrays are (height, width), and (bands, height, width): where bands come last, say layout='HWC'. Is it "
+        "the mixer of this export? If it is, give the kernel_size that was exported; --kernel.",
         details={"tile": list(size), "patch": list(patch)},
     )
 

@@ -91,14 +91,15 @@ class ArrayPatches:
             batch = batch[:, None]
         elif layout == "HWC":
             batch = np.moveaxis(batch, -1, 1)
-        names = self.bands
+        names = [self.bands] if isinstance(self.bands, str) else self.bands
         if names is None:
             own = [f"b{number}" for number in range(1, batch.shape[1] + 1)]
             names = self.channels if len(self.channels) == len(own) else own
         if len(names) != batch.shape[1]:
             raise FeatureError(
                 f"{place}: it has {batch.shape[1]} bands, and {len(names)} are named",
-                hint="Name each band: bands=['class', 'probability'].",
+                hint="Name each band: bands=['class', 'probability']. If bands come last, layout='HWC'; if this is a "
+                "batch of patches of one band, layout='HW'.",
                 details={**place.details, "expected": len(names), "found": batch.shape[1]},
             )
         return {name: batch[:, channel] for channel, name in enumerate(names)}

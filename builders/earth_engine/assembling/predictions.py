@@ -237,6 +237,7 @@ def _wrong_count(expected: int, found: int | None) -> ShardMismatchError:
         f"the export has {expected:,} record{'' if expected == 1 else 's'}; "
         f"the predictions have {'more' if found is None else f'{found:,}'}",
         hint="Give one patch for each record of the export, in its order: do not shuffle, drop, or repeat what the "
-        "model reads.",
+        "model reads. An array of three axes is one patch, (bands, height, width): of batches of one band say "
+        "layout='HW'.",
         details={"expected": expected, "found": found},
     )

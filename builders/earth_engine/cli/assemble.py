@@ -12,6 +12,7 @@ from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size as size_text
 from registry.cli.progress import record_progress
 from registry.errors import UsageError
+from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is assembled
     from registry.builders.earth_engine.assembling.assembly import Assembly
@@ -82,7 +83,7 @@ def command(
     from registry.builders.earth_engine.tables.row_files import is_table_file
 
     if is_table_file(output):
-        _write_table(session, predictions, output, bands, overwrite=overwrite, dry_run=dry_run)
+        _write_table(session, predictions, output, bands, prefix=prefix, overwrite=overwrite, dry_run=dry_run)
         return
     if Path(output).suffix.lower() not in _SUFFIXES:
         raise UsageError(
@@ -159,7 +160,14 @@ def _print(session: Session, assembly: Assembly, output: str, num_bytes: int | N
 
 
 def _write_table(
-    session: Session, files: tuple[str, ...], output: str, columns: tuple[str, ...], *, overwrite: bool, dry_run: bool
+    session: Session,
+    files: tuple[str, ...],
+    output: str,
+    columns: tuple[str, ...],
+    *,
+    prefix: str | None,
+    overwrite: bool,
+    dry_run: bool,
 ) -> None:
     from registry.builders.earth_engine.tables.row_files import write_rows
     from registry.builders.earth_engine.tables.table import read_table
@@ -170,7 +178,7 @@ def _write_table(
             hint="Write each into a file of its own.",
             details={"option": "predictions"},
         )
-    table = read_table(files[0], columns=list(columns) or None)
+    table = read_table(_find_table(files[0], prefix), columns=list(columns) or None)
     if dry_run:
         written = sum(1 for _ in table)
     else:
@@ -179,8 +187,24 @@ def _write_table(
     session.out.result(
         "earth-engine.assemble",
         {"output": output, "written": not dry_run, "num_rows": written},
-        lambda: session.out.line(f"{'would write' if dry_run else 'wrote'} {output}, {written:,} rows"),
+        lambda: session.out.line(f"{'would write' if dry_run else 'wrote'} {output}, {counted(written, 'row')}"),
     )
+
+
+def _find_table(given: str, prefix: str | None) -> str:
+    """The file of a table, where a folder of it may be given."""
+    from registry.builders.earth_engine.stored.found_files import find_export
+
+    if prefix is None and not Path(given).expanduser().is_dir():
+        return given
+    found = find_export(given, prefix=prefix)
+    if not found.is_table:
+        raise UsageError(
+            f"{found.prefix!r} in {given} is the export of an image, and no table",
+            hint="Put its patches together in a GeoTIFF: -o FILE.tif.",
+            details={"option": "output"},
+        )
+    return found.store.locate(found.filenames[0])
 
 
 def _pairs(texts: Iterable[str], option: str) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.builders.earth_engine.places.grid import Size
@@ -51,13 +52,13 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
     """The mixer that ``source`` is, or names.
 
     Args:
-        source: a mixer, a path or URL of its file, a JSON text, a JSON document, a published version that was
-            imported, or its metadata.
+        source: a mixer, a path or URL of its file or of the export's folder, a JSON text, a JSON document, a published
+            version that was imported, or its metadata.
         split: whose mixer it is, where the metadata has several.
 
     Raises:
         UsageError: no mixer, or metadata of several splits or of an export without one.
-        PreparedFormatError: the text or the file is malformed.
+        PreparedFormatError: the text or the file is malformed, or the folder holds no export.
         StorageError: the file cannot be read.
     """
     if isinstance(source, Mixer):
@@ -79,7 +80,23 @@ def find_mixer(source: MixerLike, *, split: str | None = None) -> FoundMixer:
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         return FoundMixer(mixer=Mixer.from_json(text.removeprefix("\ufeff")), content=text.encode())
     folder, _, name = text.rpartition("/")
+    if not name or ("://" not in text and Path(text).expanduser().is_dir()):
+        return _of_folder(text)
     return read_mixer_file(open_store(folder or ("/" if text.startswith("/") else ".")), name)
+
+
+def _of_folder(text: str) -> FoundMixer:
+    """The mixer of the export in a folder."""
+    from registry.builders.earth_engine.stored.found_files import find_export
+
+    found = find_export(text)
+    if found.mixer_name is None:
+        raise UsageError(
+            f"{text}: the export has no mixer, which says where its patches lie",
+            hint="Give the <prefix>-mixer.json that was exported with the patches: mixer=...; --mixer FILE.",
+            details={"option": "mixer"},
+        )
+    return read_mixer_file(found.store, found.mixer_name)
 
 
 def read_mixer_file(store: Store, name: str) -> FoundMixer:

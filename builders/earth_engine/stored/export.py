@@ -209,7 +209,10 @@ def open_export(
         if mixer is not None:
             check_counts(found, counts, mixer, patches=patches, is_sequence=sequence)
     if mixer is None:
-        warnings.append("There is no mixer, as of an export with maskedThreshold: where a patch lies is not known.")
+        warnings.append(
+            "There is no mixer, as of an export with maskedThreshold: where a patch lies is not "
+            f"known. If there was one, put {found.prefix}-mixer.json beside the files."
+        )
     return StoredExport(
         found=found,
         mixer=mixer,

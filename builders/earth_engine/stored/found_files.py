@@ -283,7 +283,21 @@ def _nothing(store: Store, groups: dict[str, NamedFiles]) -> PreparedFormatError
             hint=_AGAIN,
             details={"folder": store.url, "problems": problems[:100]},
         )
-    below = sorted({name.partition("/")[0] for name in store.list() if "/" in name and TABLE.fullmatch(name)})
+    if store.local_root is not None and not store.local_root.exists():
+        return PreparedFormatError(
+            f"{store.local_root} is no folder: there is none of this name",
+            hint="Check the path. Of several exports in one folder, give the folder and the prefix: prefix='area'; "
+            "--prefix area.",
+            details={"folder": store.url, "problems": []},
+        )
+    names = store.list()
+    if zipped := sorted(name for name in names if "/" not in name and name.lower().endswith(".zip")):
+        return PreparedFormatError(
+            f"{store.url} holds no TFRecords of Earth Engine, but {_some(zipped)}",
+            hint="Unpack what was downloaded first, every part of it into one folder.",
+            details={"folder": store.url, "problems": zipped[:100]},
+        )
+    below = sorted({name.partition("/")[0] for name in names if "/" in name and TABLE.fullmatch(name)})
     return PreparedFormatError(
         f"{store.url} holds no TFRecords of Earth Engine",
         hint=f"There are some below it: give {store.locate(below[0])}." if below else _NAMES_HINT,
