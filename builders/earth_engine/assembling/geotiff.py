@@ -7,6 +7,7 @@ twice is compressed twice, and the file keeps both. The file has a temporary nam
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,9 @@ _MOST_PIXELS: Final = 2**31 - 1
 
 _MOST_BANDS: Final = 2**16 - 1
 
+_CRS_TEXT = re.compile(r"""\s*(\w+\s*\[ | [{+] | \w+=  | [\w-]+ (::?[\w.,+-]+)* \s*\Z)""", re.ASCII | re.VERBOSE)
+"""WKT, JSON and strings of PROJ, codes of authorities, and names such as WGS84."""
+
 _SETTINGS: Final = {
     "GDAL_CACHEMAX": 2**26,  # else a twentieth of the machine's memory, however little of it is ours
     "GDAL_PAM_ENABLED": "NO",  # no second file beside the first, which would have the temporary name
@@ -53,6 +57,12 @@ def read_crs(crs: Any) -> Any:
         UsageError: it is no CRS, or one of an authority that PROJ does not know, as SR-ORG.
     """
     rasterio = import_rasterio("reading a CRS")
+    if isinstance(crs, str) and not _CRS_TEXT.match(crs):  # GDAL would open the file, or ask the server, of that name
+        raise UsageError(
+            f"{crs!r:.120} is no CRS that is known here: it is neither a code nor WKT",
+            hint="Give the CRS as a code or as WKT: crs='EPSG:32610'; --crs EPSG:32610.",
+            details={"option": "crs"},
+        )
     try:
         return rasterio.crs.CRS.from_user_input(crs)
     except (rasterio.errors.RasterioError, ValueError, TypeError) as error:

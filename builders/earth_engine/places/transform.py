@@ -41,14 +41,17 @@ class Transform(NamedTuple):
         """
         try:
             found = [float(number) for number in numbers]
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:  # a whole number of 400 digits
             raise _refuse(f"{numbers!r:.80}", "it is made of six numbers") from error
         if len(found) == 9 and found[6:] == [0.0, 0.0, 1.0]:
             found = found[:6]
         if len(found) != 6 or not all(map(math.isfinite, found)):
             raise _refuse(f"{found!r:.80}", "it is made of six finite numbers")
         made = cls(*found)
-        if made.a * made.e - made.b * made.d == 0:
+        area = made.a * made.e - made.b * made.d  # of a pixel
+        if not math.isfinite(area):
+            raise _refuse(f"{tuple(made)!r:.120}", "its numbers are too large to be placed on a map")
+        if area == 0:
             raise _refuse(f"{tuple(made)!r:.120}", "it cannot be inverted: all pixels would lie on one line")
         return made
 

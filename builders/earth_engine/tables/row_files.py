@@ -18,6 +18,7 @@ import math
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,7 +36,9 @@ _COLLECTIONS: Final = (".geojson", ".json")
 SUFFIXES: Final = (*_CSV, *_COLLECTIONS, *_LINES)
 """The files that hold rows."""
 
-_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?|nan|inf(inity)?)\s*", re.IGNORECASE)
+_NUMBER = re.compile(r"\s*+[-+]?(\d++(\.\d*+)?(e[-+]?\d++)?|\.\d++(e[-+]?\d++)?|nan|inf(inity)?)\s*+", re.IGNORECASE)
+"""Possessive, so that a cell of a million digits and a letter is looked at once."""
+
 _LEADING_ZERO = re.compile(r"0\d+")
 """What a number is not written like, and a postal code is."""
 
@@ -172,7 +175,7 @@ def _look_at_csv(store: Store, name: str, text: frozenset[str]) -> tuple[list[st
             hint="Write the file with commas, and decimal points in numbers.",
             details={"file": name},
         )
-    doubles = sorted({column for column in header if header.count(column) > 1})
+    doubles = sorted(column for column, times in Counter(header).items() if times > 1)
     if doubles or "" in header:
         told = f"two columns {doubles[0]!r:.80}" if doubles else "a column without a name"
         raise PreparedFormatError(f"{store.locate(name)} has {told}", hint="Each column has a name of its own.")
@@ -219,11 +222,21 @@ def _cells(store: Store, name: str) -> Iterator[list[str]]:
     try:
         with store.open(name) as raw:
             text = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
-            yield from csv.reader(text, strict=True)
+            yield from csv.reader(_csv_text(text, store.locate(name)), strict=True)
     except csv.Error as error:
         raise PreparedFormatError(f"{store.locate(name)} is no CSV: {error}", details={"file": name}) from error
     except UnicodeDecodeError as error:
         raise _no_utf8(store, name, error) from error
+
+
+def _csv_text(text: io.TextIOWrapper, path: str) -> Iterator[str]:
+    """The lines of a file, none of them longer than what memory can be asked for."""
+    while line := text.readline(_MAX_LINE):
+        if len(line) == _MAX_LINE:
+            raise PreparedFormatError(
+                f"{path} has a line longer than 256 MiB", hint="Is it a CSV file?", details={"file": path}
+            )
+        yield line
 
 
 def _array_or_text(cell: str) -> Any:

@@ -211,7 +211,7 @@ class _Encoder:
             )
         try:
             longitude, latitude = map(float, geometry["coordinates"][:2])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FeatureError(f"row {number} is a Point without two coordinates", details={"row": number}) from error
         for name in (LONGITUDE, LATITUDE):
             if given.get(name) is not None:
