@@ -12,6 +12,7 @@ import rasterio
 from affine import Affine
 from rasterio.enums import ColorInterp
 
+from registry.builders.earth_engine import export_image
 from registry.builders.earth_engine.exporting.geotiff_raster import GeoTiffRaster
 from registry.builders.earth_engine.exporting.raster import ArrayRaster, Raster, crs_text
 from registry.builders.earth_engine.places.grid import Size
@@ -390,3 +391,50 @@ def test_a_transform_in_the_order_of_gdal_is_refused_with_its_numbers_in_ours() 
         "Give it as Earth Engine, affine and rasterio have it: transform=(30, 0, 500000, 0, -30, 4100000); "
         "--transform 30,0,500000,0,-30,4100000."
     )
+
+
+def test_a_geotiff_of_complex_integers_is_refused_by_its_band(tmp_path: Path) -> None:
+    place = {"transform": rasterio.Affine(30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
+    path = tmp_path / "x.tif"
+    rasterio.open(path, "w", driver="GTiff", width=4, height=4, count=1, dtype="complex_int16", **place).close()
+    with pytest.raises(FeatureError, match="the band 'b1' is of complex64; bands hold booleans, integers or floats"):
+        export_image(path, tmp_path, "p", patchDimensions=2)
+
+
+def test_bands_of_several_types_and_masks_are_read_in_their_order(tmp_path: Path) -> None:
+    place = {"transform": rasterio.Affine(30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}
+    path = tmp_path / "x.vrt"
+    for name, dtype, nodata in (("a", "uint8", 3), ("b", "float32", None), ("c", "uint8", None)):
+        with rasterio.open(
+            tmp_path / f"{name}.tif",
+            "w",
+            driver="GTiff",
+            width=4,
+            height=4,
+            count=1,
+            dtype=dtype,
+            nodata=nodata,
+            **place,
+        ) as file:
+            file.write(np.arange(16, dtype=dtype).reshape(1, 4, 4) + ord(name) - ord("a"))
+    bands = "".join(
+        f'<VRTRasterBand dataType="{dtype}" band="{number}">{nodata}'
+        f'<SimpleSource><SourceFilename relativeToVRT="1">{name}.tif</SourceFilename></SimpleSource></VRTRasterBand>'
+        for number, (name, dtype, nodata) in enumerate(
+            [("a", "Byte", "<NoDataValue>3</NoDataValue>"), ("b", "Float32", ""), ("c", "Byte", "")], start=1
+        )
+    )
+    path.write_text(
+        '<VRTDataset rasterXSize="4" rasterYSize="4"><SRS>EPSG:32610</SRS>'
+        f"<GeoTransform>500000,30,0,4100000,0,-30</GeoTransform>{bands}</VRTDataset>"
+    )
+    with GeoTiffRaster(path, bands={"last": 3, "first": 1, "middle": 2}) as raster:
+        last, first, middle = raster.read(1, 3)
+    assert (last.values[0, 0], first.values[0, 0], middle.values[0, 0]) == (6, 4, 5)
+    assert [one.values.dtype.name for one in (last, first, middle)] == ["uint8", "uint8", "float32"]
+    assert last.mask is None
+    assert middle.mask is None
+    with GeoTiffRaster(path) as raster:
+        mask = raster.read(0, 1)[0].mask
+    assert mask is not None
+    assert mask.tolist() == [[False, False, False, True]]

@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import reduce
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.builders.earth_engine.exporting.raster import (
     Band,
@@ -85,6 +87,9 @@ class GeoTiffRaster:
             self.transform = found
             self.crs = crs_text(self._data.crs) if crs is None else _check_crs(crs_text(crs))
             self.size = Size(self._data.width, self._data.height)
+            # Of all bands at once: rasterio looks at each of them whenever it is asked for one.
+            self._dtypes = tuple(self._data.dtypes)
+            self._flags = [{flag.name for flag in flags} for flags in self._data.mask_flag_enums]
             chosen = self._choose(bands)
             self._numbers = list(chosen.values())
             alpha = {number for number, is_alpha in enumerate(self._alpha, start=1) if is_alpha}
@@ -104,36 +109,53 @@ class GeoTiffRaster:
 
         window = Window(0, start, self.size.width, stop - start)
         rows: list[BandRows] = []
-        shared: dict[str, Mask] = {}
         try:
+            values, masks = self._read_values(window), self._read_masks(window)
             for band, numbers in zip(self.bands, self._numbers, strict=True):
                 nodata = self._nodata.get(band.name)
-                found = [self._read_band(number, window, nodata, shared) for number in numbers]
+                found = [
+                    BandRows(values[number], either(masks.get(number), is_nodata(values[number], nodata)))
+                    for number in numbers
+                ]
                 if band.is_array:
-                    values = np.stack([values for values, _ in found], axis=2)
-                    found = [BandRows(values, reduce(either, (mask for _, mask in found)))]
+                    joined = np.stack([one.values for one in found], axis=2)
+                    found = [BandRows(joined, reduce(either, (one.mask for one in found)))]
                 rows += found
         except RasterioError as error:
             raise _as_ours(error, self._data.name) from error
         return rows
 
-    def _read_band(self, number: int, window: Any, nodata: float | None, shared: dict[str, Mask]) -> BandRows:
-        """A band of the file; a mask that all bands have is ``shared``."""
-        flags = {flag.name for flag in self._data.mask_flag_enums[number - 1]}
-        values = self._data.read(number, window=window)
-        mask: Mask | None = None
-        if "alpha" in flags and (self._is_alpha_named or not any(self._alpha)):
-            pass  # it is data here
-        elif "per_dataset" in flags:
-            if "mask" not in shared:
-                opacity = self._data.read_masks(number, window=window)
-                if "alpha" in flags:
-                    self._look_at_alpha(opacity)
-                shared["mask"] = opacity == 0
-            mask = shared["mask"]
-        elif "all_valid" not in flags:
-            mask = self._data.read_masks(number, window=window) == 0
-        return BandRows(values, either(mask, is_nodata(values, nodata)))
+    def _read_values(self, window: Any) -> dict[int, npt.NDArray[Any]]:
+        """The bands of the file that are wanted, by number; those of one type at once, as each call looks at all."""
+        groups: dict[str, dict[int, None]] = {}
+        for number in chain.from_iterable(self._numbers):
+            groups.setdefault(self._dtypes[number - 1], {})[number] = None
+        values: dict[int, npt.NDArray[Any]] = {}
+        for group in groups.values():
+            values |= zip(group, self._data.read(list(group), window=window), strict=True)
+        return values
+
+    def _read_masks(self, window: Any) -> dict[int, Mask]:
+        """The masks of these bands; of a band that has none there is none, and one that all have is shared."""
+        masked = [
+            number
+            for number in dict.fromkeys(chain.from_iterable(self._numbers))
+            if "all_valid" not in self._flags[number - 1] and not self._is_data(number)
+        ]
+        shared = [number for number in masked if "per_dataset" in self._flags[number - 1]]
+        masks: dict[int, Mask] = {}
+        if shared:
+            opacity = self._data.read_masks(shared[0], window=window)
+            if "alpha" in self._flags[shared[0] - 1]:
+                self._look_at_alpha(opacity)
+            masks |= dict.fromkeys(shared, opacity == 0)
+        if own := [number for number in masked if number not in masks]:
+            masks |= zip(own, self._data.read_masks(own, window=window) == 0, strict=True)
+        return masks
+
+    def _is_data(self, number: int) -> bool:
+        """Whether an alpha band, which would mask this one, is data here."""
+        return "alpha" in self._flags[number - 1] and (self._is_alpha_named or not any(self._alpha))
 
     def _look_at_alpha(self, opacity: Any) -> None:
         """Tell, once, of an alpha band that seems to be more than a mask."""
@@ -190,14 +212,18 @@ class GeoTiffRaster:
             raise _as_ours(error, path) from error
 
     def _band(self, name: str, numbers: Sequence[int]) -> Band:
-        dtypes = [self._data.dtypes[number - 1] for number in numbers]
+        dtypes = [self._dtypes[number - 1] for number in numbers]
         if len(set(dtypes)) > 1:
             raise UsageError(
                 f"the array band {name!r} would be made of {', '.join(sorted(set(dtypes)))}",
                 hint="Make it of bands of one type.",
                 details={"band": name},
             )
-        return Band(name=name, dtype=np.dtype(dtypes[0]), is_array=isinstance(numbers, list))
+        try:
+            dtype = np.dtype(dtypes[0])
+        except TypeError:  # integers of two parts, of which numpy has none
+            dtype = np.dtype(np.complex64)
+        return Band(name=name, dtype=dtype, is_array=isinstance(numbers, list))
 
     def _choose(
         self, bands: Sequence[str | int] | Mapping[str, str | int | Sequence[str | int]] | None
@@ -251,7 +277,7 @@ class GeoTiffRaster:
         """Keep GDAL from caching a twentieth of the machine's memory: rows are read once, from top to bottom."""
         from rasterio.env import get_gdal_config, set_gdal_config
 
-        dtypes = [np.dtype(self._data.dtypes[index - 1]).itemsize for index in self._data.indexes]
+        dtypes = [8 if dtype.startswith("complex") else np.dtype(dtype).itemsize for dtype in self._dtypes]
         row = max(height for height, _ in self._data.block_shapes) * self.size.width * sum(dtypes)
         before, wanted = get_gdal_config("GDAL_CACHEMAX"), max(_CACHE_BYTES, 2 * row)
         if before > wanted:

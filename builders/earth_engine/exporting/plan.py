@@ -6,6 +6,7 @@ raster, options -> ExportPlan: grid, bands with their kinds, depths and default 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -144,11 +145,11 @@ def plan_raster(raster: Raster, options: ExportOptions) -> ExportPlan:
     names = [band.name for band in raster.bands]
     if not names:
         raise UsageError("a raster without bands cannot be exported", hint="Give at least one.")
-    for name in names:
+    for name, times in Counter(names).items():
         check_band_name(name)
-        if names.count(name) > 1:
+        if times > 1:
             raise UsageError(
-                f"{names.count(name)} bands are called {name!r}; each is a feature of its name",
+                f"{times} bands are called {name!r}; each is a feature of its name",
                 hint="Name them anew: bands={'first': 1, 'second': 2}; --band first=1 --band second=2.",
                 details={"band": name},
             )
