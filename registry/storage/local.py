@@ -167,10 +167,12 @@ class LocalStore(Store):
             sync_folder(os.path.dirname(path))
 
     def move(self, name: str, final: str) -> None:
-        """Give a stored file the name ``final``, in one step."""
-        source, target = self._inside(check_relative_name(name)), self._inside(check_relative_name(final))
+        """Give a stored file the name ``final``, in one step; of a link, the link."""
+        folder_name, _, last_part = check_relative_name(name).rpartition("/")
+        source, target = os.path.join(self._inside(folder_name), last_part), self._inside(check_relative_name(final))
         with storage_errors("write", target):
-            _check_regular(source)
+            if not os.path.islink(source):
+                _check_regular(source)
             make_folders(os.path.dirname(target))
             _give_name(source, target, overwrite=False)
             with suppress(FileNotFoundError):  # where it was renamed, not linked

@@ -13,6 +13,7 @@ import json
 import os
 import socket
 import uuid
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -99,6 +100,15 @@ def stage_folder(store: Store, final: str) -> StagedFolder:
         else:
             break
     return StagedFolder(store, name=name, final=final)
+
+
+def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
+    """The staged folders directly in ``parent`` whose owner is dead, relative to the store."""
+    prefix = f"{check_folder_name(parent)}/" if parent else ""
+    for folder in filter(is_unfinished, store.folders(parent)):
+        owner = _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
+        if owner is not None and owner.is_dead():
+            yield prefix + folder
 
 
 def clear_abandoned(store: Store, parent: str) -> list[str]:

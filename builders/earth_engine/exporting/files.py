@@ -4,22 +4,25 @@
 
 They are written in a staged folder beside their place and moved when all are complete and on disk, the first file and
 the mixer last. So whoever finds the mixer, or where there is none the file 00000, finds the whole export; what a dead
-process left is no export, and the next one clears it away.
+process left is no export, and the next one clears it away; what died while it gave the names, the next one ends.
 """
 
 from __future__ import annotations
 
-import re
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
-from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile, check_prefix
+from registry.builders.earth_engine.exporting.begun import BegunCommit, end_begun
+from registry.builders.earth_engine.exporting.prefixes import check_image_prefix, find_files
+from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile
 from registry.errors import AlreadyStoredError, UsageError
 from registry.storage import Store
-from registry.storage.names import is_unfinished
-from registry.storage.staging import StagedFolder
+from registry.storage.staging import StagedFolder, abandoned_folders
+
+_ASIDE: Final = "replaced"
+"""Where the files are that are replaced, until the others have their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +77,7 @@ class ExportFiles:
     ) -> None:
         self._store = store
         self._prefix = check_image_prefix(prefix)
+        self._parent = prefix.rpartition("/")[0]
         self._suffix = ".tfrecord.gz" if compressed else ".tfrecord"
         self._compressed = compressed
         self._limit = max_file_size
@@ -98,31 +102,33 @@ class ExportFiles:
         """
         folder = self._folder()
         self._stack.close()
-        names = [f"{self._prefix}-{number:05}{self._suffix}" for number in range(len(self._records))]
-        staged = [f"{folder.name}/{number:05}" for number in range(len(self._records))]
-        sizes = sum(map(self._store.size, staged))
-        sidecar = None if mixer is None else f"{self._prefix}-mixer.json"
+        begun = BegunCommit(prefix=self._prefix, suffix=self._suffix, count=len(self._records), mixer=mixer is not None)
         if mixer is not None:
             with folder.store.create("mixer.json") as file:
                 file.write(mixer)
-            staged.append(f"{folder.name}/mixer.json")
-        pairs = list(zip(staged, [*names, *filter(None, [sidecar])], strict=True))
+        moves = begun.moves(folder.name)
+        num_bytes = sum(self._store.size(staged) for staged, _ in moves)
         with self._store.exclusive(self._prefix):
+            end_begun(self._store, self._parent)
             self._refuse_others()
-            for name in self._found():  # the mixer first, then 00000: never is there what looks like a whole export
-                self._store.remove_tree(name)
-            self._move(pairs[1 : len(names)][::-1] + pairs[:1] + pairs[max(1, len(names)) :])
-        folder.discard()
+            found = self._found()  # the mixer first, then 00000: never is there what looks like a whole export
+            aside = [(name, f"{folder.name}/{_ASIDE}/{name.rpartition('/')[2]}") for name in found]
+            begun.note(folder)
+            self._move(aside + moves)
+            folder.discard()
         return WrittenFiles(
-            filenames=tuple(names),
+            filenames=tuple(begun.filenames),
             records=tuple(self._records),
-            mixer=sidecar,
-            num_bytes=sizes + (0 if mixer is None else len(mixer)),
+            mixer=begun.mixer_name,
+            num_bytes=num_bytes,
         )
 
     def __enter__(self) -> Self:
+        if any(abandoned_folders(self._store, self._parent)):
+            with self._store.exclusive(self._prefix):
+                end_begun(self._store, self._parent)
         self._refuse_others()
-        self._store.clear_abandoned(self._prefix.rpartition("/")[0])
+        self._store.clear_abandoned(self._parent)
         self._staged = self._store.stage(self._prefix)
         return self
 
@@ -150,15 +156,20 @@ class ExportFiles:
         return self._stack.enter_context(RecordFile(file, compressed=self._compressed))
 
     def _move(self, pairs: list[tuple[str, str]]) -> None:
-        """Give the files their names; take them away again where that fails half-way."""
-        moved: list[str] = []
+        """Give the files other names; give them their own again where that fails half-way."""
+        moved: list[tuple[str, str]] = []
         try:
-            for staged, name in pairs:
-                self._store.move(staged, name)
-                moved.append(name)
-        except BaseException:
-            for name in reversed(moved):
-                self._store.remove_tree(name)
+            for name, final in pairs:
+                moved.append((name, final))  # first: an interrupt may come just after the move
+                self._store.move(name, final)
+        except BaseException as error:
+            if isinstance(error, AlreadyStoredError):
+                moved.pop()  # the file of that name is another process's
+            for name, final in reversed(moved):
+                if self._store.exists(name):  # not moved, or only half
+                    self._store.remove_tree(final)
+                else:
+                    self._store.move(final, name)
             raise
 
     def _found(self) -> list[str]:
@@ -173,36 +184,3 @@ class ExportFiles:
                 hint="Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite.",
                 details={"path": self._store.locate(found[0]), "files": found[:100]},
             )
-
-
-def check_image_prefix(prefix: str) -> str:
-    """``prefix`` if the names of an image's files can begin with it, folders before them included.
-
-    Raises:
-        UsageError: a part of it is no name, or one that this registry gives to unfinished files.
-    """
-    for part in prefix.split("/"):
-        check_prefix(part)
-        if is_unfinished(f"{part}-"):
-            raise UsageError(
-                f"{prefix!r:.120} is no prefix of file names: files of such a name are unfinished ones",
-                hint="Write a name such as 'Predict1'.",
-                details={"prefix": prefix[:120]},
-            )
-    return prefix
-
-
-def find_files(store: Store, prefix: str) -> list[str]:
-    """The files of the image export that ``prefix`` has: its mixer first, then the others by number.
-
-    Also those of the older style, without a dash, whose numbers have five digits.
-    """
-    folder, _, last = prefix.rpartition("/")
-    ours = re.compile(
-        rf"{re.escape(last)}(?:(?P<mixer>-?mixer\.json)|(?:-(?P<number>\d{{5,}})|(?P<old>\d{{5}}))\.tfrecord(?:\.gz)?)",
-        re.ASCII,
-    )
-    inside = len(folder) + 1 if folder else 0
-    found = [(one, name) for name in store.list(folder) if (one := ours.fullmatch(name[inside:])) is not None]
-    found.sort(key=lambda pair: -1 if pair[0]["mixer"] else int(pair[0]["number"] or pair[0]["old"]))
-    return [name for _, name in found]

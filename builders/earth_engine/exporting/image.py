@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from registry.builders.earth_engine.exporting.files import ExportFiles, check_image_prefix
+from registry.builders.earth_engine.exporting.files import ExportFiles
 from registry.builders.earth_engine.exporting.options import ExportOptions
 from registry.builders.earth_engine.exporting.patches import PatchRecord, iterate_patches
 from registry.builders.earth_engine.exporting.plan import ExportedBand, ExportPlan, plan_raster
+from registry.builders.earth_engine.exporting.prefixes import check_image_prefix
 from registry.builders.earth_engine.exporting.raster import ArrayRaster, Raster
 from registry.builders.earth_engine.kinds import Kind
 from registry.builders.earth_engine.places.grid import Grid, Size

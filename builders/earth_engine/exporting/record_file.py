@@ -11,6 +11,7 @@ from typing import BinaryIO, Final, Self
 
 from registry.builders.earth_engine.exporting.gzip_stream import GzipStream
 from registry.errors import UsageError
+from registry.storage.names import is_unfinished
 from registry.tfrecord import frame_record
 
 FRAME_BYTES: Final = 16
@@ -58,12 +59,20 @@ def check_prefix(prefix: str) -> str:
     """``prefix`` if the names of an export's files may begin with it: one name, and no path.
 
     Raises:
-        UsageError: it is empty, hidden, or holds a character that no file name has everywhere.
+        UsageError: it is empty, hidden, holds a character that no file name has everywhere, or is a name that this
+            registry gives to unfinished files.
     """
-    if not prefix or prefix[0] == "." or set(prefix) & set('/\\\0:*?"<>|\r\n'):
+    is_text = not any(0xD800 <= ord(letter) < 0xE000 for letter in prefix)  # halves of pairs are none
+    if not prefix or prefix[0] == "." or set(prefix) & set('/\\\0:*?"<>|\r\n') or not is_text:
         raise UsageError(
             f"{prefix!r:.120} is no prefix of file names",
             hint="Write a name such as 'Predict1'; the folder is given apart from it.",
+            details={"prefix": prefix[:120]},
+        )
+    if is_unfinished(f"{prefix}-"):
+        raise UsageError(
+            f"{prefix!r:.120} is no prefix of file names: files of such a name are unfinished ones",
+            hint="Write a name such as 'Predict1'.",
             details={"prefix": prefix[:120]},
         )
     return prefix
