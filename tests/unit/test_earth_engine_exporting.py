@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from registry.builders.earth_engine.exporting.array_bands import stack_arrays
 from registry.builders.earth_engine.exporting.files import ExportFiles
 from registry.builders.earth_engine.exporting.image import Exported, export_image, plan_export
 from registry.builders.earth_engine.exporting.options import ExportOptions
@@ -541,3 +542,10 @@ def test_a_plan_reads_nothing_and_tells_the_bytes_of_a_record(tmp_path: Path) ->
     exported = export(tmp_path, "p", np.zeros((100, 4)), patchDimensions=4, compressed=False, max_file_size=1000)
     assert len(exported.filenames) == 3
     assert (tmp_path / "p-00000.tfrecord").stat().st_size == 10 * (78 + 16)
+
+
+def test_a_masked_pixel_of_an_array_band_is_the_default_in_every_level() -> None:
+    values = np.arange(1, 13).reshape(1, 4, 3)
+    mask = np.array([[False, True, False, True]])
+    found = stack_arrays(values, mask, depth=3, dtype=np.dtype(np.int16), default=-1)
+    assert found.tolist() == [[[1, -1, 7, -1]], [[2, -1, 8, -1]], [[3, -1, 9, -1]]]

@@ -438,3 +438,12 @@ def test_bands_of_several_types_and_masks_are_read_in_their_order(tmp_path: Path
         mask = raster.read(0, 1)[0].mask
     assert mask is not None
     assert mask.tolist() == [[False, False, False, True]]
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32"])
+def test_only_the_number_for_no_data_is_masked_and_none_below_or_above(dtype: str) -> None:
+    values = np.array([[-9, -8, -7]], dtype)
+    raster = ArrayRaster({"b": values}, transform=(1, 0, 0, 0, -1, 0), crs="EPSG:4326", nodata=-8)
+    mask = raster.read(0, 1)[0].mask
+    assert mask is not None
+    assert mask.tolist() == [[False, True, False]]
