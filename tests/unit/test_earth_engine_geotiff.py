@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 import rasterio
 
-from registry.builders.earth_engine.assembling.geotiff import create_geotiff
+from registry.builders.earth_engine.assembling.geotiff import check_output, create_geotiff
 from registry.builders.earth_engine.places.grid import Size
 from registry.builders.earth_engine.places.transform import Transform
 from registry.errors import AlreadyStoredError, FeatureError, MissingExtraError, RegistryError, StorageError, UsageError
@@ -286,3 +286,11 @@ def test_gdal_keeps_the_settings_that_it_had(tmp_path: Path) -> None:
     before = get_gdal_config("GDAL_CACHEMAX"), get_gdal_config("GDAL_PAM_ENABLED")
     write(tmp_path / "x.tif", made())
     assert (get_gdal_config("GDAL_CACHEMAX"), get_gdal_config("GDAL_PAM_ENABLED")) == before
+
+
+def test_a_name_of_another_format_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_output(tmp_path / "classes.PNG")
+    assert caught.value.message == "classes.PNG is not called as a GeoTIFF is, which would be written"
+    assert caught.value.hint == "Name a .tif: output='classes.tif'; -o classes.tif."
+    check_output(tmp_path / "classes")

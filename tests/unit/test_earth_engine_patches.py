@@ -180,6 +180,22 @@ def test_a_pin_needs_the_metadata_of_its_version(catalog: Catalog, folder: Path,
     assert [(patch.index, patch.row) for patch in bare] == [(2, None), (3, None)]
     with pytest.raises(UsageError, match="a pin is of one split expression"):
         Patches(pin, "train")
+    whole = Patches(load_pin(tmp_path / "lock.yaml"), mixer=dataset.metadata.custom)
+    assert [patch.index for patch in whole] == [2, 3]
+
+
+def test_what_is_neither_a_version_nor_one_pin_is_refused(catalog: Catalog, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        Patches(str(folder))  # type: ignore[arg-type]  # a folder is read by of_files
+    assert caught.value.message.endswith("is no published version and no pin")
+    assert caught.value.hint == "Give catalog.dataset('NAME'); a folder is read by of_files('FOLDER')."
+    import_export(catalog, folder, kernel_size=[2, 4], copy=True)
+    dataset = catalog.dataset("p")
+    dataset.pin({"one": "train[:1]", "rest": "train[1:]"}).save(tmp_path / "two.yaml")
+    with pytest.raises(UsageError) as caught:
+        Patches(load_pin(tmp_path / "two.yaml"))
+    assert caught.value.message == "2 pins, and patches are read of one: one, rest"
+    assert caught.value.hint == "Say which one: load_pin(...)['one']."
 
 
 def test_patches_of_two_splits_lie_each_on_its_own_grid(catalog: Catalog, tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ from registry.storage.local import LocalStore
 COMPRESSIONS: Final = ("deflate", "lzw", "zstd", "none")
 PREDICTORS: Final = (1, 2, 3)
 
+_OTHERS: Final = frozenset(
+    {".csv", ".geojson", ".gz", ".img", ".jpeg", ".jpg", ".json", ".nc", ".npy", ".png", ".vrt", ".zarr"}
+)
+"""Suffixes that say another format."""
+
 _MOST_PIXELS: Final = 2**31 - 1
 """Of a side of the raster."""
 
@@ -92,6 +97,12 @@ def check_output(
     if type(block) is not int or not 16 <= block <= 2**14 or block % 16:
         raise _refuse("block", block, "it is a multiple of 16, from 16 to 16384")
     target = _local_path(path)
+    if target.suffix.lower() in _OTHERS:
+        raise UsageError(
+            f"{target.name:.120} is not called as a GeoTIFF is, which would be written",
+            hint="Name a .tif: output='classes.tif'; -o classes.tif.",
+            details={"option": "output"},
+        )
     if not overwrite and os.path.lexists(target):
         raise _already_there(target)
 

@@ -39,7 +39,7 @@ from registry.splits import ReadInstruction, resolve
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Dataset
-    from registry.pins import Pin
+    from registry.pins import Pin, PinFile
 
 Layout: TypeAlias = Literal["CHW", "HWC", "bands"]
 
@@ -107,7 +107,7 @@ class Patches:
 
     def __init__(
         self,
-        source: Dataset | Pin,
+        source: Dataset | Pin | PinFile,
         split: str | ReadInstruction | None = None,
         *,
         bands: Sequence[str] | None = None,
@@ -122,7 +122,7 @@ class Patches:
         """The patches of a published version, or of a pin.
 
         Args:
-            source: the version, as ``catalog.dataset`` gives it, or a pin.
+            source: the version, as ``catalog.dataset`` gives it, or a pin, or a file of one pin.
             split: an expression, ``train[:80%]``; None is ``train``, and of a pin its own.
             bands: in this order; None for all, in the order of the export.
             margin: whether the pixels around each patch are read as well, which its kernel wants.
