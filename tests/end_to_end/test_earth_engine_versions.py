@@ -119,3 +119,15 @@ def test_the_command_says_what_it_wrote(catalog: registry.Catalog, tmp_path: Pat
             "num_bytes": sum(path.stat().st_size for path in (tmp_path / "out").iterdir()),
         }
     ]
+
+
+def test_files_of_many_records_come_out_one_after_the_other(catalog: registry.Catalog, tmp_path: Path) -> None:
+    bands = {"b": np.arange(144, dtype="uint8").reshape(12, 12)}
+    given = earth_engine.export_image(
+        bands, tmp_path / "in", "area", patchDimensions=1, maxFileSize=2000, transform=TRANSFORM, crs="EPSG:32610"
+    )
+    assert len(given.filenames) > 2
+    assert min(given.records[:-1]) > 16  # so many records are read of one file before the next, in the usual order
+    earth_engine.import_export(catalog, tmp_path / "in", split="train")
+    (one,) = earth_engine.export_version(catalog.dataset("area"), tmp_path / "out")
+    assert records_of(tmp_path / "out", one.filenames) == records_of(tmp_path / "in", given.filenames)
