@@ -200,3 +200,8 @@ def test_a_tile_that_cannot_be_is_an_error(
     with pytest.raises(error) as caught:
         infer_tile(values, patch, kernel, what="the band 'b'")
     assert caught.value.message == message
+
+
+def test_the_bounds_of_a_turned_window_hold_its_four_corners_and_no_more() -> None:
+    turned = Transform(0, 2, 10, 3, 0, 20)  # columns go up, rows to the right
+    assert turned.bounds(1, 1, 5, 2) == (12, 23, 16, 38)
