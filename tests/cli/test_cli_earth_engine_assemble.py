@@ -40,7 +40,8 @@ def predictions(tmp_path: Path) -> Path:
 def test_a_folder_becomes_a_geotiff(cli: Cli, predictions: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.tif"
     ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--nodata", "0")
-    assert (ran.code, ran.err) == (0, "")
+    note = "note: the bands are in the order of their names; --band, once for each, chooses another\n"
+    assert (ran.code, ran.err) == (0, note)
     assert ran.out == (
         f"wrote {output}, {output.stat().st_size / 1024:.1f} KiB\n"
         "size     6 x 4 pixels of float32\n"
@@ -176,3 +177,20 @@ def test_a_folder_of_a_table_becomes_rows_and_one_of_an_image_does_not(cli: Cli,
         f"error: 'p' in {tmp_path / 'image'} is the export of an image, and no table\n"
         "hint: Put its patches together in a GeoTIFF: -o FILE.tif.\n",
     )
+
+
+def test_a_raster_whose_patches_were_filled_up_gets_its_own_size(cli: Cli, predictions: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.tif"
+    ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--size", "5,3", "--band", "class")
+    assert (ran.code, ran.err) == (0, "")
+    assert "size     5 x 3 pixels of uint8\n" in ran.out
+    with rasterio.open(output) as file:
+        assert file.read(1).tolist() == [[11, 12, 13, 14, 15], [21, 22, 23, 24, 25], [31, 32, 33, 34, 35]]
+    for wrong in ("4,3", "7,4", "5,2"):
+        ran = cli("earth-engine", "assemble", str(predictions), "-o", str(output), "--overwrite", "--size", wrong)
+        width, height = wrong.split(",")
+        assert (ran.code, ran.err) == (
+            2,
+            f"error: a raster of {width} x {height} pixels does not fill 3 x 2 patches of 2 x 2\nhint: Give the width "
+            "and height of the raster that was exported with edge='pad': size=[width, height]; --size WIDTH,HEIGHT.\n",
+        )

@@ -65,7 +65,9 @@ def test_what_is_exported_comes_back_exactly(
     data: Any,
 ) -> None:
     rows, columns = next(iter(raster.values())).shape
-    width, height = min(width, columns), min(height, rows)
+    edge = data.draw(st.sampled_from(["drop", "pad"]))
+    if edge == "drop":
+        width, height = min(width, columns), min(height, rows)
     masked = data.draw(st.sampled_from(["none", "some"]))
     mask = None if masked == "none" else np.random.default_rng(rows).random((rows, columns)) < 0.3
     place = PLACES[data.draw(st.sampled_from(sorted(PLACES)))]
@@ -83,14 +85,18 @@ def test_what_is_exported_comes_back_exactly(
             encoding="native",
             max_file_size=limit,
             compressed=compressed,
+            edge=edge,
         )
+        size = None if edge == "drop" else (columns, rows)
         output = folder / "out.tif"
-        assembly = assemble(folder, output=output, kernel_size=list(kernel), block=16)
+        assembly = assemble(folder, output=output, kernel_size=list(kernel), block=16, size=size)
         covered = {
             name: np.where(mask, 0, band).astype(band.dtype) if mask is not None else band
             for name, band in raster.items()
         }
-        covered = {name: band[: rows // height * height, : columns // width * width] for name, band in covered.items()}
+        if edge == "drop":
+            whole = slice(rows // height * height), slice(columns // width * width)
+            covered = {name: band[whole] for name, band in covered.items()}
         found = assembly.to_arrays()
         for name, band in covered.items():
             assert np.array_equal(found[name], band, equal_nan=band.dtype.kind == "f"), name

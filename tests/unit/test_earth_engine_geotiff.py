@@ -159,7 +159,8 @@ def test_somebody_else_who_is_faster_is_not_replaced(tmp_path: Path) -> None:
 
 
 _SLOW = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may ignore it
 import numpy as np
 from registry.builders.earth_engine.assembling.assemble import assemble
 

@@ -16,7 +16,7 @@ from registry.builders.earth_engine.assembling.assembly import Assembly
 from registry.builders.earth_engine.assembling.patch_arrays import ArrayPatches, Layout, check_iterable
 from registry.builders.earth_engine.assembling.patch_files import are_files, find_files
 from registry.builders.earth_engine.assembling.patch_records import RecordPatches
-from registry.builders.earth_engine.exporting.options import read_size
+from registry.builders.earth_engine.exporting.options import read_raster_size, read_size
 from registry.builders.earth_engine.places.mixer_source import MixerLike, find_mixer
 from registry.errors import UsageError
 
@@ -35,6 +35,7 @@ def assemble(
     names: Sequence[str] | None = None,
     nodata: float | None = None,
     crs: Any = None,
+    size: Any = None,
     layout: Layout | None = None,
     sequence: bool | None = None,
     compress: str = "deflate",
@@ -62,6 +63,8 @@ def assemble(
         names: of the raster's bands, in their order.
         nodata: the number in the raster that stands for no value.
         crs: instead of the mixer's: anything that rasterio takes.
+        size: width and height of the raster, where its last patches were filled up (``edge="pad"``): what was filled is
+            cut off. No file tells it; ``Exported.size`` does.
         layout: how the axes of an array's patch lie, ``"HW"``, ``"CHW"`` or ``"HWC"``.
         sequence: whether each record is a pixel; None looks.
         compress: of the GeoTIFF, ``"deflate"``, ``"lzw"``, ``"zstd"`` or ``"none"``.
@@ -125,6 +128,7 @@ def assemble(
         names=names,
         nodata=nodata,
         crs=crs,
+        size=None if size is None else read_raster_size(size),
     )
     if output is not None:
         assembly.write_geotiff(

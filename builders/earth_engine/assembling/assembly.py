@@ -63,6 +63,8 @@ class Assembly:
         bands: the bands in their order; an array band of depth 2 is the bands ``name_0`` and ``name_1``.
         nodata: the number that stands for no value, or None.
         crs: as text, of the mixer or as it was given.
+        size: width and height of the raster: whole patches, unless it was told.
+        is_sorted: whether nothing tells the order of the bands, which then is that of their names.
     """
 
     def __init__(
@@ -77,8 +79,10 @@ class Assembly:
         names: Sequence[str] | None,
         nodata: float | None,
         crs: Any,
+        size: Size | None,
     ) -> None:
         self.mixer = found.mixer
+        self.size = self.grid.covered if size is None else _check_raster_size(size, self.grid)
         self._patches = patches
         self._is_read = False
         _check_size(patches, self.mixer)
@@ -88,6 +92,7 @@ class Assembly:
             raise self._wrong_count(0)
         self._waiting = chain([first], self._waiting)
         self._first_bands = list(first.bands)
+        self.is_sorted = bands is None and not found.bands and first.place.file is not None
         order = _band_order(first, bands, found)
         depths = {**{name: depth for name, depth in found.depths.items() if name in first.bands}, **depths}
         self._layouts = measure_bands(first, order, self.mixer.patch, kernel=kernel, depths=depths, dtypes=dtypes)
@@ -102,11 +107,6 @@ class Assembly:
     def grid(self) -> Grid:
         """The patches of the raster."""
         return self.mixer.grid()
-
-    @property
-    def size(self) -> Size:
-        """Width and height of the raster: whole patches."""
-        return self.grid.covered
 
     @property
     def transform(self) -> Transform:
@@ -148,12 +148,12 @@ class Assembly:
                     arrays[layout.name][:, :, start : start + grid.patch.width] = core
             if row == grid.num_rows - 1 and next(patches, None) is not None:
                 raise self._wrong_count(grid.num_patches + 1, others=patches)
-            planes = [plane for layout in self._layouts for plane in arrays[layout.name]]
+            top = row * grid.patch.height
+            height = min(grid.patch.height, self.size.height - top)
+            planes = [plane[:height, : self.size.width] for layout in self._layouts for plane in arrays[layout.name]]
             if advance is not None:
                 advance(grid.patches_per_row)
-            yield RasterRows(
-                row * grid.patch.height, {band.name: plane for band, plane in zip(self.bands, planes, strict=True)}
-            )
+            yield RasterRows(top, {band.name: plane for band, plane in zip(self.bands, planes, strict=True)})
 
     def to_arrays(self, advance: Callable[[int], None] | None = None) -> dict[str, npt.NDArray[Any]]:
         """Every band, (height, width), of its own dtype. Raises as ``rows``."""
@@ -303,6 +303,20 @@ def _name_bands(
             details={"option": "names"},
         )
     return tuple(RasterBand(name=name, dtype=dtype) for name, (_, dtype) in zip(final, own, strict=True))
+
+
+def _check_raster_size(size: Size, grid: Grid) -> Size:
+    """The size of a raster whose last patches were filled up. Raises UsageError where it would lose a whole patch."""
+    for own, whole, patch in zip(size, grid.covered, grid.patch, strict=True):
+        if not whole - patch < own <= whole:
+            raise UsageError(
+                f"a raster of {size.width} x {size.height} pixels does not fill {grid.patches_per_row} x "
+                f"{grid.num_rows} patches of {grid.patch.width} x {grid.patch.height}",
+                hint="Give the width and height of the raster that was exported with edge='pad': size=[width, height]; "
+                "--size WIDTH,HEIGHT.",
+                details={"option": "size", "size": list(size), "covered": list(grid.covered)},
+            )
+    return size
 
 
 def _check_size(patches: RecordPatches | ArrayPatches, mixer: Mixer) -> None:

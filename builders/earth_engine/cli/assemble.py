@@ -41,6 +41,7 @@ _SUFFIXES = (".tif", ".tiff")
 @click.option("--dtype", "dtypes", metavar="[BAND=]T", multiple=True, help="uint8, int16, float32, ... of the raster.")
 @click.option("--nodata", metavar="N", type=float, help="The number in the raster that stands for no value.")
 @click.option("--crs", metavar="CRS", help="In place of the mixer's.")
+@click.option("--size", "raster_size", metavar="W,H", help="Of the raster, where it was exported with --edge pad.")
 @click.option("--sequence/--no-sequence", default=None, help="Each record is a pixel, or a patch.  [default: looks]")
 @click.option(
     "--compress",
@@ -67,6 +68,7 @@ def command(
     dtypes: tuple[str, ...],
     nodata: float | None,
     crs: str | None,
+    raster_size: str | None,
     sequence: bool | None,
     compress: str,
     predictor: int | None,
@@ -106,8 +108,11 @@ def command(
         dtypes=_dtypes(dtypes),
         nodata=nodata,
         crs=crs,
+        size=None if raster_size is None else _numbers(raster_size, "--size"),
         sequence=sequence,
     )
+    if not bands and len(assembly.bands) > 1 and assembly.is_sorted:
+        session.out.note("note: the bands are in the order of their names; --band, once for each, chooses another")
     if dry_run:
         read_crs(assembly.crs)
         _print(session, assembly, output, None)

@@ -203,6 +203,14 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def read_raster_size(value: Any) -> Size:
+    """A raster's width and height: two numbers above 0. Raises UsageError."""
+    numbers = [_plain(number) for number in value] if isinstance(value, Sequence | np.ndarray) else []
+    if len(numbers) != 2 or not all(type(number) is int and 0 < number < 2**31 for number in numbers):
+        raise _refuse("size", value, "it is [width, height] in pixels")
+    return Size(*numbers)
+
+
 def _read_size_in_bytes(value: Any) -> int:
     """Bytes; the REST interface has 64-bit integers as text."""
     value = _plain(value)
