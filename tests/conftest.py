@@ -71,7 +71,8 @@ def postgres_server() -> Iterator[PostgresServer]:
         finally:
             server.stop()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        # Hundreds of databases, each of three hundred files: half a minute that nobody has to wait for.
+        os.posix_spawnp("rm", ["rm", "-rf", str(folder)], os.environ)
 
 
 @pytest.fixture(scope="session")

@@ -51,7 +51,8 @@ MISTAKES = {
     "unknown builder": (
         ["build", "digitz"],
         3,
-        "error: no builder 'digitz' in the installed packages\nhint: Did you mean 'digits'? There are: digits.\n",
+        "error: no builder 'digitz' in the installed packages\n"
+        "hint: Did you mean 'digits'? There are: digits, earth_patches.\n",
     ),
     "missing argument": (["show"], 2, "error: Missing argument 'REF'.\nhint: See registry show --help.\n"),
 }

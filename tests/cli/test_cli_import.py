@@ -121,7 +121,7 @@ def test_unknown_formats_name_the_nearest(cli: Cli) -> None:
     ran = cli("import", "tfsd", ".")
     assert (ran.code, ran.err.splitlines()[:2]) == (
         2,
-        ["error: no command 'import tfsd'", "hint: Did you mean 'tfds'? There are: tfds, parquet."],
+        ["error: no command 'import tfsd'", "hint: Did you mean 'tfds'? There are: tfds, parquet, earth-engine."],
     )
 
 
