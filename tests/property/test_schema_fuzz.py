@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import registry
-from registry.errors import CorruptExampleError, PreparedFormatError
+from registry.errors import CorruptExampleError, FeatureError, PreparedFormatError
 from registry.features import FeaturesDict, NestedExamples, features_from_json
 from registry.features.content import ContentReader
 
@@ -89,6 +89,9 @@ def read_record(features: FeaturesDict, record: bytes) -> None:
         use(features.decode_example(record))
     except CorruptExampleError as error:
         assert isinstance(error.details["feature"], str)  # noqa: PT017
+    except FeatureError as error:  # of a tensor that no record holds, as it stores no shape: of no fault of a record
+        assert error.message.endswith("has several unknown dimensions")  # noqa: PT017
+        return
     for num_records in (1, 70):
         block = features.decode_block(*joined([record] * num_records))
         assert len(block) == 0 or block.fault is None
