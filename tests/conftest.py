@@ -23,7 +23,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=bool(os.environ.get("CI")),
-    max_examples=int(os.environ.get("REGISTRY_EXAMPLES", "50")),
+    max_examples=int(os.environ.get("REGISTRY_EXAMPLES", "40")),
 )
 settings.load_profile("registry")
 
