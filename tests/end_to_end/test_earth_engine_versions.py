@@ -86,6 +86,18 @@ def test_splits_are_chosen_and_what_is_there_is_kept(catalog: registry.Catalog, 
     )
 
 
+def test_every_split_is_an_export_of_its_own(catalog: registry.Catalog, tmp_path: Path) -> None:
+    catalog.build("earth_patches")
+    dataset = catalog.dataset("earth_patches")
+    exported = earth_engine.export_version(dataset, tmp_path / "out")
+    assert [(one.split, one.mixer_filename) for one in exported] == [
+        ("china", "china-mixer.json"),
+        ("flower", "flower-mixer.json"),
+    ]
+    for one in exported:
+        assert records_of(tmp_path / "out", one.filenames) == list(map(bytes, dataset.read(one.split).records()))
+
+
 def test_a_damaged_record_leaves_nothing(catalog: registry.Catalog, tmp_path: Path) -> None:
     catalog.build("earth_patches")
     (shard,) = (tmp_path / "data").rglob("*china*")
