@@ -28,18 +28,21 @@ _UINT8: Final = np.dtype(np.uint8)
 _FORMATS: Final = "JPEG, PNG, BMP, GIF and WebP are read"
 
 
-def decode_image(data: bytes, *, channels: int, dtype: np.dtype[Any], limit: int = MAX_PIXELS) -> npt.NDArray[Any]:
+def decode_image(
+    data: bytes, *, channels: int, dtype: np.dtype[Any], limit: int = MAX_PIXELS, method: str = ""
+) -> npt.NDArray[Any]:
     """The array of an encoded image: (height, width, channels), of a GIF or WebP (frames, height, width, channels).
 
     A JPEG is cast to ``dtype`` (0..255 as float). Of the others floats are in 0..1, integers fill the range of theirs:
     a PNG has 16 bits on the way (its 8 repeated), a BMP and a GIF have theirs shifted up by 8; a WebP has uint8 only.
+    How a JPEG is transformed is ``method``, see ``decode_jpeg``.
 
     Raises:
         ImageFault: empty, of no known format, damaged, cut off, more pixels than ``limit``, or not in these channels.
         MissingExtraError: Pillow is needed, and is not installed.
     """
     if data.startswith(JPEG):
-        pixels: npt.NDArray[Any] = decode_jpeg(data, channels=channels, limit=limit)
+        pixels: npt.NDArray[Any] = decode_jpeg(data, channels=channels, limit=limit, method=method)
         return pixels if dtype == _UINT8 else pixels.astype(dtype)
     if data.startswith(_PNG):
         pixels = decode_png(data, channels=channels, wide=dtype != _UINT8, limit=limit)

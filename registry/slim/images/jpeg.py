@@ -1,7 +1,7 @@
 """How does a JPEG become pixels? By libjpeg, as Pillow brings it, after a look at the header that bounds the size.
 
 Where simplejpeg is installed (extra ``jpeg``) it decodes what is sound, in two thirds of the time and to the same
-pixels; of anything else Pillow says what it is.
+pixels; of anything else Pillow says what it is. It alone offers libjpeg's other transform, TensorFlow's default.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ class _Header:
     is_adobe: bool
 
 
-def decode_jpeg(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
+def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> npt.NDArray[np.uint8]:
     """The pixels (height, width, 1 or 3) of a JPEG, as TensorFlow gives them with ``INTEGER_ACCURATE``.
 
     0 channels are those of the file, of CMYK and YCCK three: the product of each ink with black, as TensorFlow mixes
     them. Grey is the stored brightness itself. The orientation that a camera notes down is not applied.
+
+    The ``method`` ``INTEGER_FAST`` gives what TensorFlow gives with it, and by default, where simplejpeg is installed
+    and can decode the file; elsewhere it makes no difference.
 
     Raises:
         ImageFault: damaged, cut off, more pixels than ``limit``, or 4 channels are asked for.
@@ -46,22 +49,26 @@ def decode_jpeg(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
         raise ImageFault("a JPEG has no channel of transparency", "Give channels=3 to Image, or 0 for those stored.")
     header = _read_header(data)
     check_pixels(header.height, header.width, limit)
-    size = (header.height, header.width)
+    size, is_fast = (header.height, header.width), method == "INTEGER_FAST"
     if header.components == 4:
-        inks = run_codec("jpeg", "CMYK", size, data, ("CMYK", ""), of="JPEG").reshape(*size, 4)
+        inks = _decode(data, "CMYK", size, 4, is_fast=is_fast)
         color = _mix(inks if header.is_adobe else ~inks)
         return to_grey(color) if channels == 1 else color
     wanted = channels or header.components
-    mode = "L" if wanted == 1 else "RGB"
-    if (fast := _fast_library()) is not None:
+    return _decode(data, "L" if wanted == 1 else "RGB", size, wanted, is_fast=is_fast)
+
+
+def _decode(data: bytes, mode: str, size: tuple[int, int], channels: int, *, is_fast: bool) -> npt.NDArray[np.uint8]:
+    """The samples (height, width, channels) in a mode of Pillow."""
+    if (library := _fast_library()) is not None:
         try:
-            pixels: npt.NDArray[np.uint8] = fast.decode_jpeg(data, "GRAY" if wanted == 1 else "RGB")
+            pixels: npt.NDArray[np.uint8] = library.decode_jpeg(data, "GRAY" if mode == "L" else mode, fastdct=is_fast)
         except ValueError:
             pass  # damaged, or of a kind that is rare
         else:
-            if pixels.shape == (*size, wanted):
+            if pixels.shape == (*size, channels):
                 return pixels
-    return run_codec("jpeg", mode, size, data, (mode, ""), of="JPEG").reshape(*size, wanted)
+    return run_codec("jpeg", mode, size, data, (mode, ""), of="JPEG").reshape(*size, channels)
 
 
 @cache

@@ -24,11 +24,15 @@ NO_PREFIX = "seq_bbox_no_prefix"
 """TF-Slim adds its own default, None, to a text. Here None is no prefix, so that the keys are not found."""
 
 
+def is_fast_jpeg(case: dict[str, Any]) -> bool:
+    """Whether TensorFlow's default transform made it, which is not ours."""
+    return case["name"].startswith("image_jpeg") and case["name"] != "image_jpeg_accurate"
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if "error" not in case], ids=lambda case: case["name"])
 def test_items_are_those_of_tf_slim(case: dict[str, Any]) -> None:
     decoder = decoder_of(case)
     assert decoder.list_items() == case["list_items"]
-    is_close = case["name"].startswith("image_jpeg") and case["name"] != "image_jpeg_accurate"
     for item, written in zip(decoder.decode(record_of(case), case["request"]), case["outputs"], strict=True):
         if "sparse" in written:
             assert isinstance(item, SparseTensorValue)
@@ -36,7 +40,7 @@ def test_items_are_those_of_tf_slim(case: dict[str, Any]) -> None:
             assert item.dense_shape.tolist() == written["dense_shape"]
             assert_same(item.values, array_of(written["values"]))
         else:
-            assert_same(item, array_of(written), most_apart=15 if is_close else 0)
+            assert_same(item, array_of(written), most_apart=15 if is_fast_jpeg(case) else 0)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if "error" in case], ids=lambda case: case["name"])
@@ -67,8 +71,17 @@ def test_many_records_at_once_are_decoded_as_each_alone(case: dict[str, Any]) ->
                 assert_same(found, np.asarray(item, object if isinstance(item, bytes) else None))
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if is_fast_jpeg(case)], ids=lambda case: case["name"])
+def test_the_default_transform_of_tensorflow_is_at_hand(case: dict[str, Any]) -> None:
+    (item,), (handler,) = case["items_to_handlers"], case["items_to_handlers"].values()
+    asked = {**case, "items_to_handlers": {item: {**handler, "dct_method": "INTEGER_FAST"}}}
+    (found,), (written,) = decoder_of(asked).decode(record_of(case)), case["outputs"]
+    assert_same(found, array_of(written))
+
+
 def test_every_case_was_run() -> None:
     assert len(CASES) == 92
+    assert sum(map(is_fast_jpeg, CASES)) == 4
     assert sum("error" in case for case in CASES) == 22
 
 
