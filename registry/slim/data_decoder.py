@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, ItemNotFoundError, WrongTypeError
+from registry.slim.stacking import stack_items
 from registry.tfrecord import RecordBlock
 
 _ONE_OR_MANY: Final = "decode takes one record, as it was serialized; decode_batch takes a list of them."
@@ -88,18 +88,6 @@ def check_records(records: Any) -> list[bytes | memoryview]:
 def at_place(error: CorruptExampleError, place: int) -> CorruptExampleError:
     """``error`` of the record at ``place`` of a block, which ``details["record"]`` then says."""
     return CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
-
-
-def stack_items(values: list[Any]) -> npt.NDArray[Any]:
-    """The values as one array, where they are of one shape and dtype; else an object array (n,) of them."""
-    first = values[0] if values else None
-    if isinstance(first, np.generic) and all(type(value) is type(first) for value in values):
-        return np.array(values, first.dtype)
-    if isinstance(first, np.ndarray) and all(
-        isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype for value in values
-    ):
-        return np.stack(values)
-    return np.fromiter(values, object, len(values))
 
 
 def as_block(records: RecordBlock | Sequence[bytes]) -> RecordBlock:

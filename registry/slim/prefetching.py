@@ -15,12 +15,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-import numpy as np
-import numpy.typing as npt
-
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import start, wait_for
 from registry.slim.counts import at_least
+from registry.slim.stacking import as_array, not_alike, stack_arrays
 
 T = TypeVar("T")
 
@@ -102,13 +100,13 @@ class PrefetchQueue(Generic[T]):
         if isinstance(first, Mapping):
             names = list(first)
             if any(list(element) != names for element in elements):
-                raise _not_alike("names", [list(element) for element in elements])
+                raise not_alike("names", [list(element) for element in elements])
             return {name: self._stack([element[name] for element in elements]) for name in names}
         if isinstance(first, tuple | list):
             if any(len(element) != len(first) for element in elements):
-                raise _not_alike("numbers of values", [len(element) for element in elements])
+                raise not_alike("numbers of values", [len(element) for element in elements])
             return [self._stack(values) for values in zip(*elements, strict=True)]
-        return _stack_arrays([_as_array(value) for value in elements], pad=self._dynamic_pad)
+        return stack_arrays([as_array(value) for value in elements], pad=self._dynamic_pad)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -268,38 +266,3 @@ def prefetch_queue(
 
 def _sorted(element: Any) -> Any:
     return {name: element[name] for name in sorted(element)} if isinstance(element, Mapping) else element
-
-
-def _as_array(value: Any) -> npt.NDArray[Any]:
-    if isinstance(value, str | bytes):
-        array = np.empty((), object)
-        array[()] = value.encode() if isinstance(value, str) else value
-        return array
-    return np.asarray(value)
-
-
-def _stack_arrays(arrays: list[npt.NDArray[Any]], *, pad: bool) -> npt.NDArray[Any]:
-    shapes = {array.shape for array in arrays}
-    if len({array.ndim for array in arrays}) > 1 or (len(shapes) > 1 and not pad):
-        raise _not_alike("shapes", [array.shape for array in arrays])
-    if len({array.dtype for array in arrays}) > 1:
-        raise _not_alike("dtypes", [str(array.dtype) for array in arrays])
-    if len(shapes) == 1:
-        return np.stack(arrays)
-    largest = np.array(sorted(shapes)).max(axis=0)
-    fill = b"" if arrays[0].dtype.kind == "O" else 0
-    stacked = np.full((len(arrays), *largest), fill, arrays[0].dtype)
-    for place, array in enumerate(arrays):
-        inside: tuple[int | slice, ...] = (place, *map(slice, array.shape))
-        stacked[inside] = array
-    return stacked
-
-
-def _not_alike(what: str, found: list[Any]) -> WrongTypeError:
-    shown = ", ".join(map(str, dict.fromkeys(map(str, found))))
-    return WrongTypeError(
-        f"elements of different {what} cannot be stacked: {shown:.200}",
-        hint="Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one."
-        if what == "shapes"
-        else "Take the elements one by one, or make them alike.",
-    )

@@ -1,0 +1,65 @@
+"""How do the values of many records become one array? Stacked, where they are of one shape; or filled up to the largest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import WrongTypeError
+
+
+def stack_items(values: list[Any]) -> npt.NDArray[Any]:
+    """The values as one array, where they are of one shape and dtype; else an object array (n,) of them."""
+    first = values[0] if values else None
+    if isinstance(first, np.generic) and all(type(value) is type(first) for value in values):
+        return np.array(values, first.dtype)
+    if isinstance(first, np.ndarray) and all(
+        isinstance(value, np.ndarray) and value.shape == first.shape and value.dtype == first.dtype for value in values
+    ):
+        return np.stack(values)
+    return np.fromiter(values, object, len(values))
+
+
+def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArray[Any]:
+    """The arrays as one; with ``pad`` those of other sizes are filled up with zeros, or ``b""``, to the largest.
+
+    Raises:
+        WrongTypeError: their shapes differ, and ``pad`` is off; or they differ in dimensions or dtype.
+    """
+    shapes = {array.shape for array in arrays}
+    if len({array.ndim for array in arrays}) > 1 or (len(shapes) > 1 and not pad):
+        raise not_alike("shapes", [array.shape for array in arrays])
+    if len({array.dtype for array in arrays}) > 1:
+        raise not_alike("dtypes", [str(array.dtype) for array in arrays])
+    if len(shapes) == 1:
+        return np.stack(arrays)
+    largest = np.array(sorted(shapes)).max(axis=0)
+    fill = b"" if arrays[0].dtype.kind == "O" else 0
+    stacked = np.full((len(arrays), *largest), fill, arrays[0].dtype)
+    for place, array in enumerate(arrays):
+        inside: tuple[int | slice, ...] = (place, *map(slice, array.shape))
+        stacked[inside] = array
+    return stacked
+
+
+def as_array(value: Any) -> npt.NDArray[Any]:
+    """One value as an array; a text as an array of one object of ``bytes``, without a dimension."""
+    if isinstance(value, str | bytes):
+        array = np.empty((), object)
+        array[()] = value.encode() if isinstance(value, str) else value
+        return array
+    return np.asarray(value)
+
+
+def not_alike(what: str, found: Sequence[Any]) -> WrongTypeError:
+    """What is raised where the ``what`` of elements, which were ``found``, are not the same."""
+    shown = ", ".join(map(str, dict.fromkeys(map(str, found))))
+    return WrongTypeError(
+        f"elements of different {what} cannot be stacked: {shown:.200}",
+        hint="Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one."
+        if what == "shapes"
+        else "Take the elements one by one, or make them alike.",
+    )
