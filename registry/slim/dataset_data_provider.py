@@ -10,22 +10,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-import numpy as np
+import numpy.typing as npt
 
 from registry.errors import UsageError
+from registry.slim.counts import at_least
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_provider import DataProvider
+from registry.slim.decoding_ahead import DecodingAhead
 from registry.slim.parallel_reader import open_reader
-from registry.slim.readers import Reader, Record, error_of_record, key_of, place_of
-from registry.tfrecord import RecordBlock
+from registry.slim.readers import Reader, key_of
+from registry.slim.stacking import fill_up, stack_items
 
-_MOST_TOGETHER: Final = 512
-_BYTES_TOGETHER: Final = 2**20
+T = TypeVar("T")
 
 
 class ProvidedDataset(Protocol):
@@ -52,8 +53,8 @@ class DatasetDataProvider(DataProvider):
     """The items of a dataset's records, one record after the other.
 
     ``get`` gives some items of the next record, as TF-Slim's does of the next step of its graph; ``iter`` gives
-    the same items of all records; and to iterate over the provider gives a dict of every item for each record. Threads
-    may do so at the same time, and each record goes to one of them.
+    the same items of all records, ``batches`` those of many at a time; and to iterate over the provider gives a dict of
+    every item for each record. Threads may do so at the same time, and each record goes to one of them.
 
     A record that cannot be decoded is an error once: the next call goes on with the next record. A file that cannot be
     read is the same error again with each call, because what was in it is unknown.
@@ -104,6 +105,7 @@ class DatasetDataProvider(DataProvider):
         self._num_samples = dataset.num_samples
         self._record_key = record_key
         self._items = [*items, record_key]
+        self._asked: tuple[str, ...] | None = None
         self._reader = open_reader(
             dataset.data_sources,
             dataset.reader,
@@ -120,12 +122,7 @@ class DatasetDataProvider(DataProvider):
         )
         self._lock = threading.RLock()
         self._process = os.getpid()
-        # Records that left the buffer: those before `_stop` are being decoded by `_rows`, the next one is at `_place`.
-        self._records: list[Record] = []
-        self._place = self._stop = 0
-        self._rows: Iterator[list[Any]] = iter(())
-        self._asked: tuple[str, ...] | None = None
-        self._together = 1
+        self._ahead = DecodingAhead(self._reader, self._decoder)
 
     @property
     def seed(self) -> int:
@@ -145,7 +142,7 @@ class DatasetDataProvider(DataProvider):
         """
         asked = tuple(items) if isinstance(items, list | tuple) else None
         if asked is None or asked != self._asked:  # what was asked for last was checked then
-            asked = self.check_items(items)
+            asked = self._asked = self.check_items(items)
         return self._next(asked)
 
     def iter(self, items: Sequence[str]) -> Iterator[list[Any]]:
@@ -155,7 +152,31 @@ class DatasetDataProvider(DataProvider):
 
         Errors as ``get``, and like it this goes on after a record that cannot be decoded.
         """
-        return _Rows(self, self.check_items(items))
+        return _Each(partial(self._next, self.check_items(items)))
+
+    def batches(
+        self, items: Sequence[str], size: int, *, drop_remainder: bool = False, dynamic_pad: bool = False
+    ) -> Iterator[list[npt.NDArray[Any]]]:
+        """The values of ``items`` for ``size`` records at a time, decoded together: an array for each item.
+
+            for images, labels in provider.batches(["image", "label"], 32): ...
+
+        An array's first dimension is the records. Where their values differ in shape, or are sparse, it is an object
+        array (records,) of them. As with ``tf.train.batch`` a batch may reach over the end of an epoch.
+
+        Args:
+            items: as ``get``.
+            size: of a batch; the last one may be smaller, and so is one before a file that cannot be read.
+            drop_remainder: whether a smaller one is left out.
+            dynamic_pad: whether values of different sizes are filled up to the largest, with zeros or ``b""``.
+
+        Raises:
+            UsageError: a size that cannot be.
+            WrongTypeError: values that were to be filled up differ in dimensions or dtype.
+            As ``get``. A record that cannot be decoded is an error once: the next batch begins with those before it.
+        """
+        asked, size = self.check_items(items), at_least("size", size, 1)
+        return _Each(partial(self._next_batch, asked, size, drop_remainder=drop_remainder, dynamic_pad=dynamic_pad))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self
@@ -175,8 +196,7 @@ class DatasetDataProvider(DataProvider):
         """Read no more. Waits for reads that are under way, a second at most."""
         self._reader.close()
         if os.getpid() == self._process and self._lock.acquire(timeout=1):
-            self._records, self._rows = [], iter(())
-            self._place = self._stop = 0
+            self._ahead.clear()
             self._lock.release()
 
     def __enter__(self) -> Self:
@@ -188,101 +208,41 @@ class DatasetDataProvider(DataProvider):
         self.close()
 
     def _next(self, items: tuple[str, ...]) -> list[Any]:
-        if os.getpid() != self._process:
-            self._reader.read_records(1)  # which refuses: the lock may be held for ever in a process that was forked
-        with self._lock:
-            if items != self._asked:
-                self._asked, self._stop, self._together = items, self._place, 1
-            if self._place >= self._stop:  # more, where it was closed while a record was decoded
-                self._decode_more(items)
-            record = self._records[self._place]
-            try:
-                row = next(self._rows)
-            except BaseException as error:
-                # The rows end here, and what they decoded ahead is decoded again: a few at first.
-                self._place += isinstance(error, Exception)  # who was interrupted has not seen this record
-                self._stop, self._together = self._place, 1
-                named = self._named(error, record)
-                if named is error:
-                    raise
-                raise named from error
-            self._place += 1
+        self._check_process()
         num_keys = items.count(self._record_key)
-        if len(row) != len(items) - num_keys:
-            raise self._other_values(record, len(row), items)
+        decoded = items if not num_keys else [item for item in items if item != self._record_key]
+        with self._lock:
+            record, row = self._ahead.next_row(decoded)
         if not num_keys:
             return row
         rest = iter(row)
         return [key_of(record) if item == self._record_key else next(rest) for item in items]
 
-    def _other_values(self, record: Record, num_values: int, items: tuple[str, ...]) -> UsageError:
-        """Values that are not those of the items: whoever unpacks them would learn nothing of it, or too late."""
-        path, (_, where) = record[1].path, place_of(record)
-        named = ", ".join(item for item in items if item != self._record_key)
-        return UsageError(
-            f"{path}: record at {where}: the decoder {type(self._decoder).__name__} gave {num_values} "
-            f"value{'s' * (num_values != 1)} for the items {named}",
-            hint="decode gives a value for each item that it is asked for, in their order.",
-        )
+    def _next_batch(
+        self, items: tuple[str, ...], size: int, *, drop_remainder: bool, dynamic_pad: bool
+    ) -> list[npt.NDArray[Any]]:
+        self._check_process()
+        decoded = [item for item in dict.fromkeys(items) if item != self._record_key]
+        with self._lock:
+            records, found = self._ahead.next_batch(decoded, size, drop_remainder=drop_remainder)
+        columns = dict(zip(decoded, map(fill_up, found) if dynamic_pad else found, strict=True))
+        if self._record_key in items:
+            columns[self._record_key] = stack_items([key_of(record) for record in records])
+        return [columns[item] for item in items]
 
-    def _decode_more(self, items: tuple[str, ...]) -> None:
-        """Have the next records decoded together: twice as many each time, up to a limit."""
-        self._records = self._records[self._place :]
-        self._place = self._stop = 0
-        self._take_more()
-        values = [record[0] for record in self._records[: self._together]]
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
-        ends = lengths.cumsum()
-        count = max(1, int(np.searchsorted(ends, _BYTES_TOGETHER, side="right")))
-        self._stop = min(count, len(values))
-        self._together = min(2 * self._together, _MOST_TOGETHER)
-        decoded = [item for item in items if item != self._record_key]
-        if not decoded:
-            self._rows = repeat([])
-        elif self._stop == 1:
-            self._rows = (self._decoder.decode(value, decoded) for value in values[:1])
-        else:
-            data = np.frombuffer(b"".join(values[:count]), np.uint8)
-            block = RecordBlock(data, (ends - lengths)[:count], lengths[:count])
-            self._rows = self._decoder.decode_rows(block, decoded)
-
-    def _take_more(self) -> None:
-        """Have as many records at hand as are decoded together, if they were read already; one at least."""
-        num_bytes = sum(len(record[0]) for record in self._records)
-        while not self._records or (
-            len(self._records) < self._together and num_bytes < _BYTES_TOGETHER and self._reader.has_ready()
-        ):
-            try:
-                more = self._reader.read_records(self._together - len(self._records))
-                self._records = [*self._records, *more]
-            except Exception:
-                if self._records:
-                    return  # it comes again, in its place
-                raise
-            except BaseException:
-                self._reader.interrupt()
-                raise
-            num_bytes += sum(len(record[0]) for record in more)
-
-    def _named(self, error: BaseException, record: Record) -> BaseException:
-        """``error`` of a record, saying which record it was."""
-        if isinstance(error, StopIteration):
-            return UsageError(
-                f"the decoder {type(self._decoder).__name__} gave fewer rows than it was given records",
-                hint="decode_rows gives a row for each record of the block, or raises.",
-            )
-        return error_of_record(error, record)
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            self._reader.read_records(1)  # which refuses: the lock may be held for ever in a process that was forked
 
 
-class _Rows:
-    """The same items of one record after the other."""
+class _Each(Generic[T]):
+    """What a function gives, again and again: an iterator that goes on after an error."""
 
-    def __init__(self, provider: DatasetDataProvider, items: tuple[str, ...]) -> None:
-        self._provider = provider
-        self._items = items
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[T]:
         return self
 
-    def __next__(self) -> list[Any]:
-        return self._provider._next(self._items)
+    def __next__(self) -> T:
+        return self._make()

@@ -1,14 +1,17 @@
-"""How do the values of many records become one array? Stacked, where they are of one shape; or filled up to the largest."""
+"""How do values of many records become one array? Stacked where they have one shape, or filled up to the largest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import WrongTypeError
+
+_MOST_AT_ONCE: Final = 2**28
+"""No more is asked for before all values are known to be alike: one of them may be much larger than the others."""
 
 
 def stack_items(values: list[Any]) -> npt.NDArray[Any]:
@@ -21,6 +24,20 @@ def stack_items(values: list[Any]) -> npt.NDArray[Any]:
     ):
         return np.stack(values)
     return np.fromiter(values, object, len(values))
+
+
+def stack_each(values: Iterator[Any], count: int) -> npt.NDArray[Any]:
+    """The same of ``count`` values that are put in place as they come, so that they need not be held twice."""
+    first = next(values)
+    if not isinstance(first, np.ndarray) or first.dtype.kind == "O" or count * first.nbytes > _MOST_AT_ONCE:
+        return stack_items([first, *values])
+    stacked = np.empty((count, *first.shape), first.dtype)
+    stacked[0] = first
+    for place, value in enumerate(values, 1):
+        if not isinstance(value, np.ndarray) or value.shape != first.shape or value.dtype != first.dtype:
+            return stack_items([*(row.copy() for row in stacked[:place]), value, *values])
+        stacked[place] = value
+    return stacked
 
 
 def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArray[Any]:
@@ -43,6 +60,13 @@ def stack_arrays(arrays: Sequence[npt.NDArray[Any]], *, pad: bool) -> npt.NDArra
         inside: tuple[int | slice, ...] = (place, *map(slice, array.shape))
         stacked[inside] = array
     return stacked
+
+
+def fill_up(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """An object array (n,) of arrays as one array, filled up as ``stack_arrays`` does; any other array as it is."""
+    if column.dtype.kind == "O" and column.ndim == 1 and all(isinstance(value, np.ndarray) for value in column):
+        return stack_arrays(column.tolist(), pad=True) if column.size else column
+    return column
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:

@@ -36,7 +36,7 @@ from registry.slim.lookup_tensor import LookupTensor
 from registry.slim.parsed_block import Column, OddRecordError, parse_block, stored_keys
 from registry.slim.parsing import check_kinds, parse_feature, parse_steps
 from registry.slim.sparse import SparseTensorValue
-from registry.slim.stacking import stack_items
+from registry.slim.stacking import stack_each
 from registry.tfrecord import RecordBlock
 from registry.wire import BlockDecoder, FlatValue, decode_features, decode_sequence_example
 
@@ -186,7 +186,7 @@ class TFExampleDecoder(_HandlerDecoder):
         try:
             for item in dict.fromkeys(items):
                 rows = self._item_rows(item, columns, block.num_records)
-                made[item] = rows if isinstance(rows, np.ndarray) else stack_items(list(rows))
+                made[item] = rows if isinstance(rows, np.ndarray) else stack_each(iter(rows), block.num_records)
         except RegistryError:
             return super().decode_batch(block, items)  # which tells of the first record that is at fault
         return [made[item] for item in items]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.errors import CorruptRecordError
+from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_files import DataFile
+from registry.slim.dataset import Dataset
+from registry.slim.dataset_data_provider import DatasetDataProvider
 from registry.slim.parallel_reader import ParallelReader, open_reader
 from registry.slim.shuffling import permuted, random_words, shuffled
 from registry.storage import open_store
@@ -179,3 +182,37 @@ def test_every_order_of_a_full_buffer_is_as_likely(seed: int) -> None:
     counts = np.array([orders[order] for order in itertools.permutations(range(3))])
     assert counts.sum() == 2400
     assert (np.abs(counts - 400) < 6 * np.sqrt(400)).all()  # six sigma
+
+
+@given(SIZES, OPTIONS, st.integers(1, 70), st.booleans(), st.lists(st.integers(0, 3), max_size=8))
+def test_batches_are_the_records_one_after_the_other(
+    folder: str, sizes: list[int], options: dict[str, Any], size: int, drop_remainder: bool, gets: list[int]
+) -> None:
+    files, items = files_of(folder, sizes), ["text", "record_key"]
+    expected = [tuple(row) for row in provide(files, options).iter(items)]
+    provider, found = provide(files, options), []
+    batches = provider.batches(items, size, drop_remainder=drop_remainder)
+    for count in gets:  # single records between the batches
+        found += [tuple(row) for row in itertools.islice(provider.iter(items), count)]
+        found += list(zip(*next(batches, ([], [])), strict=True))
+    for texts, keys in batches:
+        assert len(texts) == size or not drop_remainder
+        found += list(zip(texts.tolist(), keys.tolist(), strict=True))
+    assert found == (expected[: len(found)] if drop_remainder else expected)
+    assert len(expected) - len(found) < size
+
+
+class Text(DataDecoder):
+    """The record, as it is."""
+
+    def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+        return [data] * len(self.check_items(items))
+
+    def list_items(self) -> list[str]:
+        return ["text"]
+
+
+def provide(files: Files, options: dict[str, Any]) -> DatasetDataProvider:
+    names = {"capacity": "common_queue_capacity", "least": "common_queue_min"}
+    dataset = Dataset(files, None, Text(), None, None)
+    return DatasetDataProvider(dataset, num_epochs=1, **{names.get(name, name): one for name, one in options.items()})

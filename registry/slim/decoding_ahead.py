@@ -1,0 +1,230 @@
+"""When are records decoded that left the buffer? When they are asked for; many at once where one goes on asking.
+
+Whoever asks for the same items again and again has the next records decoded together, ahead: twice as many each time,
+up to a limit. Who asks for something else has them decoded again: no record is given twice, and none is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import OutOfRangeError, UsageError
+from registry.slim.data_decoder import DataDecoder, as_block
+from registry.slim.parallel_reader import ParallelReader
+from registry.slim.readers import Record, error_of_record, place_of
+from registry.slim.stacking import stack_items
+from registry.tfrecord import RecordBlock
+
+_MOST_TOGETHER: Final = 512
+_MOST_IN_BATCHES: Final = 4096
+_BYTES_TOGETHER: Final = 2**20
+_DECODED_BYTES: Final = 2**24
+"""So much batches may take that nobody asked for yet, as far as can be told from those before."""
+
+_VALUE: Final = itemgetter(0)
+
+
+class DecodingAhead:
+    """The decoded records of a reader, one by one or some at a time; for one caller at a time.
+
+    Args:
+        reader: gives the records.
+        decoder: makes values of them.
+    """
+
+    def __init__(self, reader: ParallelReader, decoder: DataDecoder) -> None:
+        self._reader = reader
+        self._decoder = decoder
+        # Records that left the buffer. Those before `_place` were given; those from there to `_stop` are what `_rows`
+        # goes on with, or what `_columns` hold.
+        self._records: list[Record] = []
+        self._place = self._stop = 0
+        self._rows: Iterator[list[Any]] = iter(())
+        self._columns: Sequence[npt.NDArray[Any]] = ()
+        self._asked: object = None
+        self._together = 1
+        self._is_busy = False
+
+    def next_row(self, items: Sequence[str]) -> tuple[Record, list[Any]]:
+        """The next record, and the values of ``items`` in it.
+
+        Raises:
+            OutOfRangeError: there are no more.
+            Exception: what the decoder raised, with the record's place; the next call goes on after it.
+            As ``ParallelReader.read_records``.
+        """
+        self._begin(items, ())
+        if self._place >= self._stop:
+            self._decode_rows(items)
+        record = self._records[self._place]
+        self._is_busy = True  # as long as row and record may be of different places: who is interrupted leaves it so
+        try:
+            row = next(self._rows)
+        except Exception as error:
+            self._place += 1
+            self._forget()
+            named = self._named(error, record)
+            if named is error:
+                raise
+            raise named from error
+        self._place += 1
+        self._is_busy = False
+        if len(row) != len(items):
+            raise self._other_values(record, len(row), items)
+        return record, row
+
+    def next_batch(
+        self, items: Sequence[str], size: int, *, drop_remainder: bool
+    ) -> tuple[list[Record], list[npt.NDArray[Any]]]:
+        """The next ``size`` records, fewer at the end, and a column for each of ``items``. Errors as ``next_row``."""
+        self._begin(items, size)
+        if self._place >= self._stop:
+            self._decode_columns(items, size)
+        start, stop = self._place, min(self._place + size, self._stop)
+        if drop_remainder and stop - start < size:
+            self._place = stop
+            self._take_more(1)  # which raises what ended the records
+            raise OutOfRangeError("there are no more whole batches", details={"num_records": stop - start})
+        batch = self._records[start:stop], [_rows_of(column, start, stop) for column in self._columns]
+        self._place = stop
+        return batch
+
+    def clear(self) -> None:
+        """Let go of all records."""
+        self._records = []
+        self._begin((), None)
+
+    def _begin(self, items: Sequence[str], kind: object) -> None:
+        """Forget what was decoded ahead for somebody who asked for something else, or was interrupted."""
+        asked = (tuple(items), kind)
+        if asked != self._asked or self._is_busy:
+            self._asked = asked
+            self._forget()
+
+    def _forget(self) -> None:
+        """Have what was decoded ahead decoded again: a few records at first."""
+        self._stop, self._together = self._place, 1
+        self._rows, self._columns, self._is_busy = iter(()), (), False
+
+    def _decode_rows(self, items: Sequence[str]) -> None:
+        self._drop_given()
+        self._take_more(self._together, most_bytes=_BYTES_TOGETHER)
+        values = [record[0] for record in self._records[: self._together]]
+        ends = np.cumsum(list(map(len, values)))
+        count = max(1, int(np.searchsorted(ends, _BYTES_TOGETHER, side="right")))
+        self._together = min(2 * self._together, _MOST_TOGETHER)
+        if not items:
+            self._rows = repeat([])
+        elif count == 1:
+            self._rows = (self._decoder.decode(value, items) for value in values[:1])
+        else:
+            self._rows = self._decoder.decode_rows(as_block(values[:count]), items)
+        self._stop = count  # last: whoever is interrupted before finds nothing decoded
+
+    def _decode_columns(self, items: Sequence[str], size: int) -> None:
+        """Decode the next batch, and as many after it as are at hand."""
+        self._drop_given()
+        self._take_more(size)
+        most = max(1, self._together // size) * size
+        self._take_more(most, most_bytes=_BYTES_TOGETHER)
+        values = [record[0] for record in self._records[:most]]
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        ends = lengths.cumsum()
+        small = int(np.searchsorted(ends, _BYTES_TOGETHER, side="right"))
+        count = max(small // size * size, min(size, len(values)))
+        try:
+            data = np.frombuffer(b"".join(values[:count]), np.uint8)
+            block = RecordBlock(data, (ends - lengths)[:count], lengths[:count])
+            columns = self._decoder.decode_batch(block, items) if items else []
+            is_right = [len(column) for column in columns] == [count] * len(items)
+        except Exception:  # noqa: BLE001 (which record is at fault, and of what, is found out below)
+            is_right = False
+        if not is_right:
+            count = min(size, len(values))
+            columns = self._decode_each(items, count)
+        num_bytes = max(1, sum(map(_num_bytes, columns)))
+        self._together = min(2 * count, _MOST_IN_BATCHES, _DECODED_BYTES * count // num_bytes) if is_right else 1
+        self._columns, self._stop = columns, count
+
+    def _decode_each(self, items: Sequence[str], count: int) -> list[npt.NDArray[Any]]:
+        """The columns of the next records, decoded one by one; one that cannot be is left out, and its error raised."""
+        rows = []
+        for place, record in enumerate(self._records[:count]):
+            try:
+                row = self._decoder.decode(record[0], items)
+            except Exception as error:
+                del self._records[place]
+                named = self._named(error, record)
+                if named is error:
+                    raise
+                raise named from error
+            if len(row) != len(items):
+                del self._records[place]
+                raise self._other_values(record, len(row), items)
+            rows.append(row)
+        return [stack_items([row[place] for row in rows]) for place in range(len(items))]
+
+    def _drop_given(self) -> None:
+        left = self._records[self._place :]
+        self._records, self._place, self._stop = left, 0, 0
+
+    def _take_more(self, count: int, *, most_bytes: int | None = None) -> None:
+        """Have ``count`` records at hand, fewer at the end; with ``most_bytes`` as many as are ready, one at least."""
+        num_bytes = 0 if most_bytes is None else _bytes_of(self._records[self._place :])
+        while len(self._records) - self._place < count:
+            is_some = len(self._records) > self._place
+            if is_some and most_bytes is not None and (num_bytes >= most_bytes or not self._reader.has_ready()):
+                return
+            try:
+                more = self._reader.read_records(count - len(self._records) + self._place)
+                self._records = [*self._records, *more]
+            except Exception:
+                if is_some:
+                    return  # it comes again, in its place
+                raise
+            except BaseException:
+                self._reader.interrupt()
+                raise
+            num_bytes += 0 if most_bytes is None else _bytes_of(more)
+
+    def _named(self, error: BaseException, record: Record) -> BaseException:
+        """``error`` of a record, saying which record it was."""
+        if isinstance(error, StopIteration):
+            return UsageError(
+                f"the decoder {type(self._decoder).__name__} gave fewer rows than it was given records",
+                hint="decode_rows gives a row for each record of the block, or raises.",
+            )
+        return error_of_record(error, record)
+
+    def _other_values(self, record: Record, num_values: int, items: Sequence[str]) -> UsageError:
+        """Values that are not those of the items: whoever unpacks them would learn nothing of it, or too late."""
+        path, (_, where) = record[1].path, place_of(record)
+        return UsageError(
+            f"{path}: record at {where}: the decoder {type(self._decoder).__name__} gave {num_values} "
+            f"value{'s' * (num_values != 1)} for the items {', '.join(items)}",
+            hint="decode gives a value for each item that it is asked for, in their order.",
+        )
+
+
+def _bytes_of(records: list[Record]) -> int:
+    return sum(map(len, map(_VALUE, records)))
+
+
+def _num_bytes(column: npt.NDArray[Any]) -> int:
+    """What the arrays of a column take; texts are no more than the records that they are of."""
+    if column.dtype.kind != "O":
+        return column.nbytes
+    return sum(value.nbytes for value in column.flat if isinstance(value, np.ndarray))
+
+
+def _rows_of(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
+    """Some rows of a column, as they would be without the others: an array where they are alike."""
+    if column.dtype.kind != "O" or column.ndim > 1 or stop - start == len(column):
+        return column[start:stop]
+    return stack_items(list(column[start:stop]))
