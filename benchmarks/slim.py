@@ -4,11 +4,10 @@
     python benchmarks/slim.py --rounds 3 --sets vectors,png      the figures to quote, on an idle machine
 
 Each figure is a process of its own that reads records one by one, or in batches of 128, on a warm page cache, and
-counts
-from the first on: whoever needs long to start does not pay for it here. Sets: ``vectors`` (16 floats and a label),
-``boxes`` (a label and up to five boxes in lists of any length), ``png`` (28 by 28, grey), ``jpeg`` (224 by 224, in
-colour). The same features and handlers everywhere; tf.data parses and decodes them in one ``map``, by one thread and by
-as many as it likes ("tf.data, tuned"); for batches it parses what was batched, or batches images that were decoded.
+counts from the first on: whoever needs long to start does not pay for it here. Sets: ``vectors`` (16 floats and a
+label), ``boxes`` (a label and up to five boxes in lists of any length), ``png`` (28 by 28, grey), ``jpeg`` (224 by 224,
+in colour). The same features and handlers everywhere; tf.data parses and decodes them in one ``map``, by one thread and
+by as many as it likes ("tf.data, tuned"); for batches it parses what was batched, or batches decoded images.
 
 tf-slim and TensorFlow are in the extra ``peers``. Its package does not import beside Keras 3, so that its data modules
 are imported past it; where they use what TensorFlow no longer has, as for images, no figure is given.
