@@ -178,7 +178,7 @@ class NumBoxesSequence(ItemHandler):
         counts = _count_boxes(keys_to_tensors[self.keys[0]], self.keys[0])
         for key in self.keys[1:] if self._check_consistency else ():
             others = _count_boxes(keys_to_tensors[key], key)
-            if not np.array_equal(counts, others):
+            if not _agree(counts, others):
                 raise CorruptExampleError(
                     f"the frames have {counts.tolist()[:20]} values in {self.keys[0]!r}, "
                     f"and {others.tolist()[:20]} in {key!r}",
@@ -186,6 +186,11 @@ class NumBoxesSequence(ItemHandler):
                     details={"features": self.keys},
                 )
         return counts
+
+
+def _agree(counts: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> bool:
+    """Whether two lists have the same counts: one of a single frame is held against every frame, as in TF-Slim."""
+    return (counts.size == others.size or 1 in (counts.size, others.size)) and bool((counts == others).all())
 
 
 def _count_boxes(value: Any, key: str) -> npt.NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -175,7 +176,8 @@ class SparseTensor(ItemHandler):
     """A sparse array whose places, values and shape are features of their own.
 
     The last number of each index is what ``indices_key`` holds. The shape is that of ``shape_key``, else ``shape``,
-    else that of the list of indices, which is its *length*: right only by chance, so give one of the two.
+    else that of the list of indices, which is its *length*: right only by chance, so give one of the two. What a record
+    says in ``shape_key`` is taken as it is where nothing is made dense, also where indices and shape do not fit.
 
     Args:
         indices_key: a VarLenFeature; "indices" by default.
@@ -207,7 +209,7 @@ class SparseTensor(ItemHandler):
         """A ``SparseTensorValue``, or the array.
 
         Raises:
-            CorruptExampleError: the shape has another number of dimensions than the indices; or, with ``densify``, what
+            CorruptExampleError: ``shape`` has another number of dimensions than the indices; or, with ``densify``, what
                 ``SparseTensorValue.to_dense`` refuses.
         """
         indices = as_sparse(keys_to_tensors[self._indices_key], self._indices_key)
@@ -217,7 +219,7 @@ class SparseTensor(ItemHandler):
         else:
             shape = np.array(self._shape, np.int64) if self._shape else indices.dense_shape
         places = indices.indices.copy()
-        if shape.size != places.shape[1]:
+        if shape.size != places.shape[1] and (self._densify or not self._shape_key):
             raise CorruptExampleError(
                 f"the indices {self._indices_key!r} have {places.shape[1]} dimensions, and the shape {shape.tolist()} "
                 f"has {shape.size}",
@@ -251,9 +253,15 @@ def check_item_shape(shape: Any) -> tuple[int, ...]:
 
 
 def shape_values(stored: Any, key: str) -> list[int]:
-    """The sizes that the feature ``key`` holds, in one list. Errors as ``whole_numbers``."""
-    values = stored.to_dense() if isinstance(stored, SparseTensorValue) else stored
-    sizes: list[int] = whole_numbers(np.reshape(values, -1), key).tolist()
+    """The sizes that the feature ``key`` holds, in one list; WrongTypeError where they are no int64."""
+    values = np.reshape(stored.to_dense() if isinstance(stored, SparseTensorValue) else stored, -1)
+    if values.dtype.kind != "i":
+        raise WrongTypeError(
+            f"feature {key!r} holds {'texts' if values.dtype.kind == 'O' else 'floats'}, and is used for sizes",
+            hint="Declare the feature that holds the sizes, as int64.",
+            details={"feature": key},
+        )
+    sizes: list[int] = values.tolist()
     return sizes
 
 
@@ -266,14 +274,14 @@ def whole_numbers(values: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:
     """
     if values.dtype.kind not in "if":
         raise WrongTypeError(
-            f"feature {key!r} holds texts, and is used for sizes or places",
-            hint="Declare the feature that holds the numbers, as int64.",
+            f"feature {key!r} holds texts, and is used for places",
+            hint="Declare the feature that holds the places, as int64.",
             details={"feature": key},
         )
     if values.dtype.kind == "f" and not bool((np.abs(values) < 2.0**63).all()):
         raise CorruptExampleError(
-            f"feature {key!r} is used for sizes or places, and holds what is no int64",
-            hint="Store sizes and places as int64.",
+            f"feature {key!r} is used for places, and holds what is no int64",
+            hint="Store places as int64.",
             details={"feature": key},
         )
     return values.astype(np.int64)
@@ -285,6 +293,11 @@ def reshape_item(values: Any, shape: tuple[int, ...], key: str) -> npt.NDArray[A
     try:
         if min(shape, default=0) < -1:
             raise ValueError
+        if -1 in shape and 0 in shape:
+            # As TensorFlow finds it out: sizes of 0 are left out on either side.
+            known = -prod(size for size in shape if size)
+            missing = prod(size for size in array.shape if size) // known
+            shape = tuple(missing if size == -1 else size for size in shape)
         return array.reshape(shape)[()]
     except ValueError as error:
         raise CorruptExampleError(

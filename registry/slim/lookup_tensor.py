@@ -59,12 +59,25 @@ class LookupTensor(Tensor):
             return None
 
 
+def _numbered(texts: Sequence[str | bytes]) -> dict[bytes, int]:
+    numbers: dict[Any, int] = {}
+    for number, text in enumerate(texts):
+        key = text.encode() if isinstance(text, str) else text
+        if key in numbers:
+            raise UsageError(
+                f"{text!r:.60} is in the vocabulary twice, as {numbers[key]} and {number}",
+                hint="Each text has one number. Give a dict where texts are to share one: {'cat': 0, 'kitten': 0}.",
+            )
+        numbers[key] = number
+    return numbers
+
+
 def _lookup_of(table: Any) -> Callable[[Any], Any]:
     is_of_tensorflow = type(table).__module__.split(".")[0] == "tensorflow"
     if not isinstance(table, Mapping) and callable(getattr(table, "lookup", None)) and not is_of_tensorflow:
         return lambda keys: np.asarray(table.lookup(keys))
     if isinstance(table, Sequence) and not isinstance(table, str | bytes):
-        table = {text: number for number, text in enumerate(table)}
+        table = _numbered(table)
     if not isinstance(table, Mapping):
         raise UsageError(
             f"{table!r:.80} is no table",

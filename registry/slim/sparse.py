@@ -77,6 +77,11 @@ class SparseTensorValue(NamedTuple):
                 f"an array of the shape {list(shape)} cannot be made of this record",
                 hint=f"Sizes are 0 or more, and an array takes {_MOST_BYTES} bytes at most. Keep it sparse.",
             )
+        if self.indices.shape[1:] != self.dense_shape.shape:
+            raise CorruptExampleError(
+                f"the indices have {self.indices.shape[1]} dimensions, and the shape {list(shape)} has {len(shape)}",
+                hint="Give the shape that was written: shape= or shape_key= of the handler.",
+            )
         if len(self.indices) != len(self.values):
             raise CorruptExampleError(
                 f"{len(self.indices)} indices and {len(self.values)} values",
@@ -122,7 +127,7 @@ def fill_value(default: Any, dtype: np.dtype[Any]) -> Any:
     if default is None:
         return 0
     found = np.asarray(default)
-    is_number = found.ndim == 0 and found.dtype.kind in ("iuf" if dtype.kind == "f" else "iu")
+    is_number = found.ndim == 0 and found.dtype.kind in ("biuf" if dtype.kind == "f" else "biu")
     if not is_number:
         kind = "a number" if dtype.kind == "f" else "a whole number"
         raise WrongTypeError(

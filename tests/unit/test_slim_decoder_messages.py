@@ -59,9 +59,16 @@ WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
         "A shape arranges the values that there are: it neither cuts nor fills, nor resizes an image.",
     ),
     (
-        lambda: decode(slim.Tensor("a", shape_keys="s"), example(a=[1], s=[float("inf")]), a=NUMBERS, s=FLOATS),
-        "feature 's' is used for sizes or places, and holds what is no int64",
-        "Store sizes and places as int64.",
+        lambda: decode(slim.SparseTensor("s", "a", shape=[9]), example(a=[1], s=[float("inf")]), a=NUMBERS, s=FLOATS),
+        "feature 's' is used for places, and holds what is no int64",
+        "Store places as int64.",
+    ),
+    (
+        lambda: decode(
+            slim.SparseTensor("s", "a", shape_key="n"), example(a=[1], s=[1], n=[2, 2]), a=NUMBERS, s=NUMBERS, n=NUMBERS
+        ).to_dense(),
+        "the indices have 1 dimensions, and the shape [2, 2] has 2",
+        "Give the shape that was written: shape= or shape_key= of the handler.",
     ),
     (
         lambda: decode(slim.Tensor("a", shape_keys="s"), example(a=[1], s=[-2]), a=NUMBERS, s=NUMBERS),
@@ -289,6 +296,12 @@ WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
         "Give a list of texts, a dict of numbers, or an object with a method lookup(array) of NumPy.",
     ),
     (
+        lambda: slim.LookupTensor("a", ["x", "y", b"x"]),
+        ValueError,
+        "b'x' is in the vocabulary twice, as 0 and 2",
+        "Each text has one number. Give a dict where texts are to share one: {'cat': 0, 'kitten': 0}.",
+    ),
+    (
         lambda: slim.LookupTensor("a", {"x": "y"}),  # type: ignore[dict-item] # the mistake
         ValueError,
         "the numbers of a table are whole numbers, e.g. {'cat': 0, 'dog': 1}",
@@ -339,8 +352,14 @@ WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
     (
         lambda: decode(slim.SparseTensor("a", "a", shape=[1]), example(a=[b"x"]), a=slim.VarLenFeature("string")),
         TypeError,
-        "feature 'a' holds texts, and is used for sizes or places",
-        "Declare the feature that holds the numbers, as int64.",
+        "feature 'a' holds texts, and is used for places",
+        "Declare the feature that holds the places, as int64.",
+    ),
+    (
+        lambda: decode(slim.Tensor("a", shape_keys="s"), example(a=[1], s=[1.0]), a=NUMBERS, s=FLOATS),
+        TypeError,
+        "feature 's' holds floats, and is used for sizes",
+        "Declare the feature that holds the sizes, as int64.",
     ),
     (
         lambda: decode(slim.BoundingBox(["a", "a", "a", "b"]), example(a=[1], b=[0.5]), a=NUMBERS, b=FLOATS),

@@ -242,3 +242,53 @@ def test_a_handler_of_an_unknown_feature_is_named() -> None:
         "no feature 'image/lable' in the features of this decoder, which item 'label' is made of"
     )
     assert caught.value.hint == "Did you mean 'image/label'? There are: image/label."
+
+
+@pytest.mark.parametrize("stored", [[], [2, 3]])
+def test_a_stored_shape_that_does_not_fit_the_indices_is_kept_where_nothing_is_dense(stored: list[int]) -> None:
+    handler = slim.SparseTensor("i", "v", shape_key="shape")
+    record = example(i=[1], v=[0.5], shape=stored) if stored else example(i=[1], v=[0.5])
+    found = decode(handler, record, i=NUMBERS, v=FLOATS, shape=NUMBERS)
+    assert (found.indices.tolist(), found.values.tolist(), found.dense_shape.tolist()) == ([[1]], [0.5], stored)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [([0, -1], (0, 3)), ([-1, 0], (3, 0)), ([0, -1, 3], (0, 1, 3)), ([-1, 3], (0, 3))]
+)
+def test_a_size_that_is_worked_out_beside_one_of_0_is_that_of_tensorflow(
+    shape: list[int], expected: tuple[int, ...]
+) -> None:
+    elements = slim.FixedLenSequenceFeature([3], "int64", allow_missing=True)
+    for handler in (slim.Tensor("a", shape=shape), slim.Tensor("a", shape_keys="shape")):
+        assert decode(handler, example(shape=shape), a=elements, shape=NUMBERS).shape == expected
+    with pytest.raises(CorruptExampleError):
+        decode(slim.Tensor("a", shape=[0, -1]), example(a=[1, 2, 3]), a=elements)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([[1, 2]], None, [2]),
+        ([[]], None, [0]),
+        ([[1, 2]], [[1, 2], [1, 2]], [2]),
+        ([[1, 2], [1, 2]], [[1, 2]], [2, 2]),
+        ([[1], [1, 2]], None, None),
+        ([[1], [1]], [[1], [1], [1]], None),
+        ([[1]], [[1], [1, 2]], None),
+    ],
+)
+def test_counts_of_one_frame_are_held_against_those_of_every_frame(
+    first: list[list[float]], second: list[list[float]] | None, expected: list[int] | None
+) -> None:
+    record = steps(x=first) if second is None else steps(x=first, y=second)
+    if expected is None:
+        with pytest.raises(CorruptExampleError):
+            decode_steps(slim.NumBoxesSequence(["x", "y"]), record, x=FLOATS, y=FLOATS)
+    else:
+        found = decode_steps(slim.NumBoxesSequence(["x", "y"]), record, x=FLOATS, y=FLOATS)
+        assert found.tolist() == expected
+
+
+def test_true_fills_up_numbers_with_one() -> None:
+    handler = slim.SparseTensor("i", "v", shape=[3], densify=True, default_value=True)
+    assert decode(handler, example(i=[1], v=[0.5]), i=NUMBERS, v=FLOATS).tolist() == [1, 0.5, 1]
