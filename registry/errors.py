@@ -49,6 +49,7 @@
     │   ├── SchemaAheadError                    written by a newer registry
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
+    ├── ReaderFailedError (RuntimeError)        a reader of somebody's own failed in the middle of a file
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
 Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning`` and
@@ -495,6 +496,15 @@ class OutOfRangeError(RegistryError, StopIteration):
     """A data provider has handed out its last record: TensorFlow's name for the end of the data."""
 
     code = "out_of_range"
+
+
+class ReaderFailedError(RegistryError, RuntimeError):
+    """A reader of somebody's own failed while it read a file; ``__cause__`` is what it raised.
+
+    ``details`` holds ``path``, ``reader``, ``record`` (how many it gave before) and ``key`` (of the last of them).
+    """
+
+    code = "reader_failed"
 
 
 class MissingExtraError(RegistryError, ImportError):

@@ -19,7 +19,14 @@ from gzip import BadGzipFile, GzipFile
 from itertools import islice, repeat
 from typing import Any, BinaryIO, Final, TypeAlias
 
-from registry.errors import CorruptExampleError, CorruptRecordError, UsageError, WrongTypeError
+from registry.errors import (
+    CorruptExampleError,
+    CorruptRecordError,
+    ReaderFailedError,
+    RegistryError,
+    UsageError,
+    WrongTypeError,
+)
 from registry.shards import as_records, open_shard
 from registry.slim.compression import check_compression, compression_of
 from registry.slim.counts import at_least
@@ -200,27 +207,21 @@ def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most:
     Raises:
         WrongTypeError: it gave something else than pairs of bytes.
         UsageError: it cannot read a part of a file.
-        Exception: whatever it raises itself, with a note that names the file.
+        ReaderFailedError: it raised what is no error of the registry.
     """
-    make: Callable[..., Any] = reader
     kind = reader.func if isinstance(reader, partial) else reader
-    if isinstance(kind, type) and issubclass(kind, FileReader):
-        yield from make(file, **options).units()
-        return
     name = getattr(kind, "__name__", None) or type(kind).__name__
-    path = _whole(file, name).path
+    is_of_files = isinstance(kind, type) and issubclass(kind, FileReader)
+    num_records, last = 0, None
     try:
-        made = make(path, **options)
-        if isinstance(made, FileReader):
-            yield from made.units()
-            return
-        if not isinstance(made, Iterable):
-            raise _no_pair(name, path, made)
-        yield from _in_units((_checked(pair, file, name) for pair in made), most)
-    except BaseException as error:
-        if not isinstance(error, GeneratorExit):
-            error.add_note(f"while {name} read {path}")
+        made = reader(file if is_of_files else _whole(file, name).path, **options)
+        for unit in made.units() if isinstance(made, FileReader) else _in_units(_pairs(made, file, name), most):
+            num_records, last = num_records + len(unit), unit[-1]
+            yield unit
+    except (GeneratorExit, KeyboardInterrupt, RegistryError):
         raise
+    except BaseException as error:
+        raise _failed(error, name, file.path, num_records, last) from error
 
 
 def _in_units(records: Iterable[Record], most: int) -> Iterator[Unit]:
@@ -244,6 +245,25 @@ def _in_units(records: Iterable[Record], most: int) -> Iterator[Unit]:
         raise
     if unit:
         yield unit
+
+
+def _failed(error: BaseException, name: str, path: str, num_records: int, last: Record | None) -> ReaderFailedError:
+    key = None if last is None else key_of(last).decode(errors="replace")
+    after = "before its first record"
+    if num_records:
+        after = f"after {num_records} record{'s' * (num_records != 1)} (the last one is {key!r})"
+    return ReaderFailedError(
+        f"{path}: the reader {name} failed {after}: {type(error).__name__}: {error}",
+        hint="What it raised is the cause of this error. All records before it were handed out.",
+        details={"path": path, "reader": name, "record": num_records, "key": key},
+    )
+
+
+def _pairs(made: Any, file: DataFile, name: str) -> Iterator[Record]:
+    if not isinstance(made, Iterable):
+        raise _no_pair(name, file.path, made)
+    for pair in made:
+        yield _checked(pair, file, name)
 
 
 def _checked(pair: Any, file: DataFile, name: str) -> Record:

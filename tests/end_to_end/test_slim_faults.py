@@ -47,9 +47,7 @@ def drain(provider):
         fault = {}
     except RegistryError as error:
         fault = {"kind": type(error).__name__, "message": str(error), "path": error.details.get("path"),
-                 "offset": error.details.get("offset")}
-    except Exception as error:
-        fault = {"kind": type(error).__name__, "message": str(error), "notes": error.__notes__}
+                 "offset": error.details.get("offset"), "key": error.details.get("key")}
     provider.close()
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     print(json.dumps({"numbers": numbers, "threads": threads, **fault}))
@@ -139,16 +137,18 @@ def test_a_reader_that_raises_in_the_middle_of_a_file(folder: Path, how: dict[st
         """
         def read(path):
             for number in range(400):
-                yield b"key", b"%d" % number
-            raise RuntimeError("the disk is on fire")
+                yield b"%s:%d" % (path.encode(), number), b"%d" % number
+            raise ValueError("the disk is on fire")
 
         drain(provider_of("f-0", read))
         """,
         folder,
         **how,
     )
-    assert (found["kind"], found["message"]) == ("RuntimeError", "the disk is on fire")
-    assert found["notes"] == ["while read read f-0"]
+    assert (found["kind"], found["path"], found["key"]) == ("ReaderFailedError", "f-0", "f-0:399")
+    assert found["message"] == (
+        "f-0: the reader read failed after 400 records (the last one is 'f-0:399'): ValueError: the disk is on fire"
+    )
     assert sorted(found["numbers"]) == list(range(400))
     assert found["threads"] == []
 

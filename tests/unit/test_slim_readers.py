@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from registry.errors import CorruptRecordError, RegistryError, UsageError, WrongTypeError
+from registry.errors import CorruptRecordError, ReaderFailedError, RegistryError, UsageError, WrongTypeError
 from registry.slim.data_files import DataFile
 from registry.slim.parallel_reader import single_pass_read
 from registry.slim.readers import TextLineReader, TFRecordReader
@@ -192,7 +192,7 @@ def test_a_reader_that_gives_nothing_to_iterate_is_refused(path: Path) -> None:
         list(single_pass_read("shard", lambda _: None))  # type: ignore[arg-type,return-value]
 
 
-def test_an_error_of_a_reader_comes_as_it_is_with_the_file_beside_it(path: Path) -> None:
+def test_an_error_of_a_reader_names_the_file_and_how_far_it_came(path: Path) -> None:
     path.touch()
 
     def read_badly(_: str) -> Iterator[tuple[bytes, bytes]]:
@@ -202,9 +202,35 @@ def test_an_error_of_a_reader_comes_as_it_is_with_the_file_beside_it(path: Path)
     reader = single_pass_read("shard", read_badly)
     assert reader.read() == (b"k", b"v")
     for _ in range(2):
-        with pytest.raises(KeyError, match="mine") as caught:
+        with pytest.raises(ReaderFailedError) as caught:
             reader.read()
-        assert caught.value.__notes__ == ["while read_badly read shard"]
+        assert caught.value.message == (
+            "shard: the reader read_badly failed after 1 record (the last one is 'k'): KeyError: 'mine'"
+        )
+        assert caught.value.hint == "What it raised is the cause of this error. All records before it were handed out."
+        assert caught.value.details == {"path": "shard", "reader": "read_badly", "record": 1, "key": "k"}
+        assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("raised", [OSError("no tape"), SystemExit(3), StopIteration("early")], ids=repr)
+def test_whatever_a_reader_raises_at_once_is_the_same_error(path: Path, raised: BaseException) -> None:
+    path.touch()
+
+    def refuse(_: str) -> Iterator[tuple[bytes, bytes]]:
+        raise raised
+
+    with pytest.raises(ReaderFailedError) as caught:
+        single_pass_read("shard", refuse).read()
+    assert caught.value.message == (
+        f"shard: the reader refuse failed before its first record: {type(raised).__name__}: {raised}"
+    )
+    assert caught.value.__cause__ is raised
+
+
+def test_an_error_of_the_registry_in_a_reader_comes_as_it_is(path: Path) -> None:
+    path.write_bytes(frame_record(b"1")[:-1])
+    with pytest.raises(CorruptRecordError):
+        single_pass_read("shard", lambda file: iter(TFRecordReader(file))).read()
 
 
 def test_a_part_of_a_file_is_no_work_for_a_function(path: Path) -> None:
