@@ -78,6 +78,14 @@ class UnknownFeatureWarning(RegistryWarning):
     """A dataset has features of a class or form that is not known here, which are read as the raw values stored."""
 
 
+class TwoRecordsWarning(RegistryWarning):
+    """Items were asked for one after the other, and so they are of two records: TF-Slim gives those of one."""
+
+
+class AbsentFeatureWarning(RegistryWarning):
+    """A feature was declared that no record holds, so that there is nothing of it but defaults."""
+
+
 class RegistryError(Exception):
     """Base of everything the registry raises on purpose.
 

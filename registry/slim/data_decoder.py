@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from registry.errors import CorruptExampleError, ItemNotFoundError, WrongTypeError
+from registry.errors import CorruptExampleError, ItemNotFoundError, UsageError, WrongTypeError
 from registry.slim.stacking import stack_items
 from registry.tfrecord import RecordBlock
 
@@ -43,11 +43,25 @@ class DataDecoder(abc.ABC):
         """The values of ``items`` in many records, in that order: for each item an array, its first dimension records.
 
         An object array (records,) of the values where their shapes differ, or they are sparse. ``column[i]`` is what
-        ``decode`` gives for record ``i``. Errors as ``decode``; ``details["record"]`` is the record's place.
+        ``decode`` gives for record ``i``. Errors as ``decode``; ``details["record"]`` is the record's place. UsageError
+        where ``decode`` gives another number of values.
         """
         names = self.check_items(items)
-        rows = list(self.decode_rows(as_block(records), names))
+        rows: list[Any] = list(self.decode_rows(as_block(records), names))
+        if any(not isinstance(row, list | tuple) or len(row) != len(names) for row in rows):
+            raise UsageError(
+                f"{type(self).__name__}.decode gave something else than a list of {len(names)} values",
+                hint="decode gives a value for each item that it is asked for, in their order.",
+            )
         return [stack_items([row[place] for row in rows]) for place in range(len(names))]
+
+    def declared_keys(self) -> list[str]:
+        """The features of a record that this decoder looks for; none where it does not say."""
+        return []
+
+    def stored_keys(self, data: bytes) -> Collection[str]:  # noqa: ARG002 (those who declare keys need it)
+        """Those that a record holds, declared or not; none where the decoder declares none."""
+        return ()
 
     def check_items(self, items: Sequence[str] | None) -> list[str]:
         """``items``, or all there are where that is None or empty.

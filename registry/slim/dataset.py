@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from operator import index as whole_number
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from registry.errors import OutOfRangeError, UsageError, VerificationError, WrongTypeError
+from registry.errors import AbsentFeatureWarning, OutOfRangeError, UsageError, VerificationError, WrongTypeError
 from registry.slim.data_decoder import DataDecoder
+from registry.slim.decoding_ahead import check_row
 from registry.slim.parallel_reader import ParallelReader, parallel_read
 from registry.slim.readers import Record, error_of_record
 from registry.slim.versions import PinnedSource, PreparedSource, SplitSource, describe_split
+
+_SHOWN: Final = 20
 
 
 class Dataset:
@@ -50,11 +54,7 @@ class Dataset:
         items_to_descriptions: Mapping[str, str] | None,
         **extras: Any,
     ) -> None:
-        if not isinstance(decoder, DataDecoder):
-            raise WrongTypeError(
-                f"decoder={decoder!r:.100} is no DataDecoder",
-                hint="Give a TFExampleDecoder, or a subclass of slim.DataDecoder with decode and list_items.",
-            )
+        _check_decoder(decoder)
         if not _can_read(reader):
             raise WrongTypeError(
                 f"reader={reader!r:.100} is not called with a path to give records",
@@ -114,6 +114,9 @@ class Dataset:
     def validate(self, *, deep: bool = False, reader_kwargs: Mapping[str, Any] | None = None) -> int:
         """Hold the dataset against its files: every record is read, counted, and checked by its checksum.
 
+        Where every record is decoded, an ``AbsentFeatureWarning`` names the features that none of them has: maybe they
+        are called otherwise, and nothing but defaults is read.
+
         Args:
             deep: whether every record is decoded; only the first is if not.
             reader_kwargs: what the reader is given beside a path.
@@ -128,12 +131,14 @@ class Dataset:
         problems = self._wrong_descriptions()
         items = self.decoder.list_items()
         found = 0
+        stored: set[str] = set()
         with parallel_read(
             self.data_sources, self.reader, num_epochs=1, num_readers=1, reader_kwargs=reader_kwargs, shuffle=False
         ) as records:
             while some := _next_records(records):
                 for record in some if deep else some[: not found]:
                     _decode(self.decoder, record, items)
+                    stored.update(self.decoder.stored_keys(record[0]))
                 found += len(some)
         if self.num_samples is not None and found != self.num_samples:
             problems.append(f"it says {self.num_samples} samples, and its files hold {found}")
@@ -142,6 +147,14 @@ class Dataset:
                 f"the dataset is not what it says: {'; '.join(problems)}",
                 hint="Correct num_samples and items_to_descriptions, or the data sources.",
                 details={"problems": problems, "num_records": found, "num_samples": self.num_samples},
+            )
+        absent = [key for key in self.decoder.declared_keys() if key not in stored]
+        if deep and found and absent:
+            warnings.warn(
+                f"none of {found} records has the feature {', '.join(absent)}; they have "
+                f"{', '.join(sorted(stored)[:_SHOWN]) or 'none'}",
+                AbsentFeatureWarning,
+                stacklevel=2,
             )
         return found
 
@@ -181,12 +194,25 @@ def _next_records(records: ParallelReader) -> list[Record]:
 
 def _decode(decoder: DataDecoder, record: Record, items: list[str]) -> None:
     try:
-        decoder.decode(record[0], items)
+        row = decoder.decode(record[0], items)
     except Exception as error:
         named = error_of_record(error, record)
         if named is error:
             raise
         raise named from error
+    check_row(decoder, row, items, record)
+
+
+def _check_decoder(decoder: Any) -> None:
+    if isinstance(decoder, DataDecoder):
+        return
+    is_class = isinstance(decoder, type) and issubclass(decoder, DataDecoder)
+    raise WrongTypeError(
+        f"decoder={decoder!r:.100} is no DataDecoder" + (", but the class of one" if is_class else ""),
+        hint="Make a decoder of it: TFExampleDecoder(keys_to_features, items_to_handlers)."
+        if is_class
+        else "Give a TFExampleDecoder, or a subclass of slim.DataDecoder with decode and list_items.",
+    )
 
 
 def _check_count(num_samples: Any) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
@@ -17,7 +18,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy.typing as npt
 
-from registry.errors import UsageError
+from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError
 from registry.slim.counts import at_least
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_provider import DataProvider
@@ -94,7 +95,7 @@ class DatasetDataProvider(DataProvider):
         deterministic: bool = True,
         mix_epochs: bool = False,
     ) -> None:
-        self._decoder = dataset.decoder
+        self._decoder = _decoder_of(dataset)
         items = list(self._decoder.list_items())
         if record_key in items:
             raise UsageError(
@@ -106,6 +107,7 @@ class DatasetDataProvider(DataProvider):
         self._record_key = record_key
         self._items = [*items, record_key]
         self._asked: tuple[str, ...] | None = None
+        self._has_warned = False
         self._reader = open_reader(
             dataset.data_sources,
             dataset.reader,
@@ -132,6 +134,8 @@ class DatasetDataProvider(DataProvider):
     def get(self, items: Sequence[str]) -> list[Any]:
         """The values of ``items``, in that order, of the next record.
 
+        Warns where it gives none of the items that the call before gave: they are of two records.
+
         Raises:
             OutOfRangeError: there are no more; it is a StopIteration.
             WrongTypeError, ItemNotFoundError: ``items`` is no list or tuple of names that are listed.
@@ -142,7 +146,9 @@ class DatasetDataProvider(DataProvider):
         """
         asked = tuple(items) if isinstance(items, list | tuple) else None
         if asked is None or asked != self._asked:  # what was asked for last was checked then
-            asked = self._asked = self.check_items(items)
+            before, self._asked = self._asked, self.check_items(items)
+            asked = self._asked
+            self._warn_of_two_records(before, asked)
         return self._next(asked)
 
     def iter(self, items: Sequence[str]) -> Iterator[list[Any]]:
@@ -199,6 +205,12 @@ class DatasetDataProvider(DataProvider):
             self._ahead.clear()
             self._lock.release()
 
+    def __repr__(self) -> str:
+        return f"<DatasetDataProvider: {', '.join(self._items)}; seed {self.seed}>"
+
+    def __reduce__(self) -> Any:
+        return self._reader.__reduce__()  # which refuses
+
     def __enter__(self) -> Self:
         return self
 
@@ -230,9 +242,38 @@ class DatasetDataProvider(DataProvider):
             columns[self._record_key] = stack_items([key_of(record) for record in records])
         return [columns[item] for item in items]
 
+    def _warn_of_two_records(self, before: tuple[str, ...] | None, asked: tuple[str, ...]) -> None:
+        if before and asked and not self._has_warned and set(before).isdisjoint(asked):
+            self._has_warned = True
+            warnings.warn(
+                f"{', '.join(before)} and {', '.join(asked)} are of two records, as they were asked for one after the "
+                f"other: ask for both in one get({[*before, *asked]})",
+                TwoRecordsWarning,
+                stacklevel=3,
+            )
+
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             self._reader.read_records(1)  # which refuses: the lock may be held for ever in a process that was forked
+
+
+def _decoder_of(dataset: Any) -> DataDecoder:
+    """The decoder of a dataset of TF-Slim; WrongTypeError for anything else, and for one that lists no items."""
+    decoder = getattr(dataset, "decoder", None)
+    if not isinstance(decoder, DataDecoder):
+        readable = hasattr(dataset, "read") or hasattr(type(dataset), "dataset")
+        raise WrongTypeError(
+            f"{dataset!r:.100} is no dataset of TF-Slim",
+            hint="Make one of a version: slim.Dataset.from_version(version, 'train')."
+            if readable
+            else "Give a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split).",
+        )
+    items: Any = decoder.list_items()
+    if isinstance(items, str) or not all(isinstance(item, str) for item in items):
+        raise WrongTypeError(
+            f"{type(decoder).__name__}.list_items gave {items!r:.80}", hint="It gives the items' names in a list."
+        )
+    return decoder
 
 
 class _Each(Generic[T]):

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import OutOfRangeError, UsageError
+from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.parallel_reader import ParallelReader
 from registry.slim.readers import Record, error_of_record, place_of
@@ -75,8 +75,7 @@ class DecodingAhead:
             raise named from error
         self._place += 1
         self._is_busy = False
-        if len(row) != len(items):
-            raise self._other_values(record, len(row), items)
+        check_row(self._decoder, row, items, record)
         return record, row
 
     def next_batch(
@@ -157,18 +156,22 @@ class DecodingAhead:
         rows = []
         for place, record in enumerate(self._records[:count]):
             try:
-                row = self._decoder.decode(record[0], items)
-            except Exception as error:
+                rows.append(self._decode_one(record, items))
+            except Exception:
                 del self._records[place]
-                named = self._named(error, record)
-                if named is error:
-                    raise
-                raise named from error
-            if len(row) != len(items):
-                del self._records[place]
-                raise self._other_values(record, len(row), items)
-            rows.append(row)
+                raise
         return [stack_items([row[place] for row in rows]) for place in range(len(items))]
+
+    def _decode_one(self, record: Record, items: Sequence[str]) -> list[Any]:
+        try:
+            row = self._decoder.decode(record[0], items)
+        except Exception as error:
+            named = self._named(error, record)
+            if named is error:
+                raise
+            raise named from error
+        check_row(self._decoder, row, items, record)
+        return row
 
     def _drop_given(self) -> None:
         left = self._records[self._place :]
@@ -202,14 +205,23 @@ class DecodingAhead:
             )
         return error_of_record(error, record)
 
-    def _other_values(self, record: Record, num_values: int, items: Sequence[str]) -> UsageError:
-        """Values that are not those of the items: whoever unpacks them would learn nothing of it, or too late."""
-        path, (_, where) = record[1].path, place_of(record)
-        return UsageError(
-            f"{path}: record at {where}: the decoder {type(self._decoder).__name__} gave {num_values} "
-            f"value{'s' * (num_values != 1)} for the items {', '.join(items)}",
-            hint="decode gives a value for each item that it is asked for, in their order.",
-        )
+
+def check_row(decoder: DataDecoder, row: Any, items: Sequence[str], record: Record) -> None:
+    """Refuse what a decoder gave for ``record`` if it is no list of a value for each item.
+
+    Raises:
+        WrongTypeError: it is no list.
+        UsageError: it has another number of values.
+    """
+    if isinstance(row, list | tuple) and len(row) == len(items):
+        return
+    path, (_, where) = record[1].path, place_of(record)
+    hint = "decode gives a value for each item that it is asked for, in their order."
+    start = f"{path}: record at {where}: the decoder {type(decoder).__name__} gave "
+    if not isinstance(row, list | tuple):
+        raise WrongTypeError(f"{start}a {type(row).__name__} for the items {', '.join(items)}, and no list", hint=hint)
+    values = f"{len(row)} value{'s' * (len(row) != 1)}"
+    raise UsageError(f"{start}{values} for the items {', '.join(items)}", hint=hint)
 
 
 def _bytes_of(records: list[Record]) -> int:

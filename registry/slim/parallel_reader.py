@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import wait_for
-from registry.slim.counts import at_least, whole_number
+from registry.slim.counts import at_least, flag, whole_number
 from registry.slim.data_files import DataFile, find_data_files, get_data_files
 from registry.slim.epochs import Progress, Reading
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
@@ -168,6 +168,9 @@ class ParallelReader:
     def __next__(self) -> tuple[bytes, bytes]:
         return self.read()
 
+    def __reduce__(self) -> Any:
+        raise _of_another_process()
+
     def __enter__(self) -> Self:
         return self
 
@@ -196,10 +199,7 @@ class ParallelReader:
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
-            raise UsageError(
-                "a reader is of use only in the process that made it",
-                hint="Make one in each process, of the data sources that it is to read.",
-            )
+            raise _of_another_process()
 
 
 def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
@@ -285,6 +285,7 @@ def open_reader(
 ) -> ParallelReader:
     """As ``parallel_read``, for all who read; ``names`` are what their callers know ``capacity`` and ``least`` by."""
     num_readers = at_least("num_readers", num_readers, 1)
+    shuffle = flag("shuffle", shuffle)
     num_epochs = None if num_epochs is None else at_least("num_epochs", num_epochs, 1)
     capacity = at_least(names[0], capacity, 1)
     least = at_least(names[1], least, 0)
@@ -313,8 +314,15 @@ def open_reader(
         seed=secrets.randbits(63) if seed is None else whole_number("seed", seed),
         unit_records=unit_records,
         buffer_size=buffer_size,
-        deterministic=deterministic,
-        mix_epochs=mix_epochs,
+        deterministic=flag("deterministic", deterministic),
+        mix_epochs=flag("mix_epochs", mix_epochs),
+    )
+
+
+def _of_another_process() -> UsageError:
+    return UsageError(
+        "a reader is of use only in the process that made it",
+        hint="Make one in each process, of the data sources that it is to read.",
     )
 
 
@@ -334,7 +342,8 @@ def _check_kwargs(reader: Reader, reader_kwargs: Any) -> Mapping[str, Any]:
     except TypeError as error:
         raise WrongTypeError(
             f"the reader {name} cannot be called with a path and {dict(reader_kwargs)!r:.100}: {error}",
-            hint=f"It is {name}{called_with!s:.200}.",
+            hint=f"A reader is called with a path, and gives an iterator of (key, record). {name} is "
+            f"{name}{called_with!s:.200}.",
         ) from error
     return reader_kwargs
 

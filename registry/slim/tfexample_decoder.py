@@ -6,7 +6,7 @@ The names of ``tf_slim.data.tfexample_decoder`` are all here: decoders, handlers
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -162,6 +162,14 @@ class TFExampleDecoder(_HandlerDecoder):
                 check_kinds(spec, values)
         return self._make_items(items, parsed)
 
+    def declared_keys(self) -> list[str]:
+        """The keys of the features, and those of which SparseFeatures are made."""
+        return stored_keys(self._features)
+
+    def stored_keys(self, data: bytes) -> Collection[str]:
+        """The keys of the features that a record holds. Errors as ``decode``."""
+        return decode_features(check_record(data)).keys()
+
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
         """What ``decode`` gives for each record of a block; features are parsed for all of them at once."""
         if block.num_records <= _FEW:
@@ -261,6 +269,15 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
             else:
                 parsed[key] = parse_steps(key, self._sequence[key], values.lists.get(key))
         return self._make_items(items, parsed)
+
+    def declared_keys(self) -> list[str]:
+        """The keys of the features and of the feature lists."""
+        return list(self._features)
+
+    def stored_keys(self, data: bytes) -> Collection[str]:
+        """The keys of the features and feature lists that a record holds. Errors as ``decode``."""
+        values = decode_sequence_example(check_record(data))
+        return values.context.keys() | values.lists.keys()
 
     def _parse_context(self, key: str, values: Mapping[str, FlatValue | None]) -> Any:
         spec = self._context[key]

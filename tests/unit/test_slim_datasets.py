@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from registry import slim
-from registry.errors import CorruptExampleError, RegistryError
+from registry.errors import AbsentFeatureWarning, CorruptExampleError, RegistryError, WrongTypeError
 from registry.tfrecord import frame_record
 from registry.wire import encode_example
+from registry.wire.example_pb2 import SequenceExample
 
 DECODER = slim.TFExampleDecoder(
     {"a": slim.FixedLenFeature((), "int64")}, {"number": slim.tfexample_decoder.Tensor("a")}
@@ -64,6 +65,52 @@ def test_what_else_goes_wrong_in_a_decoder_comes_with_the_record_beside_it() -> 
     assert caught.value.__notes__ == ["while the record at line 2 of lines was decoded"]
 
 
+def test_features_that_no_record_has_are_warned_of() -> None:
+    Path("f").write_bytes(frame_record(encode_example({"a": np.array([1]), "b": np.array([2])})) * 2)
+    spelled = slim.TFExampleDecoder(
+        {
+            "aa": slim.FixedLenFeature((), "int64", -1),
+            "b": slim.VarLenFeature("int64"),
+            "c": slim.SparseFeature("a", "value", "float32", 3),
+        },
+        {"number": slim.tfexample_decoder.Tensor("aa")},
+        lazy=True,
+    )
+    dataset = slim.Dataset("f", None, spelled, 2, None)
+    with pytest.warns(AbsentFeatureWarning) as warned:
+        assert dataset.validate(deep=True) == 2
+    assert str(warned[0].message) == "none of 2 records has the feature aa, value; they have a, b"
+    assert warned[0].filename == __file__
+    assert dataset.validate() == 2  # which looks at the first record alone
+
+
+def test_steps_that_no_record_has_are_warned_of() -> None:
+    record = SequenceExample()
+    record.context.feature["a"].int64_list.value.append(1)
+    record.feature_lists.feature_list["s"].feature.add().int64_list.value.append(1)
+    Path("f").write_bytes(frame_record(record.SerializeToString()))
+    numbers = slim.VarLenFeature("int64")
+    decoder = slim.TFSequenceExampleDecoder({"a": numbers}, {"s": numbers, "t": numbers}, {})
+    with pytest.warns(AbsentFeatureWarning, match=r"^none of 1 records has the feature t; they have a, s$"):
+        slim.Dataset("f", None, decoder, 1, None).validate(deep=True)
+
+
+def test_a_decoder_of_another_kind_is_validated_too() -> None:
+    Path("f").write_bytes(frame_record(b"7"))
+
+    class Named(slim.DataDecoder):
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> Any:
+            return dict.fromkeys(self.check_items(items), int(data))
+
+        def list_items(self) -> list[str]:
+            return ["number"]
+
+    with pytest.raises(
+        WrongTypeError, match=r"^f: record at byte 0: the decoder Named gave a dict for the items number"
+    ):
+        slim.Dataset("f", None, Named(), 1, None).validate()
+
+
 def test_what_a_dataset_says_and_is_not_is_told_at_once() -> None:
     dataset = slim.Dataset("f", None, DECODER, 4, {"count": "it"})
     with pytest.raises(RegistryError) as caught:
@@ -95,11 +142,17 @@ def test_only_the_first_record_is_decoded_unless_all_are_asked_for() -> None:
     ("given", "kind", "message"),
     [
         ({"decoder": None}, TypeError, "decoder=None is no DataDecoder"),
+        (
+            {"decoder": slim.TFExampleDecoder},
+            TypeError,
+            "decoder=<class 'registry.slim.tfexample_decoder.TFExampleDecoder'> is no DataDecoder, "
+            "but the class of one",
+        ),
         ({"reader": 5}, TypeError, "reader=5 is not called with a path to give records"),
         ({"num_samples": -1}, ValueError, "num_samples=-1 is no number of samples"),
         ({"num_samples": 0.5}, ValueError, "num_samples=0.5 is no number of samples"),
     ],
-    ids=["decoder", "reader", "negative", "fraction"],
+    ids=["decoder", "class", "reader", "negative", "fraction"],
 )
 def test_a_dataset_that_cannot_be(given: dict[str, Any], kind: type[Exception], message: str) -> None:
     usual = {"data_sources": "f", "reader": None, "decoder": DECODER, "num_samples": 1, "items_to_descriptions": None}

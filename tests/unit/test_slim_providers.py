@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
+import re
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -11,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from registry.errors import (
@@ -19,6 +23,7 @@ from registry.errors import (
     ItemNotFoundError,
     OutOfRangeError,
     RegistryError,
+    TwoRecordsWarning,
     UsageError,
     WrongTypeError,
 )
@@ -117,7 +122,7 @@ def test_only_what_is_asked_for_is_decoded_and_no_more_records_than_are_given_at
     assert decoder.decoded == []
     provider.get(["double"])
     assert decoder.decoded == [("double",)]
-    provider.get(["record_key"])
+    next(provider.iter(["record_key"]))
     assert decoder.decoded == [("double",)]
 
 
@@ -361,3 +366,122 @@ def test_records_that_were_on_their_way_to_who_was_interrupted_are_not_lost_in_s
                 provider.get(["number"])
         with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
             list(provider)
+
+
+def test_items_of_two_records_are_warned_of_once() -> None:
+    provider = provider_of()
+    assert provider.get(["number", "text"]) == [0, b"  0"]
+    assert provider.get(["text"]) == [b"  1"]
+    with pytest.warns(TwoRecordsWarning) as warned:
+        assert provider.get(["double"]) == [4]
+    assert str(warned[0].message) == (
+        "text and double are of two records, as they were asked for one after the other: "
+        "ask for both in one get(['text', 'double'])"
+    )
+    assert warned[0].filename == __file__
+    assert provider.get(["text"]) == [b"  3"]
+
+
+@pytest.mark.parametrize(
+    ("row", "what"), [({"number": 1}, "a dict"), ("n", "a str"), ((value for value in "n"), "a generator")]
+)
+def test_a_row_that_is_no_list_is_refused(row: Any, what: str) -> None:
+    class Named(Numbers):
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> Any:
+            return row if int(data) == 1 else super().decode(data, items)
+
+    for make in (DatasetDataProvider.iter, lambda provider, items: provider.batches(items, 3)):
+        rows = make(provider_of(decoder=Named()), ["number"])
+        if make is DatasetDataProvider.iter:
+            assert next(rows) == [0]
+        with pytest.raises(WrongTypeError) as caught:
+            next(rows)
+        assert caught.value.message == (
+            f"f: record at byte 19: the decoder Named gave {what} for the items number, and no list"
+        )
+        assert caught.value.hint == "decode gives a value for each item that it is asked for, in their order."
+        assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("listed", ["number", [1, 2]])
+def test_items_that_are_no_names_are_refused(listed: Any) -> None:
+    decoder = Numbers()
+    decoder.list_items = lambda: listed  # type: ignore[method-assign]
+    with pytest.raises(WrongTypeError, match=rf"^Numbers.list_items gave {re.escape(repr(listed))}$"):
+        provider_of(decoder=decoder)
+
+
+class Version:
+    def read(self, split: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (Version(), "Make one of a version: slim.Dataset.from_version(version, 'train')."),
+        ("f", "Give a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split)."),
+    ],
+)
+def test_what_is_no_dataset_of_tf_slim_is_refused(given: Any, hint: str) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        DatasetDataProvider(given)
+    assert caught.value.message == f"{given!r:.100} is no dataset of TF-Slim"
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": "False"}, "shuffle must be True or False, not 'False'"),
+        ({"deterministic": 1}, "deterministic must be True or False, not 1"),
+        ({"mix_epochs": None}, "mix_epochs must be True or False, not None"),
+        ({"num_epochs": True}, "num_epochs must be a whole number, not True"),
+        ({"num_readers": True}, "num_readers must be a whole number, not True"),
+    ],
+)
+def test_flags_and_numbers_are_not_mistaken_for_each_other(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        provider_of(**options)
+    assert caught.value.message == message
+    assert provider_of(shuffle=np.True_).get(["number"])
+
+
+@pytest.mark.parametrize("travel", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_provider_does_not_travel(travel: Any) -> None:
+    for made in (provider_of(), provider_of()._reader):
+        with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
+            travel(made)
+
+
+def test_a_provider_says_what_it_provides() -> None:
+    assert repr(provider_of(seed=3)) == "<DatasetDataProvider: number, double, text, record_key; seed 3>"
+
+
+def test_whoever_is_interrupted_while_a_record_is_decoded_finds_row_and_record_in_step() -> None:
+    class Stopped(Numbers):
+        stopped = False
+
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+            if int(data) == 9 and not self.stopped:
+                self.stopped = True
+                raise KeyboardInterrupt
+            return super().decode(data, items)
+
+    provider, found, notes = provider_of(decoder=Stopped()), [], ["none came"]
+    while len(found) < NUM_RECORDS:
+        try:
+            found.append(provider.get(["number", "record_key"]))
+        except KeyboardInterrupt as interrupted:
+            notes = getattr(interrupted, "__notes__", [])
+    assert notes == []
+    assert found == [[number, b"f:%d" % (number * RECORD_BYTES)] for number in range(NUM_RECORDS)]
+
+
+def test_a_row_that_was_made_for_who_was_interrupted_is_made_again() -> None:
+    provider, found = provider_of(), []
+    for _ in range(4):
+        found += [provider.get(["number", "record_key"]) for _ in range(5)]
+        next(provider._ahead._rows)
+        provider._ahead._is_busy = True  # as an interruption leaves it, that comes right after a row was made
+    found += provider.iter(["number", "record_key"])
+    assert found == [[number, b"f:%d" % (number * RECORD_BYTES)] for number in range(NUM_RECORDS)]
