@@ -11,7 +11,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -45,12 +45,13 @@ def wait_for(futures: Iterable[Future[Any]], *, seconds: float) -> None:
 
 
 def _run(work: Callable[[], T], future: Future[T]) -> None:
-    try:
-        result = work()
-    except BaseException as error:  # noqa: BLE001 (whoever waits for the future is told, whatever it is)
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+    with suppress(InvalidStateError):  # nobody waits for it any more: it was closed
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 (whoever waits for the future is told, whatever it is)
+            future.set_exception(error)
+        else:
+            future.set_result(result)
     _running.discard(threading.current_thread())
 
 

@@ -107,7 +107,7 @@ class DatasetDataProvider(DataProvider):
         self._record_key = record_key
         self._items = [*items, record_key]
         self._asked: tuple[str, ...] | None = None
-        self._has_warned = False
+        self._has_warned = self._is_inside = self._is_closed = False
         self._reader = open_reader(
             dataset.data_sources,
             dataset.reader,
@@ -201,8 +201,10 @@ class DatasetDataProvider(DataProvider):
     def close(self) -> None:
         """Read no more. Waits for reads that are under way, a second at most."""
         self._reader.close()
+        self._is_closed = True
         if os.getpid() == self._process and self._lock.acquire(timeout=1):
-            self._ahead.clear()
+            if not self._is_inside:  # else a handler of a signal closes what this very thread is in
+                self._ahead.clear()
             self._lock.release()
 
     def __repr__(self) -> str:
@@ -224,7 +226,11 @@ class DatasetDataProvider(DataProvider):
         num_keys = items.count(self._record_key)
         decoded = items if not num_keys else [item for item in items if item != self._record_key]
         with self._lock:
-            record, row = self._ahead.next_row(decoded)
+            self._enter()
+            try:
+                record, row = self._ahead.next_row(decoded)
+            finally:
+                self._is_inside = False
         if not num_keys:
             return row
         rest = iter(row)
@@ -236,7 +242,11 @@ class DatasetDataProvider(DataProvider):
         self._check_process()
         decoded = [item for item in dict.fromkeys(items) if item != self._record_key]
         with self._lock:
-            records, found = self._ahead.next_batch(decoded, size, drop_remainder=drop_remainder)
+            self._enter()
+            try:
+                records, found = self._ahead.next_batch(decoded, size, drop_remainder=drop_remainder)
+            finally:
+                self._is_inside = False
         columns = dict(zip(decoded, map(fill_up, found) if dynamic_pad else found, strict=True))
         if self._record_key in items:
             columns[self._record_key] = stack_items([key_of(record) for record in records])
@@ -251,6 +261,16 @@ class DatasetDataProvider(DataProvider):
                 TwoRecordsWarning,
                 stacklevel=3,
             )
+
+    def _enter(self) -> None:
+        if self._is_inside:
+            raise UsageError(
+                "the provider was asked for records while it decodes one for the same thread",
+                hint="A decoder or handler that needs other records takes them from a provider of its own.",
+            )
+        if self._is_closed:
+            self._ahead.clear()
+        self._is_inside = True
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

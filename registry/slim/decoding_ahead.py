@@ -49,7 +49,7 @@ class DecodingAhead:
         self._columns: Sequence[npt.NDArray[Any]] = ()
         self._asked: object = None
         self._together = 1
-        self._is_busy = False
+        self._is_busy = self._is_taking = False
 
     def next_row(self, items: Sequence[str]) -> tuple[Record, list[Any]]:
         """The next record, and the values of ``items`` in it.
@@ -103,8 +103,9 @@ class DecodingAhead:
         """Forget what was decoded ahead for somebody who asked for something else, or was interrupted."""
         asked = (tuple(items), kind)
         if asked != self._asked or self._is_busy:
-            self._asked = asked
+            self._asked = None
             self._forget()
+            self._asked = asked  # last: whoever is interrupted before finds nothing of what was asked for then
 
     def _forget(self) -> None:
         """Have what was decoded ahead decoded again: a few records at first."""
@@ -123,7 +124,7 @@ class DecodingAhead:
         elif count == 1:
             self._rows = (self._decoder.decode(value, items) for value in values[:1])
         else:
-            self._rows = self._decoder.decode_rows(as_block(values[:count]), items)
+            self._rows = iter(self._decoder.decode_rows(as_block(values[:count]), items))
         self._stop = count  # last: whoever is interrupted before finds nothing decoded
 
     def _decode_columns(self, items: Sequence[str], size: int) -> None:
@@ -179,21 +180,23 @@ class DecodingAhead:
 
     def _take_more(self, count: int, *, most_bytes: int | None = None) -> None:
         """Have ``count`` records at hand, fewer at the end; with ``most_bytes`` as many as are ready, one at least."""
+        if self._is_taking:
+            self._reader.interrupt()
         num_bytes = 0 if most_bytes is None else _bytes_of(self._records[self._place :])
         while len(self._records) - self._place < count:
             is_some = len(self._records) > self._place
             if is_some and most_bytes is not None and (num_bytes >= most_bytes or not self._reader.has_ready()):
                 return
+            self._is_taking = True  # whoever is interrupted leaves it so, and records may be lost
             try:
                 more = self._reader.read_records(count - len(self._records) + self._place)
-                self._records = [*self._records, *more]
             except Exception:
+                self._is_taking = False
                 if is_some:
                     return  # it comes again, in its place
                 raise
-            except BaseException:
-                self._reader.interrupt()
-                raise
+            self._records = [*self._records, *more]
+            self._is_taking = False
             num_bytes += 0 if most_bytes is None else _bytes_of(more)
 
     def _named(self, error: BaseException, record: Record) -> BaseException:

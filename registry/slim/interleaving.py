@@ -105,7 +105,7 @@ class Slots:
 
     def pending(self) -> list[Future[_Read]]:
         """The reads that are under way."""
-        return [slot.pending for slot in self._slots]
+        return [slot.pending for slot in list(self._slots)]  # of a copy: another thread may close
 
     def in_turn(self) -> Iterator[list[Record]]:
         """The records in turns, some at a time. An error comes where its record would have come."""

@@ -11,10 +11,11 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from inspect import signature
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,8 @@ from registry.slim.epochs import Progress, Reading
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
 
 __all__ = ["ParallelReader", "get_data_files", "parallel_read", "single_pass_read"]
+
+_Failure: TypeAlias = tuple[BaseException, TracebackType | None]
 
 _CLOSE_SECONDS: Final = 1.0
 _TEXT_TYPES: Final = ("string", "str", "bytes", "object", "bytes_")
@@ -65,7 +68,14 @@ class ParallelReader:
         self._records: list[Record] = []
         self._position = 0
         self._closed = False
-        self._failed: tuple[BaseException, TracebackType | None] | None = None
+        self._is_inside = False
+        self._failed: _Failure | None = None
+        self._interrupted: _Failure = (
+            UsageError(
+                "the reading was interrupted, and some records may be lost", hint="Make a new reader to read again."
+            ),
+            None,
+        )
         options = dict(reader_kwargs)
         reading = Reading(
             files=tuple(files),
@@ -122,17 +132,12 @@ class ParallelReader:
         """The next records as they are at hand: at least one, ``most`` at most. Errors as ``read``."""
         self._check_process()
         with self._lock:
-            if self._position == len(self._records):
-                self._records, self._position = self._next_chunk(), 0
-            stop = len(self._records) if most is None else min(len(self._records), self._position + most)
-            is_whole = stop - self._position == len(self._records)
-            records = self._records if is_whole else self._records[self._position : stop]
-            if stop == len(self._records):
-                self._records, self._position = [], 0  # what is handed out is not held
-            else:
-                self._position = stop
-            self._progress.num_records += len(records)
-            return records
+            self._check_open()
+            self._is_inside = True
+            try:
+                return self._take(most)
+            finally:
+                self._is_inside = False
 
     def has_ready(self) -> bool:
         """Whether there are records that were read already, so that the next ones need most likely no waiting."""
@@ -142,22 +147,25 @@ class ParallelReader:
 
     def interrupt(self) -> None:
         """Say from now on that records may be lost: who asked for some was interrupted before they were there."""
-        interrupted = UsageError(
-            "the reading was interrupted, and some records may be lost", hint="Make a new reader to read again."
-        )
-        self._failed = self._failed or (interrupted, None)
+        self._failed = self._failed or self._interrupted
 
     def close(self) -> None:
-        """Read no more. Waits for reads that are under way, a second at most."""
+        """Read no more. Waits for reads that are under way, a second at most; whoever waits for one is told."""
         self._closed = True
-        if os.getpid() != self._process or not self._lock.acquire(timeout=_CLOSE_SECONDS):
+        if os.getpid() != self._process:
             return
+        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
+            self._wake()
+            if not self._lock.acquire(timeout=_CLOSE_SECONDS):
+                return
         try:
+            if self._is_inside:  # a handler of a signal closes what this very thread is in
+                self._wake()
+                return
             self._records, self._position = [], 0
             slots, self._progress.slots = self._progress.slots, None
             pending = slots.pending() if slots is not None else []
-            with suppress(ValueError):  # it is running: a handler of a signal closes what this very thread waits for
-                self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
+            self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
             wait_for(pending, seconds=_CLOSE_SECONDS)
         finally:
             self._lock.release()
@@ -179,23 +187,48 @@ class ParallelReader:
     ) -> None:
         self.close()
 
-    def _next_chunk(self) -> list[Record]:
+    def _take(self, most: int | None) -> list[Record]:
+        # As long as this is under way it counts as interrupted: whoever is has not seen records that left their place.
+        self._failed = self._interrupted
+        if self._position == len(self._records):
+            try:
+                chunk = next(self._chunks, None)
+            except Exception as error:
+                self._failed = error, error.__traceback__
+                raise
+            if chunk is None:
+                self._failed = None
+                raise OutOfRangeError("there are no more records", details={"num_records": self.num_records_produced})
+            self._records, self._position = chunk, 0
+        stop = len(self._records) if most is None else min(len(self._records), self._position + most)
+        is_whole = stop - self._position == len(self._records)
+        records = self._records if is_whole else self._records[self._position : stop]
+        if stop == len(self._records):
+            self._records, self._position = [], 0  # what is handed out is not held
+        else:
+            self._position = stop
+        self._progress.num_records += len(records)
+        self._failed = None
+        return records
+
+    def _check_open(self) -> None:
         if self._closed:
-            raise UsageError("this reader was closed", hint="Make a new one to read again.")
+            raise _closed()
+        if self._is_inside:
+            raise UsageError(
+                "a reader was asked for records while it gave some to the same thread",
+                hint="Do not read in a handler of a signal.",
+            )
         if self._failed is not None:
             error, traceback = self._failed
             raise error.with_traceback(traceback)
-        try:
-            chunk = next(self._chunks, None)
-        except Exception as error:
-            self._failed = error, error.__traceback__
-            raise
-        except BaseException:
-            self.interrupt()
-            raise
-        if chunk is None:
-            raise OutOfRangeError("there are no more records", details={"num_records": self.num_records_produced})
-        return chunk
+
+    def _wake(self) -> None:
+        """Have whoever waits for a read see that the reader was closed."""
+        slots = self._progress.slots
+        for read in slots.pending() if slots is not None else []:
+            with suppress(InvalidStateError):  # it is done
+                read.set_exception(_closed())
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -317,6 +350,10 @@ def open_reader(
         deterministic=flag("deterministic", deterministic),
         mix_epochs=flag("mix_epochs", mix_epochs),
     )
+
+
+def _closed() -> UsageError:
+    return UsageError("this reader was closed", hint="Make a new one to read again.")
 
 
 def _of_another_process() -> UsageError:

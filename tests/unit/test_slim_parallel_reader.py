@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -329,3 +330,40 @@ def test_a_reader_can_be_closed_in_the_middle_of_a_read_by_the_thread_that_waits
     with pytest.raises(UsageError, match=r"^this reader was closed$"):
         list(reader)
     assert closed == [3]
+
+
+def test_two_interruptions_one_after_the_other_do_not_end_a_reading_in_silence() -> None:
+    names = iter(["in_turn", "interrupt"])
+    waited_for = next(names)
+
+    def trace(frame: Any, event: str, _: Any) -> None:
+        nonlocal waited_for
+        if event == "call" and frame.f_code.co_name == waited_for:
+            waited_for = next(names, "")
+            raise KeyboardInterrupt
+
+    reader = parallel_read("f-*", shuffle=False, num_epochs=1)
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reader.read()
+    finally:
+        sys.settrace(before)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+            reader.read()
+
+
+def test_a_reader_is_not_read_by_what_interrupts_its_reading() -> None:
+    reader = parallel_read("f-*", shuffle=False, num_epochs=1)
+    chunks = reader._chunks
+
+    def read_inside() -> Iterator[Any]:
+        for chunk in chunks:
+            with pytest.raises(UsageError, match=r"^a reader was asked for records while it gave some to the same"):
+                reader.read()
+            yield chunk
+
+    reader._chunks = read_inside()
+    assert len(list(reader)) == reader.num_records_produced > 0

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -485,3 +486,98 @@ def test_a_row_that_was_made_for_who_was_interrupted_is_made_again() -> None:
         provider._ahead._is_busy = True  # as an interruption leaves it, that comes right after a row was made
     found += provider.iter(["number", "record_key"])
     assert found == [[number, b"f:%d" % (number * RECORD_BYTES)] for number in range(NUM_RECORDS)]
+
+
+def interrupt_at(name: str) -> Any:
+    """Has the next call of a function of this name interrupted as it begins, as a signal may."""
+
+    def trace(frame: Any, event: str, _: Any) -> None:
+        if event == "call" and frame.f_code.co_name == name:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    return trace
+
+
+@pytest.mark.parametrize("name", ["_begin", "_forget", "_decode_rows", "_drop_given", "as_block", "next_row", "_take"])
+def test_whoever_was_interrupted_is_never_given_values_of_other_items(name: str) -> None:
+    provider = provider_of()
+    for _ in range(5):
+        provider.get(["number"])
+    before = sys.gettrace()
+    sys.settrace(interrupt_at(name))
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(provider.iter(["double", "number"]))
+    finally:
+        sys.settrace(before)
+    if name == "_take":
+        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+            list(provider.iter(["double"]))
+    else:
+        first = 6 if name == "as_block" else 5  # the first record is decoded alone, and was given
+        assert list(provider.iter(["double"])) == [[2 * number] for number in range(first, NUM_RECORDS)]
+
+
+def test_a_decoder_that_asks_its_own_provider_is_refused_and_no_record_lost() -> None:
+    class Mixing(Numbers):
+        provider: Any = None
+
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+            if int(data) == 3 and self.provider is not None:
+                provider, self.provider = self.provider, None
+                provider.get(["number"])
+            return super().decode(data, items)
+
+    decoder = Mixing()
+    decoder.provider = provider = provider_of(decoder=decoder)
+    assert [provider.get(["number"])[0] for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(UsageError) as caught:
+        provider.get(["number"])
+    assert caught.value.message == "the provider was asked for records while it decodes one for the same thread"
+    assert caught.value.hint == "A decoder or handler that needs other records takes them from a provider of its own."
+    assert [number for (number,) in provider.iter(["number"])] == list(range(4, NUM_RECORDS))
+
+
+def test_a_provider_that_its_own_decoder_closes_gives_that_record_and_no_other() -> None:
+    class Closing(Numbers):
+        provider: Any = None
+
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+            if int(data) == 2:
+                self.provider.close()
+            return super().decode(data, items)
+
+    decoder = Closing()
+    decoder.provider = provider = provider_of(decoder=decoder)
+    assert [provider.get(["number"])[0] for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(UsageError, match=r"^this reader was closed$"):
+        provider.get(["number"])
+
+
+@pytest.mark.parametrize("close", ["provider.close", "provider._reader.close"])
+def test_whoever_waits_for_a_reader_that_hangs_is_told_when_it_is_closed(close: str) -> None:
+    hanging, waiting = threading.Event(), threading.Event()
+
+    def read(_: str) -> Iterator[tuple[bytes, bytes]]:
+        yield b"k", b"1"
+        waiting.set()
+        hanging.wait(30)
+
+    provider = provider_of(reader=read, common_queue_capacity=2, common_queue_min=1)
+    assert provider.get(["number"]) == [1]
+    told: list[BaseException] = []
+
+    def get() -> None:
+        try:
+            provider.get(["number"])
+        except UsageError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=get)
+    thread.start()
+    assert waiting.wait(10)
+    {"provider.close": provider.close, "provider._reader.close": provider._reader.close}[close]()
+    thread.join(10)
+    hanging.set()
+    assert [str(error) for error in told] == ["this reader was closed"]
