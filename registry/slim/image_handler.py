@@ -106,6 +106,12 @@ class Image(ItemHandler):
                 hint=error.hint,
                 details={"feature": self._image_key, "problem": error.problem},
             ) from error
+        except MemoryError as error:
+            raise CorruptExampleError(
+                f"feature {self._image_key!r}: there is not enough memory for this image",
+                hint="Store it smaller, or as several records.",
+                details={"feature": self._image_key},
+            ) from error
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> Iterator[npt.NDArray[Any]] | None:
         """The images of many records: large ones by several threads, a few ahead of the one that is asked for."""

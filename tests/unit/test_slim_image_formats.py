@@ -11,8 +11,10 @@ from PIL import Image as Pillow
 from slim_image_checks import COLORS, RAMP, decode, drafted, pillow_file, problem
 from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif_frame, png_chunk, png_file, png_header
 
-from registry.errors import MissingExtraError
+from registry.errors import CorruptExampleError, MissingExtraError
+from registry.slim import image_handler
 from registry.slim.images import codec
+from registry.slim.images import gif as gif_decoder
 from registry.slim.images import jpeg as jpeg_decoder
 from registry.slim.images import png as png_decoder
 
@@ -263,3 +265,53 @@ def test_a_webp_gives_its_frames() -> None:
     )
     assert problem(still[:16])[0] == "a damaged WebP: it has no size"
     assert problem(still[:-3])[0].startswith("a damaged WebP: ")
+
+
+# Much at once.
+
+
+@pytest.mark.parametrize("form", ["GIF", "WEBP", "JPEG"])
+def test_pixels_that_are_taken_some_rows_at_a_time_are_the_same(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = np.random.default_rng(5).integers(0, 256, (13, 7, 3), dtype=np.uint8)
+    data = pillow_file(array, form, "RGB")
+    monkeypatch.setattr(jpeg_decoder, "_fast_library", lambda: None)
+    expected = decode(data, channels=0)
+    monkeypatch.setattr(codec, "_BYTES_AT_ONCE", 50)
+    monkeypatch.setattr(gif_decoder, "_PIXELS_AT_ONCE", 15)
+    found = decode(data, channels=0)
+    np.testing.assert_array_equal(found, expected)
+    assert found.flags.writeable
+
+
+def test_a_frame_of_a_gif_is_laid_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    below, above = np.zeros((6, 5), np.uint8), np.arange(30, dtype=np.uint8).reshape(6, 5) % 4
+    frames = [gif_frame(below, palette=COLORS), gif_frame(above, transparent=2, palette=COLORS)]
+    monkeypatch.setattr(gif_decoder, "_PIXELS_AT_ONCE", 10)
+    found = decode(gif_file((6, 5), frames))
+    colors = np.frombuffer(COLORS, np.uint8).reshape(-1, 3)
+    np.testing.assert_array_equal(found[1], np.where((above == 2)[..., None], colors[0], colors[above]))
+    with_a_bad_colour = [gif_frame(np.repeat(np.uint8([0, 3]), 15).reshape(6, 5), palette=COLORS[:6])]
+    assert problem(gif_file((6, 5), with_a_bad_colour))[0] == "a damaged GIF: frame 0 has colour 3 of 2"
+
+
+def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    jpeg = pillow_file(RAMP, "JPEG", progressive=True)
+    num_scans = jpeg.count(b"\xff\xda")
+    assert num_scans > 5
+    monkeypatch.setattr(jpeg_decoder, "_MOST_PASSES", num_scans * 20)
+    assert decode(jpeg).shape == (4, 5, 3)
+    assert problem(jpeg.replace(b"\xff\xd9", b"\xff\xda\xff\xd9")) == (
+        f"{num_scans + 1} scans of 4 x 5 pixels: they would take minutes to decode",
+        "A progressive JPEG has some 10. More is often an attack.",
+    )
+
+
+def test_an_image_that_the_memory_has_no_room_for_is_said_to_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(image_handler, "decode_image", no_memory)
+    with pytest.raises(CorruptExampleError) as caught:
+        decode(b"GIF89a")
+    assert caught.value.message == "feature 'image/encoded': there is not enough memory for this image"
+    assert caught.value.hint == "Store it smaller, or as several records."

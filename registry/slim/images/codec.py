@@ -21,6 +21,9 @@ It is what Pillow refuses by default: at 24 bits a pixel, half a gigabyte.
 """
 
 
+_BYTES_AT_ONCE: Final = 2**24
+
+
 class ImageFault(Exception):  # noqa: N818  as the registry says it; callers see CorruptExampleError
     """Bytes that are no image, a damaged one, or one that does not fit what was asked; with the mend."""
 
@@ -62,7 +65,18 @@ def run_codec(
         image = import_pillow(of).frombytes(mode, (width, height), data, codec, arguments)
     except (ValueError, OSError, SyntaxError, OverflowError) as error:
         raise ImageFault(f"a damaged {of}: {error}") from error
-    return np.frombuffer(bytearray(image.tobytes()), np.uint8)  # of a bytearray, so that the array can be written to
+    return take_pixels(image).reshape(-1)
+
+
+def take_pixels(image: Any) -> npt.NDArray[np.uint8]:
+    """The bytes of an image of Pillow, (height, width, bands), in an own array, which is filled some rows at a time."""
+    row_bytes = image.width * len(image.getbands())
+    pixels = np.empty((image.height, row_bytes), np.uint8)
+    rows = max(1, _BYTES_AT_ONCE // row_bytes)
+    for top in range(0, image.height, rows):
+        strip = image if rows >= image.height else image.crop((0, top, image.width, min(image.height, top + rows)))
+        pixels[top : top + rows].reshape(-1)[:] = np.frombuffer(strip.tobytes(), np.uint8)
+    return pixels.reshape(image.height, image.width, -1)
 
 
 def import_pillow(of: str) -> Any:

@@ -13,6 +13,7 @@ from registry.slim.images.codec import ImageFault, check_pixels, run_codec
 _CUT_OFF: Final = "a damaged GIF: it is cut off"
 _EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B
 _CONTROL: Final = 0xF9
+_PIXELS_AT_ONCE: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +53,22 @@ def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
     for place, frame in enumerate(frames):
         if place:
             canvas[place] = canvas[place - 1]
-        numbers = _undo_lzw(frame)[: max(0, height - frame.top), : max(0, width - frame.left)]
         part = canvas[place, frame.top : frame.top + frame.height, frame.left : frame.left + frame.width]
-        shown = np.ones(numbers.shape, bool) if frame.transparent is None else numbers != frame.transparent
-        seen = numbers[shown]
+        _lay(frame, part, place)
+    return canvas
+
+
+def _lay(frame: _Frame, part: npt.NDArray[np.uint8], place: int) -> None:
+    """Lay a frame on the part of the canvas that it covers, some rows at a time: an index takes 8 bytes a pixel."""
+    numbers = _undo_lzw(frame)[: part.shape[0], : part.shape[1]]
+    rows = max(1, _PIXELS_AT_ONCE // frame.width)
+    for top in range(0, len(numbers), rows):
+        some, under = numbers[top : top + rows], part[top : top + rows]
+        shown = slice(None) if frame.transparent is None else some != frame.transparent
+        seen = some[shown]
         if seen.size and int(seen.max()) >= len(frame.colors):
             raise ImageFault(f"a damaged GIF: frame {place} has colour {int(seen.max())} of {len(frame.colors)}")
-        part[shown] = frame.colors[seen]
-    return canvas
+        under[shown] = frame.colors[seen]
 
 
 def _read_frames(data: bytes) -> list[_Frame]:

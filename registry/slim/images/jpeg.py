@@ -15,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.pictures import to_grey
-from registry.slim.images.codec import ImageFault, check_pixels, run_codec
+from registry.slim.images.codec import MAX_PIXELS, ImageFault, check_pixels, run_codec
 
 SIGNATURE: Final = b"\xff\xd8\xff"
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0xF0))
 _MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # but those that stand alone, and bytes that fill up
 _ADOBE: Final = 0xEE
+_MOST_PASSES: Final = 16 * MAX_PIXELS
+"""Each scan goes over all pixels, however short it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,12 @@ def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> 
         raise ImageFault("a JPEG has no channel of transparency", "Give channels=3 to Image, or 0 for those stored.")
     header = _read_header(data)
     check_pixels(header.height, header.width, limit)
+    num_scans = data.count(b"\xff\xda")
+    if num_scans * header.height * header.width > _MOST_PASSES:
+        raise ImageFault(
+            f"{num_scans} scans of {header.height} x {header.width} pixels: they would take minutes to decode",
+            hint="A progressive JPEG has some 10. More is often an attack.",
+        )
     size, is_fast = (header.height, header.width), method == "INTEGER_FAST"
     if header.components == 4:
         inks = _decode(data, "CMYK", size, 4, is_fast=is_fast)

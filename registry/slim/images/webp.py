@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
-from registry.slim.images.codec import ImageFault, check_pixels, import_pillow
+from registry.slim.images.codec import ImageFault, check_pixels, import_pillow, take_pixels
 
 
 def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
@@ -36,14 +36,14 @@ def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
                 f"Give channels={stored} to Image, or 0 for those stored.",
             )
         check_pixels(image.height, image.width, limit, num_frames=image.n_frames)
-        frames = []
+        frames = np.empty((image.n_frames, image.height, image.width, stored), np.uint8)
         for place in range(image.n_frames):
             image.seek(place)
             image.load()
-            frames.append(np.asarray(image)[:, :, :stored])
+            frames[place] = take_pixels(image)[:, :, :stored]
     except (ValueError, OSError, SyntaxError, EOFError, OverflowError, RuntimeError) as error:
         raise ImageFault(f"a damaged WebP: {error}") from error
-    return np.stack(frames)
+    return frames
 
 
 def _read_size(data: bytes) -> tuple[int, int]:
