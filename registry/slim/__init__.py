@@ -12,6 +12,7 @@ from registry.slim.data_files import DataFile, get_data_files
 from registry.slim.data_provider import DataProvider
 from registry.slim.dataset import Dataset
 from registry.slim.dataset_data_provider import DatasetDataProvider
+from registry.slim.image_handler import decode_image
 from registry.slim.parallel_reader import ParallelReader, parallel_read, single_pass_read
 from registry.slim.prefetching import PrefetchQueue, prefetch_queue
 from registry.slim.readers import TextLineReader, TFRecordReader
@@ -65,6 +66,7 @@ __all__ = [
     "Tensor",
     "TextLineReader",
     "VarLenFeature",
+    "decode_image",
     "get_data_files",
     "parallel_read",
     "prefetch_queue",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
 from registry.processes import call_ahead, shared_threads
-from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_image, decode_raw
+from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_encoded, decode_raw
 from registry.slim.item_handlers import ItemHandler, check_item_shape
 from registry.slim.parsed_block import Column
 from registry.slim.sparse import SparseTensorValue
@@ -142,7 +142,9 @@ class Image(ItemHandler):
         if is_raw:
             image = decode_raw(data, self._dtype)
         else:
-            image = decode_image(data, channels=self._channels, dtype=self._dtype, limit=limit, method=self._dct_method)
+            image = decode_encoded(
+                data, channels=self._channels, dtype=self._dtype, limit=limit, method=self._dct_method
+            )
         if self._shape is None or image.shape == self._shape:
             return image
         return _reshape(image, self._shape)
@@ -170,6 +172,25 @@ class Image(ItemHandler):
             decoded.append(image)
             limit -= image.size // (image.shape[-1] if image.ndim > 2 else 1)
         return np.stack(decoded)
+
+
+def decode_image(data: bytes, channels: int = 0, dtype: Any = np.uint8, dct_method: str = "") -> npt.NDArray[Any]:
+    """The array of one encoded image, as ``Image`` decodes it, for a function or a handler of one's own.
+
+    Args:
+        data: a PNG, JPEG, BMP, GIF or WebP.
+        channels: as ``Image``.
+        dtype: as ``Image``.
+        dct_method: as ``Image``.
+
+    Returns:
+        (height, width, channels); of a GIF or a WebP (frames, height, width, channels).
+
+    Raises:
+        CorruptExampleError, MissingExtraError, UsageError: as ``Image``.
+    """
+    handler = Image("image", channels=channels, dtype=dtype, dct_method=dct_method)
+    return handler.tensors_to_item({"image": data, "image/format": b""})
 
 
 def _reshape(image: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -37,6 +37,9 @@ class ItemHandler(abc.ABC):
     def __init__(self, keys: str | Sequence[str]) -> None:
         self._keys = [keys] if isinstance(keys, str) else list(keys)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {', '.join(self.keys)}>"
+
     @property
     def keys(self) -> list[str]:
         """The features that are handed to ``tensors_to_item``."""

@@ -83,6 +83,9 @@ class _HandlerDecoder(DataDecoder):
         """The names of the items, in the order in which their handlers were given."""
         return list(self._handlers)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {', '.join(self._handlers)}>"
+
     def _keys_of(self, items: Sequence[str]) -> list[str]:
         """The features that the items are made of; FeatureNotFoundError for one that is not declared."""
         keys = dict.fromkeys(key for item in items for key in self._handlers[item].keys)

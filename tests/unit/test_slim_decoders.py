@@ -292,3 +292,10 @@ def test_counts_of_one_frame_are_held_against_those_of_every_frame(
 def test_true_fills_up_numbers_with_one() -> None:
     handler = slim.SparseTensor("i", "v", shape=[3], densify=True, default_value=True)
     assert decode(handler, example(i=[1], v=[0.5]), i=NUMBERS, v=FLOATS).tolist() == [1, 0.5, 1]
+
+
+def test_decoders_and_handlers_say_what_they_are_of() -> None:
+    handlers = {"label": slim.Tensor("a"), "boxes": slim.BoundingBox(prefix="b/")}
+    assert repr(slim.TFExampleDecoder({"a": LABEL}, handlers)) == "<TFExampleDecoder: label, boxes>"
+    assert repr(slim.TFSequenceExampleDecoder({}, {}, handlers)) == "<TFSequenceExampleDecoder: label, boxes>"
+    assert repr(handlers["boxes"]) == "<BoundingBox of b/ymin, b/xmin, b/ymax, b/xmax>"

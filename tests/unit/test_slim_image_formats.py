@@ -310,7 +310,7 @@ def test_an_image_that_the_memory_has_no_room_for_is_said_to_be_too_large(monkey
     def no_memory(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(image_handler, "decode_image", no_memory)
+    monkeypatch.setattr(image_handler, "decode_encoded", no_memory)
     with pytest.raises(CorruptExampleError) as caught:
         decode(b"GIF89a")
     assert caught.value.message == "feature 'image/encoded': there is not enough memory for this image"

@@ -11,7 +11,7 @@ from slim_image_checks import COLORS, RAMP, decode, pillow_file, problem, string
 from slim_image_samples import GREY, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError
-from registry.slim import FixedLenFeature, TFExampleDecoder, image_handler
+from registry.slim import FixedLenFeature, TFExampleDecoder, decode_image, image_handler
 from registry.slim.data_decoder import as_block
 from registry.slim.image_handler import Image
 from registry.slim.sparse import SparseTensorValue
@@ -280,3 +280,13 @@ def test_large_images_of_many_records_are_those_of_each_alone(bad: int | None) -
         next(rows)
     assert caught.value.message == "feature 'image/encoded': a damaged PNG: it is truncated"
     assert caught.value.details["record"] == bad
+
+
+def test_an_image_is_decoded_by_a_function_too() -> None:
+    png = pillow_file(RAMP, "PNG")
+    np.testing.assert_array_equal(decode_image(png), RAMP)
+    assert decode_image(png, 1, "float32").shape == (4, 5, 1)
+    assert decode_image(pillow_file(RAMP, "GIF", "RGB")).shape == (1, 4, 5, 3)
+    with pytest.raises(CorruptExampleError) as caught:
+        decode_image(b"")
+    assert caught.value.message == "feature 'image': the image is empty"

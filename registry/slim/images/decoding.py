@@ -28,7 +28,7 @@ _UINT8: Final = np.dtype(np.uint8)
 _FORMATS: Final = "JPEG, PNG, BMP, GIF and WebP are read"
 
 
-def decode_image(
+def decode_encoded(
     data: bytes, *, channels: int, dtype: np.dtype[Any], limit: int = MAX_PIXELS, method: str = ""
 ) -> npt.NDArray[Any]:
     """The array of an encoded image: (height, width, channels), of a GIF or WebP (frames, height, width, channels).
