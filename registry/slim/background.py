@@ -18,20 +18,40 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 _EXIT_SECONDS: Final = 1.0
+_NO_THREAD: Final = "new thread"
+"""What CPython says where the system has no thread left to give, or the interpreter is ending: "can't start ..."."""
+
 _running: set[threading.Thread] = set()
 
 
 def start(work: Callable[[], T], *, name: str) -> Future[T]:
-    """Do ``work`` in a thread; the future has what it gave, or raised: SystemExit and the like too."""
+    """Do ``work`` in a thread; the future has what it gave, or raised: SystemExit and the like too.
+
+    Whoever is interrupted here (KeyboardInterrupt) does not know whether the work will be done.
+    """
     future: Future[T] = Future()
     thread = threading.Thread(target=_run, args=(work, future), name=name, daemon=True)
     _running.add(thread)
     try:
         thread.start()
-    except RuntimeError:  # the system has no thread left to give, or the interpreter is ending
+    except RuntimeError as error:
+        if _NO_THREAD not in str(error):
+            raise interrupt_in(error) or error from None
         _running.discard(thread)
         _run(work, future)
     return future
+
+
+def interrupt_in(error: BaseException) -> BaseException | None:
+    """The KeyboardInterrupt, or the like, that ``error`` came instead of.
+
+    Who is interrupted in ``threading.Condition.wait``, which starting a thread and asking a future do too, may come out
+    of it without the lock, and be told that it cannot be released.
+    """
+    context = error.__context__
+    while context is not None and isinstance(context, Exception):
+        context = context.__context__
+    return context
 
 
 def wait_for(futures: Iterable[Future[Any]], *, seconds: float) -> None:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import repeat
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -55,11 +56,11 @@ class PrefetchQueue(Generic[T]):
             OutOfRangeError: fewer are left. They can still be taken by ``dequeue_up_to``.
             WrongTypeError: their shapes differ, and ``dynamic_pad`` is off; or they differ in more than their shapes.
         """
-        return self._stack(self._take_many(n, all_of_them=True))
+        return self._take_stacked(n, all_of_them=True)
 
     def dequeue_up_to(self, n: int) -> Any:
         """The same; fewer where fewer are left, and OutOfRangeError where none is."""
-        return self._stack(self._take_many(n, all_of_them=False))
+        return self._take_stacked(n, all_of_them=False)
 
     def size(self) -> int:
         """How many elements are ready; UsageError in another process, where a lock may be held for ever."""
@@ -90,10 +91,17 @@ class PrefetchQueue(Generic[T]):
         if work is not None:
             work.abandon()
 
-    def _take_many(self, n: int, *, all_of_them: bool) -> list[T]:
+    def _take_stacked(self, n: int, *, all_of_them: bool) -> Any:
         n = at_least("n", n, 1)
         self._check_process()
-        return self._work.take_many(n, all_of_them=all_of_them)
+        elements = self._work.take_many(n, all_of_them=all_of_them)
+        try:
+            return self._stack(elements)
+        except Exception:
+            raise
+        except BaseException:  # interrupted
+            self._work.give_back(elements)
+            raise
 
     def _stack(self, elements: Sequence[Any]) -> Any:
         first = elements[0]
@@ -116,13 +124,18 @@ class PrefetchQueue(Generic[T]):
 
 
 class _Work(Generic[T]):
-    """What the threads of a queue share; they do not hold the queue itself, so that it can be dropped half-way."""
+    """What the threads of a queue share; they do not hold the queue itself, so that it can be dropped half-way.
+
+    Nobody waits by ``threading.Condition``: who is interrupted in its ``wait`` may come out of it without the lock.
+    """
 
     def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int) -> None:
         self._source: Callable[[], T] | None = source
         self._capacity = capacity
         self._num_threads = num_threads
-        self._changed = threading.Condition()
+        self._turn = threading.RLock()  # of those who take, held while they wait
+        self._lock = threading.RLock()  # of all that follows, never held while anybody waits
+        self._waiting: list[threading.Lock] = []  # each is held until something changes
         self._ready: deque[T] = deque()
         self._making: set[object] = set()  # a token of each thread: one whose token was taken away makes nothing
         self._threads: list[Future[None]] = []
@@ -131,7 +144,7 @@ class _Work(Generic[T]):
         self._closed = False
 
     def num_ready(self) -> int:
-        with self._changed:
+        with self._lock:
             return len(self._ready)
 
     def take(self) -> T:
@@ -140,27 +153,27 @@ class _Work(Generic[T]):
     def take_many(self, n: int, *, all_of_them: bool) -> list[T]:
         """The next ``n`` elements together: others who take at the same time get those before or after them."""
         taken: list[T] = []
-        with self._changed:
-            try:
-                while len(taken) < n:
-                    self._wait_for_one()
-                    if not self._ready or self._closed:
-                        if taken and not all_of_them:
-                            break
-                        raise self._error()
-                    taken.append(self._ready.popleft())
-                    self._start_threads()
-            except BaseException:
-                self._ready.extendleft(reversed(taken))  # nothing is lost that was made
-                raise
-        return taken
+        try:
+            with self._turn:
+                while len(taken) < n and self._take_some(taken, n, all_of_them=all_of_them):
+                    pass
+            return taken
+        except BaseException:
+            self.give_back(taken)  # nothing is lost that was made
+            raise
+
+    def give_back(self, taken: list[T]) -> None:
+        """Have these elements taken once more, before all others."""
+        with self._lock:
+            self._ready.extendleft(reversed(taken))
+            self._wake()
 
     def close(self) -> None:
         self.abandon()
-        if self._changed.acquire(timeout=_CLOSE_SECONDS):
+        if self._lock.acquire(timeout=_CLOSE_SECONDS):
             self._ready.clear()
-            self._changed.notify_all()
-            self._changed.release()
+            self._wake()
+            self._lock.release()
         wait_for(self._threads, seconds=_CLOSE_SECONDS)
         self._threads = []
 
@@ -169,11 +182,30 @@ class _Work(Generic[T]):
         self._closed = True
         self._source = None
 
-    def _wait_for_one(self) -> None:
-        self._start_threads()
-        while not self._ready and self._making and not self._closed:
-            self._changed.wait()
+    def _take_some(self, taken: list[T], n: int, *, all_of_them: bool) -> bool:
+        """Move what is ready to ``taken``, so that it has ``n`` at most, or wait; False where no more come."""
+        with self._lock:
             self._start_threads()
+            if self._ready and not self._closed:
+                # One call, in which no interrupt comes: what is neither here nor there would be lost.
+                taken.extend(map(deque.popleft, repeat(self._ready, min(n - len(taken), len(self._ready)))))
+                self._start_threads()
+                return True
+            if self._closed or not self._making:
+                if taken and not all_of_them:
+                    return False
+                raise self._error()
+            change = threading.Lock()
+            change.acquire()
+            self._waiting.append(change)
+        change.acquire()
+        return True
+
+    def _wake(self) -> None:
+        """Let all who wait look again: some of them may have been interrupted long ago. The lock is held."""
+        for change in self._waiting:
+            change.release()
+        self._waiting.clear()
 
     def _error(self) -> BaseException:
         if self._closed:
@@ -184,10 +216,11 @@ class _Work(Generic[T]):
 
     def _start_threads(self) -> None:
         """Start what makes more, where half of what there may be is taken. The lock is held."""
-        if self._end is not None or self._closed or 2 * len(self._ready) > self._capacity:
+        if 2 * len(self._ready) > self._capacity:
             return
-        room = self._capacity - len(self._ready)
-        while len(self._making) < min(self._num_threads, room):
+        while len(self._making) < min(self._num_threads, self._capacity - len(self._ready)):
+            if self._end is not None or self._closed:
+                return
             token = object()
             try:
                 self._making.add(token)
@@ -199,7 +232,7 @@ class _Work(Generic[T]):
 
     def _make(self, token: object) -> None:
         """Make elements as long as there is room: an element that is being made has its place already."""
-        with self._changed:
+        with self._lock:
             if token not in self._making:
                 return
         while True:
@@ -211,7 +244,8 @@ class _Work(Generic[T]):
                     element = source()
             except BaseException as raised:  # noqa: BLE001 (raised again where the element would have come)
                 error = raised
-            with self._changed:
+            with self._lock:
+                self._wake()
                 if error is not None and (self._end is None or isinstance(self._end, StopIteration)):
                     self._end, self._traceback = error, error.__traceback__
                 if error is None and source is not None:
@@ -219,9 +253,7 @@ class _Work(Generic[T]):
                 has_room = len(self._ready) + len(self._making) <= self._capacity
                 if self._end is not None or self._closed or not has_room:
                     self._making.discard(token)
-                    self._changed.notify_all()
                     return
-                self._changed.notify()
 
 
 def prefetch_queue(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.slim import prefetching
+from registry.slim import background, prefetching
 from registry.slim.prefetching import prefetch_queue
 
 
@@ -255,3 +257,113 @@ def test_a_consumer_that_is_interrupted_where_it_starts_a_thread_can_go_on(
         if is_started:
             late[0]()  # it makes nothing, as another one takes its place
         assert list(queue) == list(range(50))
+
+
+class InterruptAt:
+    """Interrupts this thread where a signal may: where the queue enters a function, or one of C returns to it.
+
+    Or to ``threading``; elsewhere, in what runs when an object is freed, an interrupt may be ignored.
+    """
+
+    files = (prefetching.__file__, threading.__file__)
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, frame: FrameType, event: str, _value: Any) -> None:
+        if event in ("call", "c_return") and frame.f_code.co_filename in self.files:
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        sys.setprofile(self)
+        try:
+            return function()
+        finally:
+            sys.setprofile(None)
+
+
+@pytest.mark.parametrize("take", [lambda queue: [queue.dequeue()], lambda queue: queue.dequeue_many(3).tolist()])
+def test_a_consumer_that_is_interrupted_anywhere_can_go_on_and_nothing_is_lost(
+    monkeypatch: pytest.MonkeyPatch, take: Callable[[Any], list[int]]
+) -> None:
+    def start(work: Any, *, name: str) -> Any:  # of which there is a test of its own
+        interrupt = sys.getprofile()
+        sys.setprofile(None)
+        started = background.start(work, name=name)
+        sys.setprofile(interrupt)
+        return started
+
+    monkeypatch.setattr(prefetching, "start", start)
+    for number in itertools.count(1):
+        queue = prefetch_queue(iter(range(10)), capacity=2)
+        try:
+            taken = InterruptAt(number).run(lambda: take(queue))  # noqa: B023 (it is called at once)
+        except KeyboardInterrupt:
+            assert list(queue) == list(range(10)), number
+        else:
+            assert taken + list(queue) == list(range(10))
+            break
+    assert number > 20
+
+
+def test_others_get_elements_before_or_after_those_that_are_taken_together() -> None:
+    go_on = [threading.Event() for _ in range(6)]
+
+    def make() -> Iterator[int]:
+        for number, event in enumerate(go_on):
+            event.wait(10)
+            yield number
+
+    taken: list[list[int]] = []
+    with prefetch_queue(make(), capacity=1) as queue:
+        consumers = [threading.Thread(target=lambda: taken.append(queue.dequeue_many(3).tolist())) for _ in range(2)]
+        for consumer in consumers:
+            consumer.start()
+        for event in go_on:
+            event.set()
+        for consumer in consumers:
+            consumer.join(10)
+    assert taken in ([[0, 1, 2], [3, 4, 5]], [[3, 4, 5], [0, 1, 2]])
+
+
+def test_an_interrupt_while_a_thread_starts_is_not_taken_for_a_lack_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[threading.Thread] = []
+    worked: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def interrupted(self: threading.Thread) -> None:
+        start(self)
+        started.append(self)
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise RuntimeError("release unlocked lock")  # noqa: B904 (as threading.Condition.wait may do)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        background.start(lambda: worked.append(threading.current_thread()), name="work")
+    for thread in started:
+        thread.join(10)
+    assert worked == started
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize("message", ["can't start new thread", "can't create new thread at interpreter shutdown"])
+def test_where_there_are_no_threads_the_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    def fail(_self: threading.Thread) -> None:
+        raise RuntimeError(message)
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    assert background.start(threading.current_thread, name="work").result(0) is threading.current_thread()
+    assert list(prefetch_queue(range(20), capacity=3)) == list(range(20))
+
+
+def test_a_thread_that_fails_to_start_for_another_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_self: threading.Thread) -> None:
+        raise RuntimeError("thread.__init__() not called")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(RuntimeError, match=r"^thread.__init__\(\) not called$"):
+        background.start(int, name="work")
