@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from itertools import repeat
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
+
+import numpy as np
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import start, wait_for
@@ -24,6 +26,8 @@ from registry.slim.stacking import as_array, not_alike, stack_arrays
 T = TypeVar("T")
 
 _CLOSE_SECONDS: Final = 1.0
+_VALUES: Final = (np.ndarray, np.generic, int, float, complex, str, bytes)
+_A_FUNCTION: Final = "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
 
 
 class PrefetchQueue(Generic[T]):
@@ -281,20 +285,30 @@ def prefetch_queue(
 
     Raises:
         UsageError: a number that cannot be.
-        WrongTypeError: ``tensors`` gives no elements.
+        WrongTypeError: ``tensors`` gives no elements, or is the list of arrays that is one element in TF-Slim; or, as
+            the error of the source, it gives generators.
     """
     capacity = at_least("capacity", capacity, 1)
     num_threads = at_least("num_threads", num_threads, 1)
     if isinstance(tensors, Mapping) or not (callable(tensors) or isinstance(tensors, Iterable)):
+        raise WrongTypeError(f"a value of the type {type(tensors).__name__} gives no elements", hint=_A_FUNCTION)
+    if isinstance(tensors, list | tuple) and tensors and all(isinstance(value, _VALUES) for value in tensors):
         raise WrongTypeError(
-            f"{tensors!r:.80} gives no elements",
-            hint="Give a function that makes the next element: lambda: provider.get(['image', 'label']).",
+            f"a {'list' if isinstance(tensors, list) else 'tuple'} of values may be one element, or many",
+            hint=f"{_A_FUNCTION} Where each value is an element: iter([...]).",
         )
     make: Callable[[], T] = partial(next, iter(tensors)) if isinstance(tensors, Iterable) else tensors
     if isinstance(tensors, Iterable):
         num_threads = 1  # an iterator gives one element at a time, and so they keep their order
-    return PrefetchQueue(lambda: _sorted(make()), capacity=capacity, num_threads=num_threads, dynamic_pad=dynamic_pad)
+    return PrefetchQueue(
+        lambda: _as_element(make()), capacity=capacity, num_threads=num_threads, dynamic_pad=dynamic_pad
+    )
 
 
-def _sorted(element: Any) -> Any:
-    return {name: element[name] for name in sorted(element)} if isinstance(element, Mapping) else element
+def _as_element(made: Any) -> Any:
+    if isinstance(made, Generator):
+        raise WrongTypeError(
+            f"{made.__name__} gave a generator, not an element",
+            hint=f"Call the function once, to iterate over what it gives: prefetch_queue({made.__name__}()).",
+        )
+    return {name: made[name] for name in sorted(made)} if isinstance(made, Mapping) else made

@@ -60,6 +60,6 @@ def test_batches_are_filled_up_as_tensorflow_does(tf: Any) -> None:
         for array in arrays:
             session.run(queue.enqueue(array))
         expected = session.run(queue.dequeue_many(3))
-    found = prefetch_queue(arrays, dynamic_pad=True).dequeue_many(3)
+    found = prefetch_queue(iter(arrays), dynamic_pad=True).dequeue_many(3)
     assert found.tolist() == expected.tolist()
     assert found.dtype == expected.dtype

@@ -13,9 +13,9 @@ from registry import slim
 from registry.errors import WrongTypeError
 
 CALLS: dict[str, Callable[[Any], Any]] = {
-    "capacity": lambda number: slim.prefetch_queue([1], capacity=number),
-    "num_threads": lambda number: slim.prefetch_queue([1], num_threads=number),
-    "n": lambda number: slim.prefetch_queue([1, 2]).dequeue_many(number),
+    "capacity": lambda number: slim.prefetch_queue(range(1), capacity=number),
+    "num_threads": lambda number: slim.prefetch_queue(range(1), num_threads=number),
+    "n": lambda number: slim.prefetch_queue(range(2)).dequeue_many(number),
     "num_records": lambda number: slim.single_pass_read("f").read_up_to(number),
     "skip_header_lines": lambda number: slim.TextLineReader("f", number),
 }

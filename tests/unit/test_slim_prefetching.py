@@ -149,7 +149,7 @@ def test_shorter_arrays_are_filled_up_where_that_is_asked_for() -> None:
 )
 def test_what_is_not_alike_is_not_stacked(elements: Any, dynamic_pad: bool, message: str, hint: str) -> None:
     with pytest.raises(WrongTypeError) as caught:
-        prefetch_queue(elements, dynamic_pad=dynamic_pad).dequeue_many(2)
+        prefetch_queue(iter(elements), dynamic_pad=dynamic_pad).dequeue_many(2)
     assert (str(caught.value), caught.value.hint) == (message, hint)
 
 
@@ -162,18 +162,53 @@ def test_what_is_not_alike_is_not_stacked(elements: Any, dynamic_pad: bool, mess
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        prefetch_queue([1], **options)
+        prefetch_queue(range(1), **options)
     assert str(caught.value) == message
     with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0$"):
-        prefetch_queue([1]).dequeue_many(0)
+        prefetch_queue(range(1)).dequeue_many(0)
 
 
-@pytest.mark.parametrize("source", [7, {"image": 1}])
-def test_what_gives_no_elements_is_refused(source: Any) -> None:
+ITER = " Where each value is an element: iter([...])."
+A_FUNCTION = "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "hint"),
+    [
+        (7, "a value of the type int gives no elements", A_FUNCTION),
+        ({"image": np.zeros((20, 20))}, "a value of the type dict gives no elements", A_FUNCTION),
+        *(
+            (source, f"a {type(source).__name__} of values may be one element, or many", A_FUNCTION + ITER)
+            for source in ([np.zeros((20, 20)), np.int64(1)], (np.zeros(2),), [1, 2.5], ["a", b"b"])
+        ),
+    ],
+)
+def test_what_gives_no_elements_is_refused(source: Any, message: str, hint: str) -> None:
     with pytest.raises(WrongTypeError) as caught:
         prefetch_queue(source)
-    assert str(caught.value) == f"{source!r} gives no elements"
-    assert caught.value.hint == "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
+    assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+def test_lists_of_whole_elements_and_iterators_of_values_are_taken() -> None:
+    assert [value.tolist() for value in prefetch_queue(iter([np.zeros(2), np.ones(2)]))] == [[0, 0], [1, 1]]
+    assert list(prefetch_queue([[1, 2], [3, 4]])) == [[1, 2], [3, 4]]
+    assert list(prefetch_queue(np.arange(3))) == [0, 1, 2]
+    assert list(prefetch_queue([])) == []
+
+
+def test_a_generator_function_that_was_not_called_is_an_error() -> None:
+    def pairs() -> Iterator[int]:
+        yield 1
+
+    for source in (pairs, [pairs()]):
+        with prefetch_queue(source) as queue:
+            for _ in range(2):
+                with pytest.raises(WrongTypeError) as caught:
+                    queue.dequeue()
+                assert str(caught.value) == "pairs gave a generator, not an element"
+                assert caught.value.hint == (
+                    "Call the function once, to iterate over what it gives: prefetch_queue(pairs())."
+                )
 
 
 def test_a_closed_queue_gives_nothing_and_leaves_no_thread() -> None:
@@ -232,7 +267,7 @@ def test_a_consumer_that_waits_is_told_that_the_queue_was_closed() -> None:
 
 
 def test_a_queue_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = prefetch_queue([1, 2])
+    queue = prefetch_queue(range(2))
     monkeypatch.setattr(os, "getpid", lambda: 1)
     for take in (queue.dequeue, lambda: queue.dequeue_many(1), queue.size):
         with pytest.raises(UsageError, match=r"^a queue is of use only in the process that made it$"):
