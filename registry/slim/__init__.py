@@ -2,8 +2,9 @@
 
     data sources -> reader -> records -> decoder (features -> item handlers) -> items -> provider
 
-The modules have the names that they have in ``tf_slim.data``, so that code written for it reads the same:
-``from registry import slim``, then ``slim.tfexample_decoder.TFExampleDecoder``, or short ``slim.TFExampleDecoder``.
+The modules of ``tf_slim.data`` have the same names here, so that code written for it reads the same:
+``from registry import slim``, then ``slim.tfexample_decoder.TFExampleDecoder``, or short ``slim.TFExampleDecoder``. One
+differs: ``prefetch_queue`` is a function, as which ``slim.prefetch_queue.prefetch_queue`` is found, too.
 """
 
 from registry.errors import OutOfRangeError

@@ -305,6 +305,10 @@ def prefetch_queue(
     )
 
 
+# In TF-Slim the function is in a module of its name: slim.prefetch_queue.prefetch_queue is the function, too.
+prefetch_queue.prefetch_queue = prefetch_queue  # type: ignore[attr-defined]  # of a function, which has no such field
+
+
 def _as_element(made: Any) -> Any:
     if isinstance(made, Generator):
         raise WrongTypeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import itertools
 import os
 import sys
@@ -18,6 +19,11 @@ import pytest
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim import background, prefetching
 from registry.slim.prefetching import prefetch_queue
+
+
+def test_the_queue_is_called_as_in_tf_slim() -> None:
+    imported = importlib.import_module("registry.slim").prefetch_queue  # as "from tf_slim.data import prefetch_queue"
+    assert list(imported.prefetch_queue(range(3))) == list(imported(range(3))) == [0, 1, 2]
 
 
 def test_elements_come_in_order_and_then_the_end() -> None:
