@@ -95,6 +95,9 @@ class PrefetchQueue(Generic[T]):
         if work is not None:
             work.abandon()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise _of_this_process()
+
     def _take_stacked(self, n: int, *, all_of_them: bool) -> Any:
         n = at_least("n", n, 1)
         self._check_process()
@@ -122,9 +125,7 @@ class PrefetchQueue(Generic[T]):
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
-            raise UsageError(
-                "a queue is of use only in the process that made it", hint="Make one in each process that takes of it."
-            )
+            raise _of_this_process()
 
 
 class _Work(Generic[T]):
@@ -307,6 +308,12 @@ def prefetch_queue(
 
 # In TF-Slim the function is in a module of its name: slim.prefetch_queue.prefetch_queue is the function, too.
 prefetch_queue.prefetch_queue = prefetch_queue  # type: ignore[attr-defined]  # of a function, which has no such field
+
+
+def _of_this_process() -> UsageError:
+    return UsageError(
+        "a queue is of use only in the process that made it", hint="Make one in each process that takes of it."
+    )
 
 
 def _as_element(made: Any) -> Any:

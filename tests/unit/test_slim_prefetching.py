@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import importlib
 import itertools
 import os
+import pickle
 import sys
 import threading
 import weakref
@@ -278,6 +280,16 @@ def test_a_queue_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) 
     for take in (queue.dequeue, lambda: queue.dequeue_many(1), queue.size):
         with pytest.raises(UsageError, match=r"^a queue is of use only in the process that made it$"):
             take()
+
+
+@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
+def test_a_queue_is_neither_pickled_nor_copied(duplicate: Callable[[Any], Any]) -> None:
+    with prefetch_queue(range(3)) as queue:
+        with pytest.raises(UsageError) as caught:
+            duplicate(queue)
+        assert str(caught.value) == "a queue is of use only in the process that made it"
+        assert caught.value.hint == "Make one in each process that takes of it."
+        assert list(queue) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("is_started", [False, True])
