@@ -13,6 +13,7 @@ from registry.slim.stacking import stack_items
 from registry.tfrecord import RecordBlock
 
 _ONE_OR_MANY: Final = "decode takes one record, as it was serialized; decode_batch takes a list of them."
+_BYTE_FORMATS: Final = ("B", "b", "c")
 
 
 class DataDecoder(abc.ABC):
@@ -83,19 +84,30 @@ class DataDecoder(abc.ABC):
 
 
 def check_record(data: Any) -> bytes | memoryview:
-    """``data`` where they are the bytes of a record; WrongTypeError for anything else."""
+    """``data`` where they are the bytes of a record, a 1-d array of uint8 too; WrongTypeError for anything else."""
     if isinstance(data, bytes):
         return data
-    try:
-        return memoryview(data).cast("B")
-    except TypeError:
-        raise WrongTypeError(f"a record is bytes, and {data!r:.60} is none", hint=_ONE_OR_MANY) from None
+    # Not all that has a buffer: that of other arrays, and of tensors, holds numbers, or addresses of objects.
+    if isinstance(data, bytearray | memoryview) or (isinstance(data, np.ndarray) and data.dtype == np.uint8):
+        view = memoryview(data)
+        if view.format in _BYTE_FORMATS and view.ndim == 1 and view.c_contiguous:
+            return view.cast("B")
+    raise WrongTypeError(f"a record is bytes, and {_shown(data)} is none", hint=_bytes_of(data, "record"))
 
 
 def check_records(records: Any) -> list[bytes | memoryview]:
     """The records of a list or tuple; WrongTypeError for anything else, and for one that is no record."""
+    if isinstance(records, np.ndarray) and records.dtype.kind == "S":
+        raise WrongTypeError(
+            f"an array of the dtype {records.dtype} has lost the NUL bytes that its records may have ended with",
+            hint="Make it a list: decode_batch([first, second]); or an array of the dtype object.",
+        )
     if not isinstance(records, Sequence | np.ndarray) or isinstance(records, str | bytes | bytearray | memoryview):
-        raise WrongTypeError(f"records must be a list or tuple, not {records!r:.60}", hint=_ONE_OR_MANY)
+        raise WrongTypeError(
+            f"records must be a list or tuple, not {_shown(records)}", hint=_bytes_of(records, "records")
+        )
+    if isinstance(records, np.ndarray) and not records.ndim:
+        raise WrongTypeError(f"records must be a list or tuple, not {_shown(records)}", hint=_ONE_OR_MANY)
     return [check_record(record) for record in records]
 
 
@@ -111,3 +123,17 @@ def as_block(records: RecordBlock | Sequence[bytes]) -> RecordBlock:
     checked = check_records(records)
     lengths = np.fromiter(map(len, checked), np.int64, len(checked))
     return RecordBlock(np.frombuffer(b"".join(checked), np.uint8), lengths.cumsum() - lengths, lengths)
+
+
+def _shown(data: Any) -> str:
+    """``data`` on one line."""
+    return " ".join(f"{data!r:.60}".split())
+
+
+def _bytes_of(data: Any, name: str) -> str:
+    """How bytes are made of ``data``, where they hold some."""
+    if callable(getattr(data, "numpy", None)):
+        return f"Give what it holds: {name}.numpy()."
+    if isinstance(data, np.ndarray) and data.dtype.kind == "O" and data.size == 1:
+        return f"Give what it holds: {name}.item()."
+    return _ONE_OR_MANY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,21 @@ import pytest
 from slim_record_samples import FLOATS, LABEL, NUMBERS, decode, decode_steps, example, steps
 
 from registry import slim
-from registry.errors import CorruptExampleError, RegistryError
+from registry.errors import CorruptExampleError, RegistryError, WrongTypeError
 from registry.wire.example_pb2 import Feature, SequenceExample
 
 DECODER: Any = slim.TFExampleDecoder({"a": LABEL}, {"item": slim.Tensor("a")})
 STEPS_DECODER: Any = slim.TFSequenceExampleDecoder({"a": LABEL}, {}, {"item": slim.Tensor("a")})
+
+
+class Tensor(ctypes.c_int64 * 1):  # type: ignore[misc] # it has a buffer, as tensors have
+    """As TensorFlow's: a buffer of something, and ``numpy``."""
+
+    def numpy(self) -> bytes:
+        return b""
+
+    def __repr__(self) -> str:
+        return "<a tensor of TensorFlow>"
 
 
 WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
@@ -404,6 +415,48 @@ WRONG_CALLS: list[tuple[Callable[[], Any], type[Exception], str, str]] = [
         "decode takes one record, as it was serialized; decode_batch takes a list of them.",
     ),
     (
+        lambda: DECODER.decode(Tensor()),
+        TypeError,
+        "a record is bytes, and <a tensor of TensorFlow> is none",
+        "Give what it holds: record.numpy().",
+    ),
+    (
+        lambda: DECODER.decode_batch(Tensor()),
+        TypeError,
+        "records must be a list or tuple, not <a tensor of TensorFlow>",
+        "Give what it holds: records.numpy().",
+    ),
+    (
+        lambda: DECODER.decode(np.array(example(a=[1]), object)),
+        TypeError,
+        "a record is bytes, and array(b'\\n\\x0c\\n\\n\\n\\x01a\\x12\\x05\\x1a\\x03\\n\\x01\\x01', dtype= is none",
+        "Give what it holds: record.item().",
+    ),
+    (
+        lambda: DECODER.decode(np.arange(3)),
+        TypeError,
+        "a record is bytes, and array([0, 1, 2]) is none",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
+        lambda: DECODER.decode(np.zeros((2, 2), np.uint8)),
+        TypeError,
+        "a record is bytes, and array([[0, 0], [0, 0]], dtype=uint8) is none",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
+        lambda: DECODER.decode_batch(np.array([b"abc", b"a\0"])),
+        TypeError,
+        "an array of the dtype |S3 has lost the NUL bytes that its records may have ended with",
+        "Make it a list: decode_batch([first, second]); or an array of the dtype object.",
+    ),
+    (
+        lambda: DECODER.decode_batch(np.array(b"abc", object)),
+        TypeError,
+        "records must be a list or tuple, not array(b'abc', dtype=object)",
+        "decode takes one record, as it was serialized; decode_batch takes a list of them.",
+    ),
+    (
         lambda: DECODER.decode(example(a=[1]), "item"),
         TypeError,
         "items must be a list or tuple, not 'item'",
@@ -424,3 +477,19 @@ def test_a_call_that_cannot_be_meant(call: Callable[[], Any], kind: type[Excepti
         call()
     assert isinstance(caught.value, kind)
     assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+def test_the_memory_of_other_than_bytes_is_not_read() -> None:
+    for view in (memoryview(np.arange(2)), memoryview(np.zeros(4, np.uint8))[::2], memoryview(np.array([None]))):
+        with pytest.raises(WrongTypeError, match=r"^a record is bytes, and <memory at 0x\w+> is none$"):
+            DECODER.decode(view)
+
+
+def test_a_record_may_be_in_any_bytes() -> None:
+    record = example(a=[7])
+    stored = np.frombuffer(record, np.uint8)
+    for same in (bytearray(record), memoryview(record), stored, memoryview(record).cast("c"), np.bytes_(record)):
+        assert DECODER.decode(same) == [7]
+        assert DECODER.decode_batch([same, record])[0].tolist() == [7, 7]
+    assert DECODER.decode_batch(np.array([record, record], object))[0].tolist() == [7, 7]
+    assert DECODER.decode_batch(np.stack([stored, stored]))[0].tolist() == [7, 7]
