@@ -21,7 +21,7 @@ STRING: Final = np.dtype(object)
 
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "int64": np.dtype(np.int64),
-    "float32": np.dtype(np.float32),
+    **dict.fromkeys(("float32", "float"), np.dtype(np.float32)),  # "float" is float64 to NumPy, and not to TensorFlow
     **dict.fromkeys(("string", "bytes", "str", "object"), STRING),
 }
 _KINDS: Final[dict[str, Kind]] = {"i": "int64", "f": "float", "O": "bytes"}
@@ -179,6 +179,8 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     name = getattr(dtype, "name", dtype)
     if dtype in (str, bytes, object):
         return STRING
+    if dtype is float:
+        return _DTYPES["float"]
     found = _DTYPES.get(name) if isinstance(name, str) else None
     if found is None:
         try:

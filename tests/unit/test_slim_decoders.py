@@ -25,6 +25,11 @@ def test_dtypes_have_the_names_of_numpy_and_tensorflow(dtype: Any) -> None:
     assert slim.FixedLenFeature((), dtype) == LABEL
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float", float, np.float32], ids=repr)
+def test_floats_are_those_of_tensorflow(dtype: Any) -> None:
+    assert slim.VarLenFeature(dtype).dtype == np.float32
+
+
 @pytest.mark.parametrize("dtype", ["string", "bytes", str, bytes, object, np.str_, "S", np.dtype("U5")], ids=repr)
 def test_strings_are_objects_of_bytes(dtype: Any) -> None:
     assert slim.VarLenFeature(dtype).dtype == object
