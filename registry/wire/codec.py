@@ -232,7 +232,7 @@ def parse_message(kind: type[M], record: bytes | memoryview) -> M:
     except DecodeError as error:
         raise CorruptExampleError(
             f"these {len(record)} bytes are no tf.train.{kind.__name__}: {error}",
-            hint="The record's checksum is right, so it was written like this. Was the dataset made of other messages?",
+            hint="Was it written as another message, or is it no record at all, such as a line of text?",
             details={"num_bytes": len(record), "start": record[:16].hex()},
         ) from error
 

@@ -167,7 +167,7 @@ def test_what_is_no_example_is_an_error(record: bytes) -> None:
     with pytest.raises(CorruptExampleError, match=f"these {len(record)} bytes are no tf.train.Example") as caught:
         decode_example(record)
     assert caught.value.details["num_bytes"] == len(record)
-    assert caught.value.hint
+    assert caught.value.hint == "Was it written as another message, or is it no record at all, such as a line of text?"
 
 
 @pytest.mark.parametrize(
