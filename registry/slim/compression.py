@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from registry.errors import CorruptRecordError, UsageError
 from registry.tfrecord import is_gzip
+from registry.tfrecord.faults import HEADER_BYTES
 from registry.tfrecord.framing import is_header
 
 _NUMBERED: Final = ("", "ZLIB", "GZIP")
@@ -20,6 +21,12 @@ _STARTS: Final = (
     (b"\xff\x06\x00\x00sNaPpY", "snappy"),
     (b"PAR1", "Parquet"),
 )
+_TEXT: Final = "text"
+_TEXT_BYTES: Final = frozenset(b"\t\n\r" + bytes(range(0x20, 0x7F)))
+_LENGTH_BYTES: Final = 8
+"""So many bytes are a record's length, and some of them are zero: no file of records is taken for text, cut off or not.
+"""
+
 _ZLIB_STARTS: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
@@ -65,11 +72,12 @@ def check_compression(start: bytes, compression: str | None, *, path: str) -> No
     else:
         problem = f"the file is {found}, which is not read"
     error = CorruptRecordError(problem, path=path, record=0, offset=0)
-    error.hint = (
-        f"Write the file again, without compression or with gzip: {found} is not read."
-        if found not in ("", "GZIP")
-        else "Leave reader_kwargs={'options': ...} out: gzip is known by its first bytes."
-    )
+    if found == _TEXT:
+        error.hint = "slim.TextLineReader reads lines. If they are no records, leave the file out of the data sources."
+    elif found in ("", "GZIP"):
+        error.hint = "Leave reader_kwargs={'options': ...} out: gzip is known by its first bytes."
+    else:
+        error.hint = f"Write the file again, without compression or with gzip: {found} is not read."
     raise error
 
 
@@ -83,4 +91,6 @@ def _find_out(start: bytes) -> str:
         for magic, name in _STARTS:
             if start.startswith(magic):
                 return name
+        if len(start) >= _LENGTH_BYTES and all(byte in _TEXT_BYTES for byte in start[:HEADER_BYTES]):
+            return _TEXT
     return ""

@@ -89,6 +89,7 @@ def test_an_empty_file_holds_no_records(path: Path, options: Any) -> None:
 
 
 AGAIN = "Write the file again, without compression or with gzip: {} is not read."
+LINES = "slim.TextLineReader reads lines. If they are no records, leave the file out of the data sources."
 LEAVE_OUT = "Leave reader_kwargs={'options': ...} out: gzip is known by its first bytes."
 
 
@@ -105,6 +106,9 @@ LEAVE_OUT = "Leave reader_kwargs={'options': ...} out: gzip is known by its firs
         (lzma.compress(CONTENT), None, "the file is xz, which is not read", AGAIN.format("xz")),
         (b"\x28\xb5\x2f\xfd" + bytes(20), None, "the file is zstd, which is not read", AGAIN.format("zstd")),
         (b"PK\x03\x04" + bytes(20), None, "the file is zip, which is not read", AGAIN.format("zip")),
+        (b"0:cat\r\n1:dog\r\n", None, "the file is text, which is not read", LINES),
+        ("0\tcat and dog, élève".encode(), None, "the file is text, which is not read", LINES),
+        (b"cat\ndog\n", "GZIP", "the file is text, and options say GZIP", LINES),
     ],
 )
 def test_another_compression_is_named(path: Path, content: bytes, options: Any, problem: str, hint: str) -> None:
@@ -114,6 +118,14 @@ def test_another_compression_is_named(path: Path, content: bytes, options: Any, 
     assert str(caught.value) == f"shard: record 0 at byte 0: {problem}"
     assert caught.value.hint == hint
     assert (caught.value.details["path"], caught.value.details["offset"]) == ("shard", 0)
+
+
+def test_a_file_of_records_that_was_cut_off_is_not_taken_for_text(path: Path) -> None:
+    content = frame_record(b"x" * 0x6161)  # of the first bytes of its length two are letters
+    for stop in range(1, 13):
+        path.write_bytes(content[:stop])
+        with pytest.raises(CorruptRecordError, match="the file ends"):
+            list(TFRecordReader(path))
 
 
 @pytest.mark.parametrize("options", ["gzip", "LZ4", 3, True, object()])
