@@ -9,8 +9,10 @@ Source: the PNG specification, third edition.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError  # noqa: N812 (it is a class)
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +21,11 @@ import numpy.typing as npt
 from registry.features.deflate import compress
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+_HEADER: Final = Struct(">IIBBBBB")
+_HEADER_START: Final = SIGNATURE + b"\x00\x00\x00\x0dIHDR"
+_CHUNK_START: Final = Struct(">I4s")
+_CHECKSUM: Final = Struct(">I")
+_EXTRAS: Final = frozenset([b"PLTE", b"tRNS", b"gAMA", b"sRGB"])
 _COLOR_TYPES: Final = {1: 0, 2: 4, 3: 2, 4: 6}
 _CHANNELS: Final = {0: 1, 4: 2, 2: 3, 6: 4}
 _SRGB_GAMMA: Final = 45455
@@ -91,22 +98,51 @@ def encode_png(array: npt.NDArray[Any]) -> bytes:
 
 def read_png(data: bytes) -> Png:
     """Takes a PNG apart and checks every checksum; PngError for anything else."""
-    chunks = list(_chunks(data))
-    kind, header = chunks[0]
-    if kind != b"IHDR" or len(header) != 13:
+    return describe_png(*read_chunks(data))
+
+
+def read_chunks(data: bytes) -> tuple[bytes, bytes, dict[bytes, bytes]]:
+    """The body of the header, the compressed data, and the bodies of other chunks that say how to read them.
+
+    Raises:
+        PngError: a chunk up to IEND is cut off, its checksum is wrong, or the first one is no header.
+    """
+    if not data.startswith(SIGNATURE):
+        raise PngError("it does not start with the PNG signature")
+    place, kind = len(SIGNATURE), b""
+    parts, extras = [], {}
+    try:
+        while kind != b"IEND":
+            size, kind = _CHUNK_START.unpack_from(data, place)
+            start, stop = place + 8, place + 8 + size
+            (checksum,) = _CHECKSUM.unpack_from(data, stop)
+            if zlib.crc32(data[place + 4 : stop]) != checksum:
+                raise PngError(f"the checksum of chunk {kind.decode('latin-1')!r} is wrong")
+            if kind == b"IDAT":
+                parts.append(data[start:stop])
+            elif kind in _EXTRAS:
+                extras[kind] = data[start:stop]
+            place = stop + 4
+    except StructError as error:
+        raise PngError("it is truncated") from error
+    if not data.startswith(_HEADER_START):
         raise PngError("it has no header")
-    width, height = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:8], "big")
-    bit_depth, color_type, compression, filtering, interlacing = header[8:]
+    header = data[len(_HEADER_START) : len(_HEADER_START) + _HEADER.size]
+    return header, b"".join(parts), extras
+
+
+def describe_png(header: bytes, data: bytes, extras: Mapping[bytes, bytes]) -> Png:
+    """The PNG of what ``read_chunks`` gives; PngError where the header means nothing."""
+    width, height, bit_depth, color_type, compression, filtering, interlacing = _HEADER.unpack(header)
     if not (0 < height < 2**31 and 0 < width < 2**31) or compression or filtering or interlacing > 1:
         raise PngError("it has no valid header")
-    extras = {kind: body for kind, body in chunks if kind in (b"PLTE", b"tRNS", b"gAMA", b"sRGB")}
     return Png(
         height=height,
         width=width,
         bit_depth=bit_depth,
         channels=_CHANNELS.get(color_type, 1),
         is_simple=bit_depth in (8, 16) and color_type in _CHANNELS and not interlacing and b"tRNS" not in extras,
-        data=b"".join([body for kind, body in chunks if kind == b"IDAT"]),
+        data=data,
         color_type=color_type,
         is_interlaced=bool(interlacing),
         palette=extras.get(b"PLTE", b""),
@@ -197,19 +233,3 @@ def _filtered(rows: npt.NDArray[np.uint8], kind: int, pixel: int) -> npt.NDArray
 
 def _chunk(kind: bytes, body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
-
-
-def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Kind and body of each chunk, up to IEND; PngError where one is cut off or its checksum is wrong."""
-    if not data.startswith(SIGNATURE):
-        raise PngError("it does not start with the PNG signature")
-    place, kind, num_bytes = len(SIGNATURE), b"", len(data)
-    while kind != b"IEND":
-        stop = place + 12 + int.from_bytes(data[place : place + 4], "big")
-        if stop > num_bytes:
-            raise PngError("it is truncated")
-        kind, body = data[place + 4 : place + 8], data[place + 8 : stop - 4]
-        if zlib.crc32(body, zlib.crc32(kind)) != int.from_bytes(data[stop - 4 : stop], "big"):
-            raise PngError(f"the checksum of chunk {kind.decode('latin-1')!r} is wrong")
-        yield kind, body
-        place = stop
