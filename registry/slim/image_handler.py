@@ -14,7 +14,7 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
 from registry.processes import call_ahead, shared_threads
-from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_encoded, decode_raw
+from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_encoded, decode_raw, decode_small_images
 from registry.slim.item_handlers import ItemHandler, check_item_shape
 from registry.slim.parsed_block import Column
 from registry.slim.sparse import SparseTensorValue
@@ -23,6 +23,9 @@ _RAW: Final = (b"raw", b"RAW")
 _METHODS: Final = ("", "INTEGER_FAST", "INTEGER_ACCURATE")
 _LARGE: Final = 4096
 """From this mean size on, in bytes, decoding takes so much longer than handing over that threads are worth it."""
+
+_MANY: Final = 32
+"""So many small images are decoded together: with more of the larger ones memory has to be fetched for each call."""
 
 _TOGETHER: Final = 4
 _MOST_UNITS: Final = 4
@@ -114,12 +117,33 @@ class Image(ItemHandler):
             ) from error
 
     def columns_to_items(self, keys_to_columns: Mapping[str, Column]) -> Iterator[npt.NDArray[Any]] | None:
-        """The images of many records: large ones by several threads, a few ahead of the one that is asked for."""
+        """The images of many records: small ones together, if they are alike, and large ones by several threads."""
         images, formats = keys_to_columns[self._image_key], keys_to_columns[self._format_key]
         sizes = [len(one) for one in islice(images, _LOOKED_AT) if isinstance(one, bytes)]
-        if not sizes or sum(sizes) < _LARGE * len(sizes):
+        if not sizes:
             return None
-        return self._decode_ahead(zip(images, formats, strict=True))
+        values = zip(images, formats, strict=True)
+        return self._decode_together(values) if sum(sizes) < _LARGE * len(sizes) else self._decode_ahead(values)
+
+    def _decode_together(self, values: Iterator[tuple[Any, Any]]) -> Iterator[npt.NDArray[Any]]:
+        while some := list(islice(values, _MANY)):
+            alike = self._decode_alike(some)
+            if alike is None:
+                alike = (self.tensors_to_item({self._image_key: image, self._format_key: form}) for image, form in some)
+            yield from alike
+
+    def _decode_alike(self, values: list[tuple[Any, Any]]) -> Iterator[npt.NDArray[Any]] | None:
+        """The images, each with memory of its own; None where they have to be decoded, or are at fault, one by one."""
+        if self._repeated or not all(map(_is_plain, values)):
+            return None
+        encoded = [image for image, _ in values]
+        try:
+            images = decode_small_images(encoded, channels=self._channels, dtype=self._dtype, limit=MAX_PIXELS)
+            if images is not None and self._shape is not None:
+                images = images.reshape(len(values), *_reshape(images[0], self._shape).shape)
+        except ImageFault:
+            return None
+        return None if images is None else (image.copy() for image in images)
 
     def _decode_ahead(self, values: Iterator[tuple[Any, Any]]) -> Iterator[npt.NDArray[Any]]:
         units = iter(lambda: list(islice(values, _TOGETHER)), [])
@@ -191,6 +215,11 @@ def decode_image(data: bytes, channels: int = 0, dtype: Any = np.uint8, dct_meth
     """
     handler = Image("image", channels=channels, dtype=dtype, dct_method=dct_method)
     return handler.tensors_to_item({"image": data, "image/format": b""})
+
+
+def _is_plain(value: tuple[Any, Any]) -> bool:
+    image, form = value
+    return type(image) is bytes and type(form) is bytes and form not in _RAW
 
 
 def _reshape(image: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
-from slim_image_checks import decode
+from slim_image_checks import decode, problem
 from slim_image_samples import (
+    GREY,
     PALETTE,
     PNG_CHANNELS,
     PNG_DEPTHS,
@@ -25,7 +26,11 @@ from slim_image_samples import (
 )
 
 from registry.errors import CorruptExampleError
+from registry.slim import FixedLenFeature, TFExampleDecoder
+from registry.slim.data_decoder import as_block
+from registry.slim.image_handler import Image
 from registry.slim.images import codec
+from registry.wire import encode_example
 
 _SIZES = st.integers(1, 11)
 _FILTERS = st.lists(st.integers(0, 4), min_size=1, max_size=4).map(tuple)
@@ -62,6 +67,46 @@ def test_pillow_changes_nothing_of_a_png(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "_pillow", lambda: None)
         np.testing.assert_array_equal(decode(sample[0], channels=channels, dtype=dtype), found)
+
+
+@st.composite
+def many_pngs(draw: st.DrawFn) -> list[bytes]:
+    """Four PNGs or more, alike but for samples and filters; some may be transparent, or one another, or cut off."""
+    color = draw(st.sampled_from(sorted(PNG_CHANNELS)))
+    depth = draw(st.sampled_from(PNG_DEPTHS[color]))
+    random, height, width = np.random.default_rng(draw(st.integers(0, 2**32))), draw(_SIZES), draw(_SIZES)
+    palette = bytes(range(256)) * 3 if color == PALETTE else b""
+    see_through = {RGB: b"\0\1\0\1\0\1", GREY: b"\0\1", PALETTE: b"\7"}.get(color, b"")
+    place, change = draw(st.integers(0, 3)), draw(st.sampled_from(["none", "key", "other", "cut"]))
+    files = []
+    for number, filters in enumerate(draw(st.lists(_FILTERS, min_size=4, max_size=6))):
+        samples = random.integers(0, min(3, 1 << depth), (height, width, PNG_CHANNELS[color]))
+        key = see_through if change == "key" and number >= place else b""
+        files.append(png_file(samples, depth, color, palette=palette[: 3 << depth], transparency=key, filters=filters))
+    if change == "other":
+        files[place] = draw(pngs())[0]
+    if change == "cut":
+        files[place] = files[place][: draw(st.integers(-30, -1))]
+    return files
+
+
+@given(many_pngs(), st.sampled_from([0, 1, 3, 4]), st.sampled_from(["uint8", "uint16", "float32"]))
+def test_small_pngs_of_many_records_are_those_of_each_alone(files: list[bytes], channels: int, dtype: str) -> None:
+    features = {key: FixedLenFeature((), "string", "") for key in ("image/encoded", "image/format")}
+    decoder = TFExampleDecoder(features, {"image": Image(channels=channels, dtype=dtype)})
+    rows = decoder.decode_rows(as_block([encode_example({"image/encoded": [file]}) for file in files]), ["image"])
+    for place, file in enumerate(files):
+        if file.endswith(png_chunk(b"IEND", b"")):
+            (found,) = next(rows)
+            np.testing.assert_array_equal(found, decode(file, channels=channels, dtype=dtype), strict=True)
+            assert found.flags.writeable
+            continue
+        with pytest.raises(CorruptExampleError) as caught:
+            next(rows)
+        assert caught.value.message == f"feature 'image/encoded': {problem(file)[0]}"
+        assert caught.value.details["record"] == place
+        return
+    assert list(rows) == []
 
 
 @given(

@@ -4,6 +4,6 @@ Of Pillow only the decoders of JPEG, GIF and WebP are used, behind ``codec``, wh
 """
 
 from registry.slim.images.codec import MAX_PIXELS, ImageFault
-from registry.slim.images.decoding import CHANNELS, decode_encoded, decode_raw
+from registry.slim.images.decoding import CHANNELS, decode_encoded, decode_raw, decode_small_images
 
-__all__ = ["CHANNELS", "MAX_PIXELS", "ImageFault", "decode_encoded", "decode_raw"]
+__all__ = ["CHANNELS", "MAX_PIXELS", "ImageFault", "decode_encoded", "decode_raw", "decode_small_images"]

@@ -7,6 +7,7 @@ What TensorFlow refuses is refused here too, with the mend.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from registry.slim.images.codec import MAX_PIXELS, ImageFault
 from registry.slim.images.gif import decode_gif
 from registry.slim.images.jpeg import SIGNATURE as JPEG
 from registry.slim.images.jpeg import decode_jpeg
-from registry.slim.images.png import decode_png
+from registry.slim.images.png import decode_png, decode_small_pngs
 from registry.slim.images.webp import decode_webp
 
 CHANNELS: Final = (0, 1, 3, 4)
@@ -45,8 +46,7 @@ def decode_encoded(
         pixels: npt.NDArray[Any] = decode_jpeg(data, channels=channels, limit=limit, method=method)
         return pixels if dtype == _UINT8 else pixels.astype(dtype)
     if data.startswith(_PNG):
-        pixels = decode_png(data, channels=channels, wide=dtype != _UINT8, limit=limit)
-        return pixels if dtype == pixels.dtype else _convert(pixels, dtype)
+        return _convert(decode_png(data, channels=channels, wide=dtype != _UINT8, limit=limit), dtype)
     if data.startswith(b"BM"):
         pixels = decode_bmp(data, channels=channels, limit=limit)
     elif data.startswith(b"GIF8"):
@@ -57,7 +57,21 @@ def decode_encoded(
         return decode_webp(data, channels=channels, limit=limit)
     else:
         raise _unknown(data)
-    return pixels if dtype == _UINT8 else _convert(pixels, dtype)
+    return _convert(pixels, dtype)
+
+
+def decode_small_images(
+    images: Sequence[bytes], *, channels: int, dtype: np.dtype[Any], limit: int
+) -> npt.NDArray[Any] | None:
+    """What ``decode_encoded`` gives for each, stacked, where many can be decoded together: small PNGs of one kind.
+
+    Raises:
+        ImageFault: one of them is at fault, and ``decode_encoded`` says so, too.
+    """
+    if not images[0].startswith(_PNG):
+        return None
+    pixels = decode_small_pngs(images, channels=channels, wide=dtype != _UINT8, limit=limit)
+    return None if pixels is None else _convert(pixels, dtype)
 
 
 def decode_raw(data: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -76,7 +90,9 @@ def decode_raw(data: bytes, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 def _convert(pixels: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Pixels of 8 or 16 bits as ``dtype``; all but uint16 and float32 come from 16 bits."""
-    is_byte = pixels.dtype == np.uint8
+    if dtype == pixels.dtype:
+        return pixels
+    is_byte = pixels.dtype == _UINT8
     scaled: npt.NDArray[Any]
     if dtype == np.float32:
         scaled = pixels * np.float32(1 / (255 if is_byte else 65535))
