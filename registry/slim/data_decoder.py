@@ -89,7 +89,7 @@ def check_record(data: Any) -> bytes | memoryview:
         return data
     # Not all that has a buffer: that of other arrays, and of tensors, holds numbers, or addresses of objects.
     if isinstance(data, bytearray | memoryview) or (isinstance(data, np.ndarray) and data.dtype == np.uint8):
-        view = memoryview(data)
+        view = memoryview(data)  # type: ignore[arg-type,unused-ignore]  # NumPy says that it has one from Python 3.12 on
         if view.format in _BYTE_FORMATS and view.ndim == 1 and view.c_contiguous:
             return view.cast("B")
     raise WrongTypeError(f"a record is bytes, and {_shown(data)} is none", hint=_bytes_of(data, "record"))

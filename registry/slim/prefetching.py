@@ -318,8 +318,9 @@ def _of_this_process() -> UsageError:
 
 def _as_element(made: Any) -> Any:
     if isinstance(made, Generator):
+        name = getattr(made, "__name__", "the function")
         raise WrongTypeError(
-            f"{made.__name__} gave a generator, not an element",
-            hint=f"Call the function once, to iterate over what it gives: prefetch_queue({made.__name__}()).",
+            f"{name} gave a generator, not an element",
+            hint=f"Call the function once, to iterate over what it gives: prefetch_queue({name}()).",
         )
     return {name: made[name] for name in sorted(made)} if isinstance(made, Mapping) else made
