@@ -549,8 +549,8 @@ def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 
     return f"{' ' * indent}{prefix}{window}{suffix}\n{' ' * caret_column}{marks}"
 
 
-def suggest(name: str, known: Iterable[str]) -> str | None:
-    """The hint for an unknown ``name``: the nearest of ``known``, or the names there are.
+def suggest(name: str, known: Iterable[str], *, have: str = "There are:", most: int = 10) -> str | None:
+    """The hint for an unknown ``name``: the nearest of ``known``, or the names there are, ``most`` of them.
 
     >>> suggest("tran", ["train", "test"])
     "Did you mean 'train'? There are: train, test."
@@ -560,6 +560,6 @@ def suggest(name: str, known: Iterable[str]) -> str | None:
     names = list(map(str, known))
     if not names:
         return None
-    listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    listed = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
     nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.6)
-    return (f"Did you mean {nearest[0]!r}? " if nearest else "") + f"There are: {listed}."
+    return (f"Did you mean {nearest[0]!r}? " if nearest else "") + f"{have} {listed}."

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError
+from registry.errors import CorruptExampleError, suggest
 from registry.slim.feature_specs import (
     STRING,
     FeatureSpec,
@@ -27,6 +27,8 @@ from registry.wire import FlatValue
 
 INDICES: Final = VarLenFeature(np.int64)
 """As what the indices of a SparseFeature are stored."""
+
+_MOST_NAMES: Final = 5
 
 _NAMES: Final = {"int64": "int64", "float": "float32", "bytes": "string"}
 
@@ -43,7 +45,7 @@ def parse_feature(key: str, spec: FeatureSpec, values: Mapping[str, FlatValue | 
         case FixedLenFeature():
             stored = values.get(key)
             if stored is None:
-                return _default(key, spec)
+                return _default(key, spec, values)
             return _shaped(key, spec, take_values(key, spec, stored))
         case VarLenFeature():
             return sparse_list(take_values(key, spec, values.get(key)))
@@ -131,11 +133,13 @@ def shape_elements(key: str, spec: FixedLenSequenceFeature, values: npt.NDArray[
     return values.reshape(-1, *spec.shape)
 
 
-def _default(key: str, spec: FixedLenFeature) -> Any:
+def _default(key: str, spec: FixedLenFeature, values: Mapping[str, FlatValue | None]) -> Any:
     if spec.default_value is None:
+        held = [name for name, value in values.items() if value is not None]
+        found = suggest(key, held, have="The record holds", most=_MOST_NAMES) or "The record holds no features."
         raise CorruptExampleError(
             f"feature {key!r} ({_NAMES[kind_of(spec)]}) is required, and the record does not hold it",
-            hint="Give FixedLenFeature a default_value, or declare a VarLenFeature, for what records may go without.",
+            hint=f"{found} What records may go without is a FixedLenFeature with a default_value, or a VarLenFeature.",
             details={"feature": key},
         )
     return spec.default_value.copy()[()]

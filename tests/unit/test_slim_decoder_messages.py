@@ -12,7 +12,7 @@ from slim_record_samples import FLOATS, LABEL, NUMBERS, decode, decode_steps, ex
 
 from registry import slim
 from registry.errors import CorruptExampleError, RegistryError, WrongTypeError
-from registry.wire.example_pb2 import Feature, SequenceExample
+from registry.wire.example_pb2 import Example, Feature, SequenceExample
 
 DECODER: Any = slim.TFExampleDecoder({"a": LABEL}, {"item": slim.Tensor("a")})
 STEPS_DECODER: Any = slim.TFSequenceExampleDecoder({"a": LABEL}, {}, {"item": slim.Tensor("a")})
@@ -28,11 +28,28 @@ class Tensor(ctypes.c_int64 * 1):  # type: ignore[misc] # it has a buffer, as te
         return "<a tensor of TensorFlow>"
 
 
+MAY_GO_WITHOUT = "What records may go without is a FixedLenFeature with a default_value, or a VarLenFeature."
+
 WRONG_RECORDS: list[tuple[Callable[[], Any], str, str]] = [
     (
         lambda: decode(slim.Tensor("a"), example(b=[1]), a=LABEL),
         "feature 'a' (int64) is required, and the record does not hold it",
-        "Give FixedLenFeature a default_value, or declare a VarLenFeature, for what records may go without.",
+        f"The record holds b. {MAY_GO_WITHOUT}",
+    ),
+    (
+        lambda: decode(slim.Tensor("lable"), example(id=[1], label=[2]), lable=LABEL),
+        "feature 'lable' (int64) is required, and the record does not hold it",
+        f"Did you mean 'label'? The record holds id, label. {MAY_GO_WITHOUT}",
+    ),
+    (
+        lambda: decode(slim.Tensor("a"), example(**{f"name {number}": [1] for number in range(7)}), a=LABEL),
+        "feature 'a' (int64) is required, and the record does not hold it",
+        f"The record holds name 0, name 1, name 2, name 3, name 4 and 2 more. {MAY_GO_WITHOUT}",
+    ),
+    (
+        lambda: DECODER.decode(Example(features={"feature": {"a": Feature()}}).SerializeToString()),
+        "feature 'a' (int64) is required, and the record does not hold it",
+        f"The record holds no features. {MAY_GO_WITHOUT}",
     ),
     (
         lambda: decode(slim.Tensor("a"), example(a=[0.5]), a=LABEL),
