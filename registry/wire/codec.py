@@ -123,16 +123,31 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
             return _INT64_LIST, _packed(write_varints(value))
         if value.ndim == 1 and value.dtype == _FLOAT32:
             return _FLOAT_LIST, _packed(value.astype(_STORED_FLOAT, copy=False).tobytes())
-        kind = f"an array of {value.dtype} and {value.ndim} dimensions"
+        kind = f"an array of {value.dtype}, of the shape {value.shape}"
     elif _is_bytes_list(value):
         return _BYTES_LIST, [piece for item in value for piece in (write_head(FIELD_1, len(item)), item)]
     else:
-        kind = f"a {type(value).__name__}"
+        kind = f"of the type {type(value).__name__}"
     raise FeatureError(
-        f"feature {key!r} is {kind}; a record holds 1-d arrays of int64 or float32, and lists of bytes",
-        hint="Encode examples with the dataset's features, which flatten and cast them.",
+        f"feature {key!r} is {kind}; a record holds arrays of int64 or float32, of one dimension, and lists of bytes",
+        hint=_to_write(value),
         details={"feature": key},
     )
+
+
+def _to_write(value: object) -> str:
+    """What to write instead of ``value``, which is none that a record holds."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iubf":
+        return f"Write array.ravel().astype(np.{'float32' if value.dtype.kind == 'f' else 'int64'})."
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    match first:
+        case int() | np.integer():
+            return "Write whole numbers as np.array([3])."
+        case float() | np.floating():
+            return "Write numbers as np.array([1.5], np.float32)."
+        case str() | bytes():
+            return 'Write texts as a list of bytes: [b"abc"], or ["é".encode()].'
+    return 'Write np.array([3]), np.array([1.5], np.float32) or [b"abc"].'
 
 
 def _packed(content: bytes) -> list[bytes]:

@@ -170,25 +170,37 @@ def test_what_is_no_example_is_an_error(record: bytes) -> None:
     assert caught.value.hint == "Was it written as another message, or is it no record at all, such as a line of text?"
 
 
+WHOLE = "Write whole numbers as np.array([3])."
+FLOATS = "Write numbers as np.array([1.5], np.float32)."
+TEXTS = 'Write texts as a list of bytes: [b"abc"], or ["é".encode()].'
+ANY = 'Write np.array([3]), np.array([1.5], np.float32) or [b"abc"].'
+
+
 @pytest.mark.parametrize(
-    ("value", "kind"),
+    ("value", "kind", "hint"),
     [
-        (np.zeros(2, np.int32), "an array of int32 and 1 dimensions"),
-        (np.zeros(2), "an array of float64 and 1 dimensions"),
-        (np.zeros((1, 2), np.int64), "an array of int64 and 2 dimensions"),
-        (np.array(5), "an array of int64 and 0 dimensions"),
-        (b"bytes", "a bytes"),
-        (["text"], "a list"),
-        (5, "a int"),
-        (None, "a NoneType"),
+        (np.zeros(2, np.int32), "an array of int32, of the shape (2,)", "Write array.ravel().astype(np.int64)."),
+        (np.zeros(2), "an array of float64, of the shape (2,)", "Write array.ravel().astype(np.float32)."),
+        (np.zeros((1, 2), np.int64), "an array of int64, of the shape (1, 2)", "Write array.ravel().astype(np.int64)."),
+        (np.array(5), "an array of int64, of the shape ()", "Write array.ravel().astype(np.int64)."),
+        (np.array([b"x"]), "an array of |S1, of the shape (1,)", ANY),
+        (b"bytes", "of the type bytes", TEXTS),
+        ("text", "of the type str", TEXTS),
+        (["text"], "of the type list", TEXTS),
+        ([3], "of the type list", WHOLE),
+        ((1.5, 2), "of the type tuple", FLOATS),
+        (5, "of the type int", WHOLE),
+        (np.int64(5), "of the type int64", WHOLE),
+        (None, "of the type NoneType", ANY),
     ],
 )
-def test_other_values_are_refused(value: FlatValue, kind: str) -> None:
+def test_other_values_are_refused(value: FlatValue, kind: str, hint: str) -> None:
     with pytest.raises(FeatureError) as caught:
         encode_example({"a": value})
     assert str(caught.value) == (
-        f"feature 'a' is {kind}; a record holds 1-d arrays of int64 or float32, and lists of bytes"
+        f"feature 'a' is {kind}; a record holds arrays of int64 or float32, of one dimension, and lists of bytes"
     )
+    assert caught.value.hint == hint
     assert caught.value.details == {"feature": "a"}
 
 
