@@ -263,7 +263,7 @@ def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
         shuffle: whether files are permuted, anew in each epoch, and records go through a shuffle buffer.
         dtypes: two string types, or None: TF-Slim knows nothing else either.
         capacity: how many records are held at most, in the buffer and read ahead; of two for each reader at least. A
-            reader of ours holds of its file, besides, two times 256 KiB, or a record where that is longer.
+            reader of ours holds of its file, besides, two times 1 MiB, or a record where that is longer.
         min_after_dequeue: from so many records at least each one is drawn, until the files end.
         seed: of the order; None draws one, which is then ``ParallelReader.seed``.
         scope: without effect.

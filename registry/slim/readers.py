@@ -34,7 +34,7 @@ from registry.slim.data_files import DataFile, find_data_files
 from registry.tfrecord import RecordBlock, Verify, check_verify, is_gzip, read_blocks
 
 _UNIT_RECORDS: Final = 4096
-_UNIT_BYTES: Final = 2**18
+_UNIT_BYTES: Final = 2**20
 _UNIT_SECONDS: Final = 0.02
 """No record waits longer for those that come after it."""
 
@@ -123,7 +123,7 @@ class TFRecordReader(FileReader):
         super().__init__(path)
 
     def units(self) -> Iterator[Unit]:
-        """The records, at most 4096 at a time, and no more than 256 KiB of them but for a record that is longer."""
+        """The records, at most 4096 at a time, and no more than 1 MiB of them but for a record that is longer."""
         return self._frames() if self.file.file_format == "tfrecord" else self._numbered()
 
     def _frames(self) -> Iterator[Unit]:

@@ -28,7 +28,7 @@ def read_blocks(
 ) -> Iterator[tuple[RecordBlock, Places]]:
     """The records ``skip`` to ``skip + take`` of a shard file, in blocks, with the byte at which each frame begins.
 
-    Memory holds a window of the file: 256 KiB, or one record where that is longer. A block is a view of it. The places
+    Memory holds a window of the file: 1 MiB, or one record where that is longer. A block is a view of it. The places
     count bytes of the content, which in a gzip file is what it inflates to.
 
     Args:

@@ -21,7 +21,7 @@ from registry.tfrecord.faults import (
 from registry.tfrecord.framing import ByteStream, is_header
 from registry.tfrecord.walking import walk_frames
 
-WINDOW_BYTES: Final = 2**18
+WINDOW_BYTES: Final = 2**20
 """What a window holds at least, where the stream has so much: more where a record is longer."""
 
 

@@ -41,7 +41,7 @@ def test_keys_are_path_and_offset_in_the_content(path: Path, write: Any, verify:
 
 
 def test_offsets_go_on_beyond_the_window(path: Path) -> None:
-    records = [bytes([number % 251]) * (number % 7 * 1000) for number in range(300)] + [b"x" * 600_000, b"end"]
+    records = [bytes([number % 251]) * (number % 7 * 4000) for number in range(300)] + [b"x" * 2_400_000, b"end"]
     path.write_bytes(b"".join(map(frame_record, records)))
     content = path.read_bytes()
     for (key, record), expected in zip(TFRecordReader(path), records, strict=True):
