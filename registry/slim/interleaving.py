@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from itertools import chain
 from typing import NamedTuple
 
-from registry.slim.background import start
+from registry.slim.background import interrupt_in, start
 from registry.slim.data_files import DataFile
 from registry.slim.readers import Record, Unit
 
@@ -57,7 +57,10 @@ class Slot:
 
     def receive(self) -> bool:
         """Wait for the next records, and have those after them read; False where the file has ended."""
-        records, error = self.pending.result()
+        try:
+            records, error = self.pending.result()
+        except RuntimeError as raised:
+            raise interrupt_in(raised) or raised from None
         if error is not None:
             raise error
         if records is None:
@@ -127,7 +130,10 @@ class Slots:
         """The records as they are read, those of a file in order."""
         slots = self._fill()
         while slots:
-            done, _ = wait(self.pending(), return_when=FIRST_COMPLETED)
+            try:
+                done, _ = wait(self.pending(), return_when=FIRST_COMPLETED)
+            except RuntimeError as raised:
+                raise interrupt_in(raised) or raised from None
             for slot in list(slots):
                 if slot.pending in done:
                     if slot.receive():

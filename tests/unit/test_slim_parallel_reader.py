@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from registry.errors import CorruptRecordError, OutOfRangeError, RegistryError, UsageError, WrongTypeError
-from registry.slim import background
+from registry.slim import background, interleaving
 from registry.slim.parallel_reader import parallel_read, single_pass_read
 from registry.slim.readers import TextLineReader
 from registry.tfrecord import frame_record
@@ -367,3 +368,23 @@ def test_a_reader_is_not_read_by_what_interrupts_its_reading() -> None:
 
     reader._chunks = read_inside()
     assert len(list(reader)) == reader.num_records_produced > 0
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_whoever_is_interrupted_while_nothing_comes_sees_what_interrupted(
+    deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("cannot release un-acquired lock")  # as CPython says it where a lock was not taken again
+
+    reader = parallel_read("f-*", shuffle=False, num_epochs=1, deterministic=deterministic)
+    with monkeypatch.context() as patched:
+        patched.setattr(interleaving, "wait", interrupted)
+        patched.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            reader.read()
+    with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
+        reader.read()
