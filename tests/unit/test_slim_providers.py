@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import copy
-import gc
-import os
-import pickle
 import re
-import sys
-import threading
-import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from slim_provider_samples import NUM_RECORDS, RECORD_BYTES, Numbers, provider_of, write
 
 from registry.errors import (
     CorruptExampleError,
@@ -28,55 +21,17 @@ from registry.errors import (
     UsageError,
     WrongTypeError,
 )
-from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_files import DataFile
 from registry.slim.dataset_data_provider import DatasetDataProvider
 from registry.slim.readers import TextLineReader
 from registry.storage import open_store
 from registry.tfrecord import RecordBlock, frame_record
 
-NUM_RECORDS = 40
-RECORD_BYTES = 3 + 16
-
-
-class Numbers(DataDecoder):
-    """A record holds a number; negative ones are bad. Counts what it decodes."""
-
-    def __init__(self) -> None:
-        self.decoded: list[tuple[str, ...]] = []
-        self.most_together = 0
-
-    def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-        names = self.check_items(items)
-        self.decoded.append(tuple(names))
-        number = int(data)
-        if number < 0:
-            raise CorruptExampleError("it is below zero", hint="Count up.", details={"number": number})
-        return [{"number": number, "double": 2 * number, "text": data}[name] for name in names]
-
-    def list_items(self) -> list[str]:
-        return ["number", "double", "text"]
-
-    def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
-        self.most_together = max(self.most_together, block.num_records)
-        return super().decode_rows(block, items)
-
-
-def write(name: str, numbers: Sequence[int]) -> None:
-    Path(name).write_bytes(b"".join(frame_record(b"%3d" % number) for number in numbers))
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write("f", range(NUM_RECORDS))
-
-
-def provider_of(sources: Any = "f", *, reader: Any = None, decoder: Any = None, **options: Any) -> DatasetDataProvider:
-    dataset = SimpleNamespace(
-        data_sources=sources, reader=reader, decoder=Numbers() if decoder is None else decoder, num_samples=7
-    )
-    return DatasetDataProvider(dataset, **{"shuffle": False, "num_epochs": 1, **options})
 
 
 def test_items_come_in_the_order_in_which_they_are_asked_for() -> None:
@@ -307,68 +262,6 @@ def test_the_seed_of_an_order_can_be_read_and_given_again() -> None:
     assert numbers != sorted(numbers)
 
 
-def test_threads_share_the_records() -> None:
-    provider = provider_of(num_epochs=25, shuffle=True, num_readers=2)
-    found: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: found.extend(number for (number,) in provider.iter(["number"])))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(found) == sorted(25 * list(range(NUM_RECORDS)))
-
-
-def test_a_closed_provider_provides_no_more_and_leaves_no_thread() -> None:
-    before = threading.active_count()
-    with provider_of(num_epochs=None, num_readers=3, shuffle=True) as provider:
-        provider.get(["number"])
-    assert threading.active_count() <= before
-    with pytest.raises(UsageError, match=r"^this reader was closed$"):
-        provider.get(["number"])
-
-
-def test_a_provider_that_is_dropped_half_way_leaves_nothing() -> None:
-    provider = provider_of(num_epochs=None, num_readers=3, shuffle=True)
-    provider.get(["number"])
-    gone = weakref.ref(provider)
-    del provider
-    gc.collect()
-    assert gone() is None
-    for thread in threading.enumerate():
-        if thread.name.startswith("read "):
-            thread.join(10)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("read ")]
-
-
-def test_a_provider_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    provider = provider_of()
-    provider.get(["number"])
-    monkeypatch.setattr(os, "getpid", lambda: 1)
-    with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
-        provider.get(["number"])
-
-
-def test_records_that_were_on_their_way_to_who_was_interrupted_are_not_lost_in_silence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with provider_of() as provider:
-        read_records = provider._reader.read_records
-
-        def interrupt(most: int) -> None:
-            read_records(most)
-            raise KeyboardInterrupt
-
-        with monkeypatch.context() as patched:
-            patched.setattr(provider._reader, "read_records", interrupt)
-            with pytest.raises(KeyboardInterrupt):
-                provider.get(["number"])
-        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
-            list(provider)
-
-
 def test_items_of_two_records_are_warned_of_once() -> None:
     provider = provider_of()
     assert provider.get(["number", "text"]) == [0, b"  0"]
@@ -447,137 +340,5 @@ def test_flags_and_numbers_are_not_mistaken_for_each_other(options: dict[str, An
     assert provider_of(shuffle=np.True_).get(["number"])
 
 
-@pytest.mark.parametrize("travel", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_provider_does_not_travel(travel: Any) -> None:
-    for made in (provider_of(), provider_of()._reader):
-        with pytest.raises(UsageError, match=r"^a reader is of use only in the process that made it$"):
-            travel(made)
-
-
 def test_a_provider_says_what_it_provides() -> None:
     assert repr(provider_of(seed=3)) == "<DatasetDataProvider: number, double, text, record_key; seed 3>"
-
-
-def test_whoever_is_interrupted_while_a_record_is_decoded_finds_row_and_record_in_step() -> None:
-    class Stopped(Numbers):
-        stopped = False
-
-        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-            if int(data) == 9 and not self.stopped:
-                self.stopped = True
-                raise KeyboardInterrupt
-            return super().decode(data, items)
-
-    provider, found, notes = provider_of(decoder=Stopped()), [], ["none came"]
-    while len(found) < NUM_RECORDS:
-        try:
-            found.append(provider.get(["number", "record_key"]))
-        except KeyboardInterrupt as interrupted:
-            notes = getattr(interrupted, "__notes__", [])
-    assert notes == []
-    assert found == [[number, b"f:%d" % (number * RECORD_BYTES)] for number in range(NUM_RECORDS)]
-
-
-def test_a_row_that_was_made_for_who_was_interrupted_is_made_again() -> None:
-    provider, found = provider_of(), []
-    for _ in range(4):
-        found += [provider.get(["number", "record_key"]) for _ in range(5)]
-        next(provider._ahead._rows)
-        provider._ahead._is_busy = True  # as an interruption leaves it, that comes right after a row was made
-    found += provider.iter(["number", "record_key"])
-    assert found == [[number, b"f:%d" % (number * RECORD_BYTES)] for number in range(NUM_RECORDS)]
-
-
-def interrupt_at(name: str) -> Any:
-    """Has the next call of a function of this name interrupted as it begins, as a signal may."""
-
-    def trace(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name == name:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-
-    return trace
-
-
-@pytest.mark.parametrize("name", ["_begin", "_forget", "_decode_rows", "_drop_given", "as_block", "next_row", "_take"])
-def test_whoever_was_interrupted_is_never_given_values_of_other_items(name: str) -> None:
-    provider = provider_of()
-    for _ in range(5):
-        provider.get(["number"])
-    before = sys.gettrace()
-    sys.settrace(interrupt_at(name))
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            list(provider.iter(["double", "number"]))
-    finally:
-        sys.settrace(before)
-    if name == "_take":
-        with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
-            list(provider.iter(["double"]))
-    else:
-        first = 6 if name == "as_block" else 5  # the first record is decoded alone, and was given
-        assert list(provider.iter(["double"])) == [[2 * number] for number in range(first, NUM_RECORDS)]
-
-
-def test_a_decoder_that_asks_its_own_provider_is_refused_and_no_record_lost() -> None:
-    class Mixing(Numbers):
-        provider: Any = None
-
-        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-            if int(data) == 3 and self.provider is not None:
-                provider, self.provider = self.provider, None
-                provider.get(["number"])
-            return super().decode(data, items)
-
-    decoder = Mixing()
-    decoder.provider = provider = provider_of(decoder=decoder)
-    assert [provider.get(["number"])[0] for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(UsageError) as caught:
-        provider.get(["number"])
-    assert caught.value.message == "the provider was asked for records while it decodes one for the same thread"
-    assert caught.value.hint == "A decoder or handler that needs other records takes them from a provider of its own."
-    assert [number for (number,) in provider.iter(["number"])] == list(range(4, NUM_RECORDS))
-
-
-def test_a_provider_that_its_own_decoder_closes_gives_that_record_and_no_other() -> None:
-    class Closing(Numbers):
-        provider: Any = None
-
-        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-            if int(data) == 2:
-                self.provider.close()
-            return super().decode(data, items)
-
-    decoder = Closing()
-    decoder.provider = provider = provider_of(decoder=decoder)
-    assert [provider.get(["number"])[0] for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(UsageError, match=r"^this reader was closed$"):
-        provider.get(["number"])
-
-
-@pytest.mark.parametrize("close", ["provider.close", "provider._reader.close"])
-def test_whoever_waits_for_a_reader_that_hangs_is_told_when_it_is_closed(close: str) -> None:
-    hanging, waiting = threading.Event(), threading.Event()
-
-    def read(_: str) -> Iterator[tuple[bytes, bytes]]:
-        yield b"k", b"1"
-        waiting.set()
-        hanging.wait(30)
-
-    provider = provider_of(reader=read, common_queue_capacity=2, common_queue_min=1)
-    assert provider.get(["number"]) == [1]
-    told: list[BaseException] = []
-
-    def get() -> None:
-        try:
-            provider.get(["number"])
-        except UsageError as error:
-            told.append(error)
-
-    thread = threading.Thread(target=get)
-    thread.start()
-    assert waiting.wait(10)
-    {"provider.close": provider.close, "provider._reader.close": provider._reader.close}[close]()
-    thread.join(10)
-    hanging.set()
-    assert [str(error) for error in told] == ["this reader was closed"]
