@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
     from registry.builders.earth_engine.stored.importing import import_export, preview_export
     from registry.builders.earth_engine.tables.row_files import read_rows, write_rows
-    from registry.builders.earth_engine.tables.table import ExportedTable, Table, read_table, write_table
+    from registry.builders.earth_engine.tables.table import Table, read_table
+    from registry.builders.earth_engine.tables.writing import ExportedTable, write_table
 
 _HOMES: Final = {
     "registry.builders.earth_engine.assembling.as_xarray": ("to_xarray",),
@@ -51,7 +52,8 @@ _HOMES: Final = {
     "registry.builders.earth_engine.exporting.raster": ("ArrayRaster", "Band", "BandRows", "Raster"),
     "registry.builders.earth_engine.stored.export": ("StoredExport", "open_export"),
     "registry.builders.earth_engine.tables.row_files": ("read_rows", "write_rows"),
-    "registry.builders.earth_engine.tables.table": ("ExportedTable", "Table", "read_table", "write_table"),
+    "registry.builders.earth_engine.tables.table": ("Table", "read_table"),
+    "registry.builders.earth_engine.tables.writing": ("ExportedTable", "write_table"),
     "registry.builders.earth_engine.places.transform": ("Bounds", "Transform"),
 }
 

@@ -349,7 +349,7 @@ def _export_table(
     session: Session, source: str, folder: str, prefix: str, chosen: dict[str, Any], overwrite: bool, dry_run: bool
 ) -> None:
     from registry.builders.earth_engine.tables.row_files import read_rows
-    from registry.builders.earth_engine.tables.table import write_table
+    from registry.builders.earth_engine.tables.writing import write_table
 
     rows = read_rows(source, text=chosen.pop("text", ()))
     if dry_run:

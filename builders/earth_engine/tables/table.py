@@ -1,61 +1,21 @@
-"""How is a table stored? One tf.train.Example a row, one feature a property, all rows in one gzip file.
-
-    number            float_list of one value, 32 bits
-    array             float_list, its values row by row; the shape is not stored
-    text, bytes       bytes_list of one value
-    None              no feature
-
-Earth Engine exports a table as ``<prefix>.tfrecord.gz``, without a number in its name, whatever its size.
-"""
+"""What does a stored table hold? Its columns, found out by a look at all rows, and its rows, each a dict of values."""
 
 from __future__ import annotations
 
-import json
 import math
 import os
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from registry.builders.earth_engine.exporting.record_file import RecordFile, check_prefix
-from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError, suggest
+from registry.errors import PreparedFormatError, UsageError, suggest
 from registry.storage import Store, open_store
 from registry.tfrecord import read_records
-from registry.wire import FlatValue, decode_features, encode_example
-
-Row: TypeAlias = Mapping[str, Any]
-Geometry: TypeAlias = Literal["lonlat", "geojson"]
-
-INDEX: Final = "system:index"
-"""The property of Earth Engine that names a feature."""
-
-GEO: Final = ".geo"
-"""The column of Earth Engine's CSV exports that holds a feature's geometry, as GeoJSON."""
-
-LONGITUDE, LATITUDE = "longitude", "latitude"
-"""The columns of which ``earthengine upload table`` makes points."""
-
-_EXACT: Final = 2**24
-"""Up to here every whole number is a float of 32 bits."""
-
-_COUNTED: Final = 2**53
-"""Larger floats are measurements, whole as all floats of their size are."""
+from registry.wire import FlatValue, decode_features
 
 _MOST_COLUMNS: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedTable:
-    """What was written. ``columns`` are in the order in which rows first had them, or as they were chosen."""
-
-    filename: str
-    num_rows: int
-    columns: tuple[str, ...]
-    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,198 +47,6 @@ class Column:
         """The side of the square that an array may be, where its length is that of one; the file does not tell."""
         side = math.isqrt(self.longest)
         return side if self.shortest == self.longest == side * side and side > 1 else None
-
-
-def write_table(
-    rows: Iterable[Row],
-    folder: str | os.PathLike[str] | Store,
-    prefix: str,
-    *,
-    columns: Sequence[str] | None = None,
-    geometry: Geometry | None = None,
-    include_index: bool | str = False,
-    overwrite: bool = False,
-    advance: Callable[[int], None] | None = None,
-) -> ExportedTable:
-    """Write rows as Earth Engine exports a feature collection: one Example a row, in order, in one gzip file.
-
-    Args:
-        rows: mappings of properties to numbers, truth values, texts, bytes, arrays or lists of numbers, lists of texts,
-            or None, which is not written. Under ``.geo`` a row may have its geometry, GeoJSON as a mapping or a text,
-            and its name under ``system:index``.
-        folder: path or URL.
-        prefix: the file is ``<prefix>.tfrecord.gz``.
-        columns: the properties to write; None for all. Earth Engine calls them selectors.
-        geometry: None writes none; ``lonlat`` writes ``longitude`` and ``latitude`` of points; ``geojson`` writes the
-            text of each under ``.geo``.
-        include_index: write ``system:index``; a text is the name to write it under.
-        overwrite: replace a file of that name.
-        advance: called with the number of rows written since the last call.
-
-    Raises:
-        FeatureError: a value that no feature holds; ``details`` has row and column.
-        UsageError: a geometry that is no point; a column that no row has; a prefix that is none.
-        AlreadyStoredError: there is such a file.
-
-    Warns:
-        RegistryWarning: a whole number that a float of 32 bits does not hold, such as a date in milliseconds.
-    """
-    store = folder if isinstance(folder, Store) else open_store(folder)
-    filename = f"{check_prefix(prefix)}.tfrecord.gz"
-    if geometry not in (None, "lonlat", "geojson"):
-        raise UsageError(f"geometry cannot be {geometry!r:.60}", hint="It is None, 'lonlat' or 'geojson'.")
-    encoder = _Encoder(columns=columns, geometry=geometry, include_index=include_index)
-    with store.create(filename, overwrite=overwrite) as file, RecordFile(file, compressed=True) as records:
-        for number, row in enumerate(rows):
-            _check_row(row, number)
-            records.write(encode_example(encoder.encode(row, number)))
-            if advance is not None:
-                advance(1)
-        encoder.check_end(records.num_records)
-    return ExportedTable(
-        filename=filename,
-        num_rows=records.num_records,
-        columns=tuple(encoder.written),
-        num_bytes=store.size(filename),
-    )
-
-
-def _check_row(row: Any, number: int) -> None:
-    if not isinstance(row, Mapping):
-        raise FeatureError(
-            f"row {number} is a {type(row).__name__}; a row is a mapping of names to values", details={"row": number}
-        )
-
-
-class _Encoder:
-    """Rows to flat values; remembers which columns there were, and of which a warning was given."""
-
-    def __init__(self, *, columns: Sequence[str] | None, geometry: Geometry | None, include_index: bool | str) -> None:
-        if isinstance(columns, str):
-            raise UsageError(f"columns is the text {columns!r:.60}", hint=f"Write columns=[{columns!r:.60}].")
-        self._columns = None if columns is None else list(columns)
-        self._geometry = geometry
-        self._index = INDEX if include_index is True else include_index or None
-        self._warned: set[str] = set()
-        self._seen: dict[str, None] = {}
-        self.written: dict[str, None] = dict.fromkeys(self._columns or ())
-
-    def encode(self, row: Row, number: int) -> dict[str, FlatValue]:
-        given = {name: value for name, value in row.items() if name not in (GEO, INDEX)}
-        self._seen |= dict.fromkeys(given)
-        chosen = given if self._columns is None else {name: given.get(name) for name in self._columns}
-        chosen |= self._index_of(row, number) | self._geometry_of(row, number, chosen)
-        values: dict[str, FlatValue] = {}
-        name: Any
-        for name, value in chosen.items():
-            if not isinstance(name, str) or not name:
-                raise FeatureError(
-                    f"row {number} has a column {name!r:.60}; columns have names", details={"row": number}
-                )
-            if value is not None:
-                values[name] = self._flat(value, name, number)
-            self.written.setdefault(name)
-        return values
-
-    def check_end(self, num_rows: int) -> None:
-        """Refuse chosen columns that no row had."""
-        for name in self._columns or ():
-            if num_rows and name not in self._seen:
-                raise UsageError(
-                    f"no row has the column {name!r:.80}",
-                    hint=suggest(name, self._seen),
-                    details={"column": name, "known": list(self._seen)[:100]},
-                )
-
-    def _index_of(self, row: Row, number: int) -> dict[str, Any]:
-        if self._index is None:
-            return {}
-        return {self._index: str(row[INDEX]) if row.get(INDEX) is not None else str(number)}
-
-    def _geometry_of(self, row: Row, number: int, given: Mapping[str, Any]) -> dict[str, Any]:
-        if self._geometry is None:
-            return {}
-        geometry = read_geometry(row.get(GEO), number)
-        if self._geometry == "geojson":
-            return {GEO: None if geometry is None else json.dumps(geometry, separators=(",", ":"))}
-        if geometry is None:
-            return {name: given.get(name) for name in (LONGITUDE, LATITUDE) if name in given}
-        if geometry.get("type") != "Point":
-            raise UsageError(
-                f"row {number} is a {geometry.get('type')}, which has no longitude and latitude",
-                hint="Write whole geometries: geometry='geojson'; --geometry geojson.",
-                details={"row": number, "type": geometry.get("type")},
-            )
-        try:
-            longitude, latitude = map(float, geometry["coordinates"][:2])
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise FeatureError(f"row {number} is a Point without two coordinates", details={"row": number}) from error
-        for name in (LONGITUDE, LATITUDE):
-            if given.get(name) is not None:
-                raise UsageError(
-                    f"row {number} has a property {name!r}, and a geometry that would be written under this name",
-                    hint="Leave the property out with columns, or the geometry.",
-                    details={"row": number, "column": name},
-                )
-        return {LONGITUDE: longitude, LATITUDE: latitude}
-
-    def _flat(self, value: Any, name: str, number: int) -> FlatValue:
-        if isinstance(value, str | bytes):
-            return [_to_bytes(value, name, number)]
-        if isinstance(value, list | tuple) and value and all(isinstance(one, str | bytes) for one in value):
-            return [_to_bytes(one, name, number) for one in value]
-        try:
-            array = np.asarray(value)
-            if array.dtype.kind == "O" and all(one is None or isinstance(one, int | float) for one in array.flat):
-                array = array.astype(np.float64)  # an integer beyond 64 bits; a null of JSON in a list, which is NaN
-        except (ValueError, OverflowError) as error:  # a ragged list, an integer beyond all floats
-            raise _no_feature(value, name, number) from error
-        if array.dtype.kind not in "buif":
-            raise _no_feature(value, name, number)
-        self._warn_of_large(array, name, number)
-        with np.errstate(over="ignore"):  # beyond float32 is infinite
-            return np.ascontiguousarray(array, np.float32).reshape(-1)
-
-    def _warn_of_large(self, array: npt.NDArray[Any], name: str, number: int) -> None:
-        """Warn once a column of a whole number that is another one as a float of 32 bits."""
-        if name in self._warned or not array.size or array.dtype.kind == "b":
-            return
-        if array.dtype.kind == "f":
-            array = array[(np.abs(array) <= _COUNTED) & (array == np.trunc(array))]
-        changed = array[np.abs(array.astype(np.float64)) > _EXACT]
-        with np.errstate(over="ignore"):
-            changed = changed[changed.astype(np.float32).astype(np.float64) != changed.astype(np.float64)]
-        if changed.size:
-            self._warned.add(name)
-            stored = np.float32(changed.flat[0])
-            warnings.warn(
-                f"column {name!r}: {changed.flat[0]} of row {number} is stored as {stored:.0f}: numbers of a table are "
-                "floats of 32 bits, exact to 16,777,216. Store it as text, or in parts",
-                RegistryWarning,
-                stacklevel=5,
-            )
-
-
-def read_geometry(value: Any, number: int) -> dict[str, Any] | None:
-    """The geometry under ``.geo`` of row ``number``: GeoJSON as it is, or its text; None where there is none."""
-    if value is None or value in ("", b""):
-        return None
-    if isinstance(value, str | bytes):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            raise FeatureError(
-                f"row {number}: its {GEO} is no GeoJSON: {value!r:.80}", details={"row": number}
-            ) from error
-    if value is None:
-        return None
-    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
-        raise FeatureError(
-            f"row {number}: its {GEO} is no GeoJSON geometry: {value!r:.80}",
-            hint='A geometry is an object such as {"type": "Point", "coordinates": [8.5, 47.4]}.',
-            details={"row": number},
-        )
-    return dict(value)
 
 
 class Table:
@@ -432,21 +200,3 @@ def _to_text(value: bytes) -> str | bytes:
         return value.decode()
     except UnicodeDecodeError:
         return value
-
-
-def _to_bytes(value: str | bytes, name: str, number: int) -> bytes:
-    try:
-        return value.encode() if isinstance(value, str) else value
-    except UnicodeEncodeError as error:
-        raise FeatureError(
-            f"row {number}, column {name!r}: {value!r:.80} is no text that can be stored",
-            details={"row": number, "column": name},
-        ) from error
-
-
-def _no_feature(value: Any, name: str, number: int) -> FeatureError:
-    return FeatureError(
-        f"row {number}, column {name!r:.80}: {value!r:.80} is no number, text, or array of numbers",
-        hint="Make it one of these, or leave the column out: columns=[...]; --column NAME.",
-        details={"row": number, "column": str(name)},
-    )

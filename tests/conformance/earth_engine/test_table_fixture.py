@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from registry.builders.earth_engine.tables.table import read_table, write_table
+from registry.builders.earth_engine.tables.table import read_table
+from registry.builders.earth_engine.tables.writing import write_table
 
 FILE = Path(__file__).parent / "files/F11_table.tfrecord.gz"
 ROWS = [
