@@ -105,16 +105,9 @@ class LocalStore(Store):
 
     @contextmanager
     def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
-        folder_name, _, last_part = name.rpartition("/")
-        folder = self._inside(folder_name)
-        path = os.path.join(folder, last_part)
-        if not overwrite and os.path.lexists(path):
-            raise already_stored(path)
-        with storage_errors("write", path):
-            make_folders(folder)
-            temporary = os.path.join(folder, new_unfinished_name(last_part))
-            raw = open_raw(temporary, "xb")
-        try:
+        with self._named_when_done(name, overwrite=overwrite) as (temporary, path):
+            with storage_errors("write", path):
+                raw = open_raw(temporary, "xb")
             file = io.BufferedWriter(StoredFile(raw, path=path, writing=True), _BUFFER_BYTES)
             try:
                 yield file
@@ -123,17 +116,19 @@ class LocalStore(Store):
                     os.fsync(raw.fileno())
             finally:
                 _close(file, raw)
-            with storage_errors("write", path):
-                _give_name(temporary, path, overwrite=overwrite)
-                sync_folder(folder)
-        finally:
-            with suppress(OSError):  # gone where it was renamed; and the first error is the one to tell
-                os.unlink(temporary)
 
     @contextmanager
     def create_path(self, name: str, *, overwrite: bool = False) -> Iterator[str]:
         """As ``create``, for what opens files by itself: gives the temporary path, where a file has to be written."""
-        folder_name, _, last_part = check_relative_name(name).rpartition("/")
+        with self._named_when_done(check_relative_name(name), overwrite=overwrite) as (temporary, path):
+            yield temporary
+            with storage_errors("write", path):
+                _sync(temporary, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+
+    @contextmanager
+    def _named_when_done(self, name: str, *, overwrite: bool) -> Iterator[tuple[str, str]]:
+        """A temporary path, and the one that what is written and synced there gets in the end."""
+        folder_name, _, last_part = name.rpartition("/")
         folder = self._inside(folder_name)
         path = os.path.join(folder, last_part)
         if not overwrite and os.path.lexists(path):
@@ -142,9 +137,8 @@ class LocalStore(Store):
             make_folders(folder)
         temporary = os.path.join(folder, new_unfinished_name(last_part))
         try:
-            yield temporary
+            yield temporary, path
             with storage_errors("write", path):
-                _sync(temporary, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
                 _give_name(temporary, path, overwrite=overwrite)
                 sync_folder(folder)
         finally:
