@@ -26,6 +26,7 @@ from registry.errors import (
     UsageError,
 )
 from registry.tfrecord import RecordWriter
+from registry.tfrecord.window import WINDOW_BYTES
 from registry.wire import encode_example, encode_sequence_example
 
 MATRIX = [30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0]
@@ -577,5 +578,5 @@ def test_memory_is_a_row_of_patches(tmp_path: Path) -> None:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    window = 6 * 2**18  # of the file, while it is moved on
+    window = 5 * WINDOW_BYTES  # of the file, while it is moved on
     assert peak < 2 * row + window < row * num_rows
