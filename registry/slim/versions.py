@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from registry.errors import UsageError, WrongTypeError
 from registry.features import ClassLabel, FeaturesDict
-from registry.slim.data_decoder import DataDecoder
+from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.data_files import DataFile, PlannedFiles
 from registry.splits import Plan
 from registry.storage import Store
@@ -170,6 +172,19 @@ class FeaturesDecoder(DataDecoder):
         decoded = self._features_of(names).decode_block(block.data, block.offsets, block.lengths)
         for example in decoded.examples():
             yield [example[name] for name in names]
+
+    def decode_batch(self, records: RecordBlock | Sequence[bytes], items: Sequence[str] | None = None) -> list[Any]:
+        """As ``DataDecoder.decode_batch``, by columns, where values are arrays, numbers or texts."""
+        names, block = self.check_items(items), as_block(records)
+        if block.num_records:
+            features = self._features_of(names)
+            decoded = features.decode_block(block.data, block.offsets, block.lengths)
+            if decoded.fault is None:
+                record = block.data[block.offsets[0] : block.offsets[0] + block.lengths[0]].tobytes()
+                first, columns = features.decode_example(record), decoded.columns()
+                if all(isinstance(first[name], np.ndarray | np.generic | bytes) for name in names):
+                    return [columns[name] for name in names]
+        return super().decode_batch(block, names)
 
     def _features_of(self, names: Sequence[str]) -> FeaturesDict:
         """The schema of some features: others are not decoded."""

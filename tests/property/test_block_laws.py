@@ -17,6 +17,8 @@ from registry.errors import CorruptExampleError
 from registry.features import FeaturesDict, NestedExamples, Ragged, features_from_json
 from registry.features.content import ContentReader
 from registry.features.content_block import BlockContentReader
+from registry.slim.data_decoder import DataDecoder
+from registry.slim.versions import FeaturesDecoder
 from registry.wire import encode_example
 
 
@@ -203,3 +205,15 @@ def test_a_block_of_damaged_records_is_its_records_one_by_one(
 ) -> None:
     features, records = given_
     check_block(features, data.draw(damaged(records)))
+
+
+@given(schemas_and_records(), st.randoms(use_true_random=False))
+def test_columns_of_a_version_for_tf_slim_are_its_rows(drawn: tuple[FeaturesDict, list[bytes]], random: Any) -> None:
+    features, records = drawn
+    decoder = FeaturesDecoder(features)
+    items = random.choices(list(features), k=random.randint(1, 4)) if features else []
+    columns, by_rows = (
+        kind.decode_batch(decoder, records, items)  # type: ignore[arg-type]  # the second is its base class
+        for kind in (FeaturesDecoder, DataDecoder)
+    )
+    assert [exact(column) for column in columns] == [exact(column) for column in by_rows]
