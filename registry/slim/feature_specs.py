@@ -35,7 +35,8 @@ class FixedLenFeature:
         shape: of the array; ``()`` for a single value.
         dtype: int64, float32 or string.
         default_value: the values where a record does not have the feature, as many as ``shape`` takes; None for a
-            feature that every record must have. A feature that is there and empty is an error all the same.
+            feature that every record must have. A feature that is there and empty is an error all the same. No values
+            are no default, as in TensorFlow.
 
     Raises:
         UsageError: the shape is not known, or does not take the default.
@@ -52,7 +53,8 @@ class FixedLenFeature:
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", dtype)
         if self.default_value is not None:
-            object.__setattr__(self, "default_value", _default_of(self.default_value, shape, dtype))
+            default = _default_of(self.default_value, shape, dtype)
+            object.__setattr__(self, "default_value", default if default.size else None)
 
     @property
     def size(self) -> int:

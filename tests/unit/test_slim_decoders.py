@@ -13,6 +13,7 @@ from slim_record_samples import FLOATS, LABEL, NUMBERS, decode, decode_steps, ex
 from registry import slim
 from registry.errors import CorruptExampleError, FeatureNotFoundError, ItemNotFoundError
 from registry.slim.data_decoder import as_block
+from registry.wire import encode_example
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
 
 
@@ -304,3 +305,11 @@ def test_decoders_and_handlers_say_what_they_are_of() -> None:
     assert repr(slim.TFExampleDecoder({"a": LABEL}, handlers)) == "<TFExampleDecoder: label, boxes>"
     assert repr(slim.TFSequenceExampleDecoder({}, {}, handlers)) == "<TFSequenceExampleDecoder: label, boxes>"
     assert repr(handlers["boxes"]) == "<BoundingBox of b/ymin, b/xmin, b/ymax, b/xmax>"
+
+
+def test_a_default_of_no_values_is_none() -> None:
+    nothing = slim.FixedLenFeature([2, 0], "int64", [[], []])
+    with pytest.raises(CorruptExampleError, match=r"^feature 'a' \(int64\) is required"):
+        decode(slim.Tensor("a"), example(), a=nothing)
+    stored = encode_example({"a": np.empty(0, np.int64)})
+    assert decode(slim.Tensor("a"), stored, a=nothing).shape == (2, 0)
