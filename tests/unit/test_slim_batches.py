@@ -260,3 +260,32 @@ def test_large_records_are_decoded_ahead_a_megabyte_at_a_time() -> None:
     seen.clear()
     assert sum(len(texts) for (texts,) in provider_of(Counting()).batches(["text"], 2)) == 200
     assert (seen[0], max(seen) > 30, {count % 2 for count in seen}) == (2, True, {0})
+
+
+def test_no_more_batches_are_decoded_ahead_than_some_megabytes_take() -> None:
+    seen = []
+
+    class Inflating(Texts):
+        num_shapes = 1
+
+        def decode_batch(self, records: Any, items: Sequence[str] | None = None) -> list[Any]:
+            seen.append(records.num_records)
+            return super().decode_batch(records, items)
+
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:  # noqa: ARG002 (there is one)
+            return [np.zeros((int(data) % self.num_shapes + 1, 2**20), np.uint8)]
+
+    write([b"%d" % number for number in range(60)])
+    decoder = Inflating()
+    for decoder.num_shapes in (1, 2):
+        seen.clear()
+        assert sum(len(texts) for (texts,) in provider_of(decoder).batches(["text"], 3)) == 60
+        assert 3 < max(seen) <= 16
+
+
+def test_arrays_of_other_dtypes_are_not_made_alike() -> None:
+    kinds = ItemHandlerCallback("number", lambda features: np.zeros(2, "iuf"[features["number"] % 3] + "4"))
+    (column,) = next(provider_of(decoder_of(kinds=kinds)).batches(["kinds"], 6))
+    assert [value.dtype.kind for value in column] == list("iufiuf")
+    (column,) = next(provider_of(decoder_of(kinds=kinds)).batches(["kinds"], 1))
+    assert (column.dtype.kind, column.shape) == ("i", (1, 2))

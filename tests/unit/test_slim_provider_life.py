@@ -17,6 +17,7 @@ import pytest
 from slim_provider_samples import NUM_RECORDS, RECORD_BYTES, Numbers, provider_of, write
 
 from registry.errors import UsageError
+from registry.tfrecord import RecordBlock
 
 
 @pytest.fixture(autouse=True)
@@ -175,18 +176,26 @@ def test_a_decoder_that_asks_its_own_provider_is_refused_and_no_record_lost() ->
     assert [number for (number,) in provider.iter(["number"])] == list(range(4, NUM_RECORDS))
 
 
-def test_a_provider_that_its_own_decoder_closes_gives_that_record_and_no_other() -> None:
+@pytest.mark.parametrize("last", [2, 4])
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_provider_that_is_closed_while_it_decodes_gives_that_record_and_no_other(last: int, eager: bool) -> None:
     class Closing(Numbers):
         provider: Any = None
 
         def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
-            if int(data) == 2:
+            if int(data) == last:
                 self.provider.close()
             return super().decode(data, items)
 
+        def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
+            rows = super().decode_rows(block, items)
+            return iter(list(rows)) if eager else rows
+
     decoder = Closing()
     decoder.provider = provider = provider_of(decoder=decoder)
-    assert [provider.get(["number"])[0] for _ in range(3)] == [0, 1, 2]
+    # Records 1 and 2 are decoded together, and 3 to 6; of an eager decoder, before the first of them is given.
+    stop = {(2, False): 3, (4, False): 5, (2, True): 2, (4, True): 4}[last, eager]
+    assert [provider.get(["number"]) for _ in range(stop)] == [[number] for number in range(stop)]
     with pytest.raises(UsageError, match=r"^this reader was closed$"):
         provider.get(["number"])
 
