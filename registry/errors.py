@@ -52,8 +52,8 @@
     ├── ReaderFailedError (RuntimeError)        a reader of somebody's own failed in the middle of a file
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
-Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning`` and
-``YankedVersionWarning``.
+Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning``, ``YankedVersionWarning``,
+``TwoRecordsWarning`` and ``AbsentFeatureWarning``.
 
 Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
 (span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the

@@ -28,6 +28,8 @@ class BoundingBox(ItemHandler):
         UsageError: not four keys.
     """
 
+    inflates = False
+
     def __init__(self, keys: Sequence[str] | None = None, prefix: str | None = "") -> None:
         super().__init__(_full_keys("BoundingBox", keys, ("ymin", "xmin", "ymax", "xmax"), prefix))
 

@@ -48,13 +48,23 @@ class DataDecoder(abc.ABC):
         where ``decode`` gives another number of values.
         """
         names = self.check_items(items)
-        rows: list[Any] = list(self.decode_rows(as_block(records), names))
+        block = as_block(records)
+        rows: list[Any] = list(self.decode_rows(block, names))
         if any(not isinstance(row, list | tuple) or len(row) != len(names) for row in rows):
             raise UsageError(
                 f"{type(self).__name__}.decode gave something else than a list of {len(names)} values",
                 hint="decode gives a value for each item that it is asked for, in their order.",
             )
+        if len(rows) != block.num_records:
+            raise UsageError(
+                f"{type(self).__name__}.decode_rows gave {len(rows)} rows of {block.num_records} records",
+                hint="decode_rows gives a row for each record of the block, or raises.",
+            )
         return [stack_items([row[place] for row in rows]) for place in range(len(names))]
+
+    def inflates(self, items: Sequence[str]) -> bool:  # noqa: ARG002 (those who know better need them)
+        """Whether the values of ``items`` may take much more memory than their record: then few are decoded ahead."""
+        return True
 
     def declared_keys(self) -> list[str]:
         """The features of a record that this decoder looks for; none where it does not say."""

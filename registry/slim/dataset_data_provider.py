@@ -19,13 +19,13 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy.typing as npt
 
 from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError
-from registry.slim.counts import at_least
+from registry.slim.counts import at_least, flag
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_provider import DataProvider
 from registry.slim.decoding_ahead import DecodingAhead
 from registry.slim.parallel_reader import open_reader
 from registry.slim.readers import Reader, key_of
-from registry.slim.stacking import fill_up, stack_items
+from registry.slim.stacking import stack_items
 
 T = TypeVar("T")
 
@@ -146,8 +146,8 @@ class DatasetDataProvider(DataProvider):
         """
         asked = tuple(items) if isinstance(items, list | tuple) else None
         if asked is None or asked != self._asked:  # what was asked for last was checked then
-            before, self._asked = self._asked, self.check_items(items)
-            asked = self._asked
+            before, asked = self._asked, self.check_items(items)
+            self._asked = asked
             self._warn_of_two_records(before, asked)
         return self._next(asked)
 
@@ -178,11 +178,13 @@ class DatasetDataProvider(DataProvider):
 
         Raises:
             UsageError: a size that cannot be.
-            WrongTypeError: values that were to be filled up differ in dimensions or dtype.
+            WrongTypeError: values that are to be filled up differ in dimensions or dtype: with each call, as no record
+                is left out.
             As ``get``. A record that cannot be decoded is an error once: the next batch begins with those before it.
         """
         asked, size = self.check_items(items), at_least("size", size, 1)
-        return _Each(partial(self._next_batch, asked, size, drop_remainder=drop_remainder, dynamic_pad=dynamic_pad))
+        drop, pad = flag("drop_remainder", drop_remainder), flag("dynamic_pad", dynamic_pad)
+        return _Each(partial(self._next_batch, asked, size, drop_remainder=drop, pad=pad))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return self
@@ -237,17 +239,17 @@ class DatasetDataProvider(DataProvider):
         return [key_of(record) if item == self._record_key else next(rest) for item in items]
 
     def _next_batch(
-        self, items: tuple[str, ...], size: int, *, drop_remainder: bool, dynamic_pad: bool
+        self, items: tuple[str, ...], size: int, *, drop_remainder: bool, pad: bool
     ) -> list[npt.NDArray[Any]]:
         self._check_process()
         decoded = [item for item in dict.fromkeys(items) if item != self._record_key]
         with self._lock:
             self._enter()
             try:
-                records, found = self._ahead.next_batch(decoded, size, drop_remainder=drop_remainder)
+                records, found = self._ahead.next_batch(decoded, size, drop_remainder=drop_remainder, pad=pad)
             finally:
                 self._is_inside = False
-        columns = dict(zip(decoded, map(fill_up, found) if dynamic_pad else found, strict=True))
+        columns = dict(zip(decoded, found, strict=True))
         if self._record_key in items:
             columns[self._record_key] = stack_items([key_of(record) for record in records])
         return [columns[item] for item in items]

@@ -18,11 +18,12 @@ from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.parallel_reader import ParallelReader
 from registry.slim.readers import Record, error_of_record, place_of
-from registry.slim.stacking import stack_items
+from registry.slim.stacking import fill_up, stack_items
 from registry.tfrecord import RecordBlock
 
 _MOST_TOGETHER: Final = 512
 _MOST_IN_BATCHES: Final = 4096
+_MOST_INFLATED: Final = 32
 _BYTES_TOGETHER: Final = 2**20
 _DECODED_BYTES: Final = 2**24
 """So much batches may take that nobody asked for yet, as far as can be told from those before."""
@@ -48,6 +49,7 @@ class DecodingAhead:
         self._place = self._stop = 0
         self._rows: Iterator[list[Any]] = iter(())
         self._columns: Sequence[npt.NDArray[Any]] = ()
+        self._kept: list[list[Any]] = []
         self._asked: object = None
         self._together = 1
         self._is_busy = self._is_taking = False
@@ -80,9 +82,13 @@ class DecodingAhead:
         return record, row
 
     def next_batch(
-        self, items: Sequence[str], size: int, *, drop_remainder: bool
+        self, items: Sequence[str], size: int, *, drop_remainder: bool, pad: bool
     ) -> tuple[list[Record], list[npt.NDArray[Any]]]:
-        """The next ``size`` records, fewer at the end, and a column for each of ``items``. Errors as ``next_row``."""
+        """The next ``size`` records, fewer at the end, and a column for each of ``items``.
+
+        Errors as ``next_row``, and before the records of this batch are given; and WrongTypeError, with every call, for
+        values that are to be filled up and cannot be. What ``decode_batch`` raises is found out again record by record.
+        """
         self._begin(items, size)
         if self._place >= self._stop:
             self._decode_columns(items, size)
@@ -91,9 +97,11 @@ class DecodingAhead:
             self._place = stop
             self._take_more(1)  # which raises what ended the records
             raise OutOfRangeError("there are no more whole batches", details={"num_records": stop - start})
-        batch = self._records[start:stop], [_rows_of(column, start, stop) for column in self._columns]
+        columns = [_rows_of(column, start, stop) for column in self._columns]
+        if pad:
+            columns = list(map(fill_up, columns))
         self._place = stop
-        return batch
+        return self._records[start:stop], columns
 
     def clear(self) -> None:
         """Let go of all records."""
@@ -111,7 +119,7 @@ class DecodingAhead:
     def _forget(self) -> None:
         """Have what was decoded ahead decoded again: a few records at first."""
         self._stop, self._together = self._place, 1
-        self._rows, self._columns, self._is_busy = iter(()), (), False
+        self._rows, self._columns, self._kept, self._is_busy = iter(()), (), [], False
 
     def _decode_rows(self, items: Sequence[str]) -> None:
         self._drop_given()
@@ -132,7 +140,8 @@ class DecodingAhead:
         """Decode the next batch, and as many after it as are at hand."""
         self._drop_given()
         self._take_more(size)
-        most = max(1, self._together // size) * size
+        together = min(self._together, _MOST_INFLATED) if self._decoder.inflates(items) else self._together
+        most = max(1, together // size) * size
         self._take_more(most, most_bytes=_BYTES_TOGETHER)
         values = list(map(_VALUE, self._records[:most]))
         lengths = np.fromiter(map(len, values), np.int64, len(values))
@@ -142,8 +151,8 @@ class DecodingAhead:
         try:
             data = np.frombuffer(b"".join(values[:count]), np.uint8)
             block = RecordBlock(data, (ends - lengths)[:count], lengths[:count])
-            columns = self._decoder.decode_batch(block, items) if items else []
-            is_right = [len(column) for column in columns] == [count] * len(items)
+            columns = list(self._decoder.decode_batch(block, items)) if items and not self._kept else []
+            is_right = [len(column) for column in columns if isinstance(column, np.ndarray)] == [count] * len(items)
         except Exception:  # noqa: BLE001 (which record is at fault, and of what, is found out below)
             is_right = False
         if not is_right:
@@ -154,19 +163,30 @@ class DecodingAhead:
         self._columns, self._stop = columns, count
 
     def _decode_each(self, items: Sequence[str], count: int) -> list[npt.NDArray[Any]]:
-        """The columns of the next records, decoded one by one; one that cannot be is left out, and its error raised."""
-        rows = []
-        for place, record in enumerate(self._records[:count]):
+        """The columns of the next records, decoded one by one; one that cannot be is left out, and its error raised.
+
+        The rows before it are kept for the next call.
+        """
+        rows = self._kept.copy()
+        for place, record in enumerate(self._records[len(rows) : count], len(rows)):
             try:
                 rows.append(self._decode_one(record, items))
             except Exception:
                 del self._records[place]
+                self._kept = rows
                 raise
+        self._kept = []
         return [stack_items([row[place] for row in rows]) for place in range(len(items))]
 
     def _decode_one(self, record: Record, items: Sequence[str]) -> list[Any]:
         try:
             row = self._decoder.decode(record[0], items)
+        except StopIteration as error:
+            path, (_, where) = record[1].path, place_of(record)
+            raise UsageError(
+                f"{path}: record at {where}: the decoder {type(self._decoder).__name__} raised StopIteration",
+                hint="It stands for the end of the records. A next() without a default may have raised it.",
+            ) from error
         except Exception as error:
             named = self._named(error, record)
             if named is error:
@@ -193,7 +213,7 @@ class DecodingAhead:
                 more = self._reader.read_records(count - len(self._records) + self._place)
             except Exception:
                 self._is_taking = False
-                if is_some:
+                if is_some and not self._reader.is_closed:
                     return  # it comes again, in its place
                 raise
             self._records = [*self._records, *more]

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
 from registry.processes import call_ahead, shared_threads
+from registry.slim.data_decoder import check_record
 from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_encoded, decode_raw, decode_small_images
 from registry.slim.item_handlers import ItemHandler, check_item_shape
 from registry.slim.parsed_block import Column
@@ -214,7 +215,7 @@ def decode_image(data: bytes, channels: int = 0, dtype: Any = np.uint8, dct_meth
         CorruptExampleError, MissingExtraError, UsageError: as ``Image``.
     """
     handler = Image("image", channels=channels, dtype=dtype, dct_method=dct_method)
-    return handler.tensors_to_item({"image": data, "image/format": b""})
+    return handler.tensors_to_item({"image": bytes(check_record(data)), "image/format": b""})
 
 
 def _is_plain(value: tuple[Any, Any]) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, UsageError, WrongTypeError
+from registry.errors import CorruptExampleError, RegistryError, UsageError, WrongTypeError
 from registry.slim.parsed_block import Column, DenseColumn, RaggedColumn
 from registry.slim.sparse import SparseTensorValue, fill_value
 
@@ -28,8 +28,13 @@ class ItemHandler(abc.ABC):
         keys: the name of a feature, or several.
     """
 
+    inflates: ClassVar[bool] = True
+    """Whether an item may take much more memory than the record that it is made of."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "tensors_to_item" in cls.__dict__ and "inflates" not in cls.__dict__:
+            cls.inflates = True
         if "tensors_to_item" in cls.__dict__ and "columns_to_items" not in cls.__dict__:
             # What a base class does with many records is not what this class does with one.
             cls.columns_to_items = ItemHandler.columns_to_items  # type: ignore[method-assign] # on purpose
@@ -90,6 +95,8 @@ class Tensor(ItemHandler):
     Raises:
         UsageError: both ``shape_keys`` and ``shape``.
     """
+
+    inflates = False
 
     def __init__(
         self,
@@ -234,10 +241,22 @@ class SparseTensor(ItemHandler):
         return to_dense(item, self._default_value, self._indices_key) if self._densify else item
 
 
-def item_rows(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int) -> Iterable[Any]:
-    """The item of each record; made when it is asked for, where the handler does not make many at once."""
+def item_rows(
+    item: str, handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int
+) -> Iterable[Any]:
+    """The ``item`` of each record; made when it is asked for, where the handler does not make many at once."""
     found = handler.columns_to_items(keys_to_columns)
-    return _each_item(handler, keys_to_columns, num_records) if found is None else found
+    return _each_item(item, handler, keys_to_columns, num_records) if found is None else found
+
+
+def make_item(item: str, handler: ItemHandler, keys_to_tensors: Mapping[str, Any]) -> Any:
+    """The ``item`` of one record; an error that is none of the registry has a note that names it."""
+    try:
+        return handler.tensors_to_item(keys_to_tensors)
+    except Exception as error:
+        if not isinstance(error, RegistryError):
+            error.add_note(f"while item {item!r} was made")
+        raise
 
 
 def check_item_shape(shape: Any) -> tuple[int, ...]:
@@ -331,7 +350,9 @@ def as_sparse(value: Any, key: str) -> SparseTensorValue:
     return value
 
 
-def _each_item(handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int) -> Iterator[Any]:
+def _each_item(
+    item: str, handler: ItemHandler, keys_to_columns: Mapping[str, Column], num_records: int
+) -> Iterator[Any]:
     columns = {key: iter(column) for key, column in keys_to_columns.items()}
     for _ in range(num_records):
-        yield handler.tensors_to_item({key: next(values) for key, values in columns.items()})
+        yield make_item(item, handler, {key: next(values) for key, values in columns.items()})

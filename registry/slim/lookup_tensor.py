@@ -35,6 +35,8 @@ class LookupTensor(Tensor):
         UsageError: as ``Tensor``, or no table.
     """
 
+    inflates = False
+
     def __init__(
         self,
         tensor_key: str,

@@ -99,6 +99,11 @@ class ParallelReader:
         """How many files were read to their end, counted in each epoch."""
         return self._progress.num_files
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return self._closed
+
     def read(self) -> tuple[bytes, bytes]:
         """The next key and record.
 

@@ -31,6 +31,7 @@ from registry.slim.item_handlers import (
     SparseTensor,
     Tensor,
     item_rows,
+    make_item,
 )
 from registry.slim.lookup_tensor import LookupTensor
 from registry.slim.parsed_block import Column, OddRecordError, parse_block, stored_keys
@@ -86,6 +87,12 @@ class _HandlerDecoder(DataDecoder):
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(self._handlers)}>"
 
+    def inflates(self, items: Sequence[str]) -> bool:
+        """Whether the handler of one of the items says so, or makes an array of a sparse feature."""
+        keys = [key for item in items for key in self._handlers[item].keys]
+        is_sparse = any(isinstance(self._features.get(key), SparseFeature) for key in keys)
+        return is_sparse or any(self._handlers[item].inflates for item in items)
+
     def _keys_of(self, items: Sequence[str]) -> list[str]:
         """The features that the items are made of; FeatureNotFoundError for one that is not declared."""
         keys = dict.fromkeys(key for item in items for key in self._handlers[item].keys)
@@ -98,16 +105,10 @@ class _HandlerDecoder(DataDecoder):
         return list(keys)
 
     def _make_items(self, items: Sequence[str], parsed: Mapping[str, Any]) -> list[Any]:
-        made = []
-        for item in items:
-            handler = self._handlers[item]
-            try:
-                made.append(handler.tensors_to_item({key: parsed[key] for key in handler.keys}))
-            except Exception as error:
-                if not isinstance(error, RegistryError):
-                    error.add_note(f"while item {item!r} was made")
-                raise
-        return made
+        return [
+            make_item(item, handler, {key: parsed[key] for key in handler.keys})
+            for item, handler in ((item, self._handlers[item]) for item in items)
+        ]
 
 
 class TFExampleDecoder(_HandlerDecoder):
@@ -217,7 +218,7 @@ class TFExampleDecoder(_HandlerDecoder):
 
     def _item_rows(self, item: str, columns: Mapping[str, Column], num_records: int) -> Iterable[Any]:
         handler = self._handlers[item]
-        return item_rows(handler, {key: columns[key] for key in handler.keys}, num_records)
+        return item_rows(item, handler, {key: columns[key] for key in handler.keys}, num_records)
 
 
 class TFSequenceExampleDecoder(_HandlerDecoder):

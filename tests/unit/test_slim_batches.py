@@ -22,7 +22,7 @@ from registry.errors import (
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.dataset_data_provider import DatasetDataProvider
 from registry.slim.feature_specs import FixedLenFeature, VarLenFeature
-from registry.slim.item_handlers import ItemHandlerCallback, Tensor
+from registry.slim.item_handlers import ItemHandler, ItemHandlerCallback, Tensor
 from registry.slim.sparse import SparseTensorValue
 from registry.slim.tfexample_decoder import TFExampleDecoder
 from registry.tfrecord import RecordBlock, frame_record
@@ -214,11 +214,118 @@ def test_whoever_is_interrupted_while_a_batch_is_decoded_loses_nothing() -> None
     assert provider.get(["text"]) == [b"a"]
 
 
-def test_arrays_that_cannot_be_filled_up_are_told_of() -> None:
+def test_arrays_that_cannot_be_filled_up_are_told_of_and_no_record_is_lost() -> None:
     ranks = ItemHandlerCallback("number", lambda features: np.zeros((1,) * int(features["number"] + 1)))
-    with pytest.raises(WrongTypeError) as caught:
-        next(provider_of(decoder_of(ranks=ranks)).batches(["ranks"], 2, dynamic_pad=True))
-    assert caught.value.message == "elements of different shapes cannot be stacked: (1,), (1, 1)"
+    provider = provider_of(decoder_of(ranks=ranks, number=Tensor("number")))
+    batches = provider.batches(["ranks"], 2, dynamic_pad=True)
+    for _ in range(2):
+        with pytest.raises(WrongTypeError) as caught:
+            next(batches)
+        assert caught.value.message == "elements of different numbers of dimensions cannot be stacked: (1,), (1, 1)"
+        assert caught.value.hint == "Take the elements one by one, or make them alike."
+    assert provider.get(["number"]) == [0]
+
+
+@pytest.mark.parametrize(
+    ("make", "filled"),
+    [
+        (lambda number: np.array(["a"] * (number + 1)), [["a", ""], ["a", "a"]]),
+        (lambda number: np.array([b"a"] * (number + 1)), [[b"a", b""], [b"a", b"a"]]),
+        (lambda number: np.array([b"a"] * (number + 1), object), [[b"a", b""], [b"a", b"a"]]),
+        (lambda number: np.array([True] * (number + 1)), [[True, False], [True, True]]),
+    ],
+)
+def test_what_is_filled_up_is_nothing_of_its_kind(make: Any, filled: list[Any]) -> None:
+    decoder = decoder_of(some=ItemHandlerCallback("number", lambda features: make(int(features["number"]))))
+    assert next(provider_of(decoder).batches(["some"], 2, dynamic_pad=True))[0].tolist() == filled
+
+
+@pytest.mark.parametrize("kind", [np.str_, np.bytes_])
+def test_texts_of_numpy_are_not_cut_off(kind: Any) -> None:
+    decoder = decoder_of(some=ItemHandlerCallback("number", lambda features: kind(str(10 ** features["number"]))))
+    (column,) = next(provider_of(decoder).batches(["some"], 4))
+    assert list(column) == [kind(str(10**number)) for number in range(4)]
+
+
+@pytest.mark.parametrize("change", [-1, 1, -8])
+def test_a_handler_that_gives_another_number_of_items_is_not_believed(change: int) -> None:
+    class Odd(ItemHandler):
+        def __init__(self) -> None:
+            super().__init__("number")
+
+        def tensors_to_item(self, keys_to_tensors: Any) -> Any:
+            return np.full(3, keys_to_tensors["number"])
+
+        def columns_to_items(self, keys_to_columns: Any) -> Any:
+            numbers = list(keys_to_columns["number"])
+            return (np.full(3, number) for number in (numbers + numbers)[: len(numbers) + change])
+
+    (column,) = next(provider_of(decoder_of(some=Odd())).batches(["some"], 8))
+    assert column.tolist() == [[number] * 3 for number in range(8)]
+
+
+def test_bad_records_cost_each_other_record_one_decoding() -> None:
+    decoded: list[bytes] = []
+
+    class Counting(Texts):
+        def decode(self, data: bytes, items: Sequence[str] | None = None) -> list[Any]:
+            decoded.append(data)
+            return super().decode(data, items)
+
+        def decode_batch(self, records: Any, items: Sequence[str] | None = None) -> list[Any]:  # noqa: ARG002
+            raise CorruptExampleError("one of them is bad")
+
+    write([b"odd" if number % 5 == 4 else b"%d" % number for number in range(200)])
+    batches, found, num_bad = provider_of(Counting()).batches(["text"], 50), [], 0
+    while True:
+        try:
+            found += next(batches)[0].tolist()
+        except LookupError:
+            num_bad += 1
+        except OutOfRangeError:
+            break
+    assert found == [b"%d" % number for number in range(200) if number % 5 != 4]
+    assert num_bad == 40
+    assert len(decoded) == 200
+
+
+@pytest.mark.parametrize("columns", [[[1, 2, 3]], None, (np.zeros(2),), iter([np.zeros(3), np.zeros(3)])], ids=range(4))
+def test_columns_that_are_none_are_made_record_by_record(columns: Any) -> None:
+    class Odd(Texts):
+        def decode_batch(self, records: Any, items: Sequence[str] | None = None) -> Any:  # noqa: ARG002
+            return columns
+
+    write([b"a", b"b", b"c"])
+    assert next(provider_of(Odd()).batches(["text"], 3))[0].tolist() == [b"a", b"b", b"c"]
+
+
+def test_a_decoder_that_raises_the_end_of_the_records_is_named() -> None:
+    decoder = decoder_of(some=ItemHandlerCallback("number", lambda _: next(iter(()))))
+    with pytest.raises(UsageError) as caught:
+        next(provider_of(decoder).batches(["some"], 5))
+    assert caught.value.message == "f: record at byte 0: the decoder TFExampleDecoder raised StopIteration"
+    assert caught.value.hint == "It stands for the end of the records. A next() without a default may have raised it."
+
+
+def test_few_records_are_decoded_ahead_whose_items_may_be_large() -> None:
+    seen: list[int] = []
+
+    class Counting(TFExampleDecoder):
+        def decode_batch(self, records: Any, items: Sequence[str] | None = None) -> list[Any]:
+            seen.append(records.num_records)
+            return super().decode_batch(records, items)
+
+    write(map(make_record, range(400)))
+    features = {"number": FixedLenFeature((), "int64")}
+    handlers = {
+        "number": Tensor("number"),
+        "image": ItemHandlerCallback("number", lambda features: np.zeros(features["number"])),
+    }
+    for item, most in (("number", 200), ("image", 32)):
+        seen.clear()
+        decoder = Counting(features, handlers)
+        assert sum(len(column) for (column,) in provider_of(decoder).batches([item], 4)) == 400
+        assert most // 2 < max(seen) <= most
 
 
 @pytest.mark.parametrize(
@@ -226,6 +333,7 @@ def test_arrays_that_cannot_be_filled_up_are_told_of() -> None:
     [
         (["number"], 0, UsageError),
         (["number"], 2.5, WrongTypeError),
+        (["number"], True, WrongTypeError),
         (["numbre"], 2, ItemNotFoundError),
         ("number", 2, WrongTypeError),
     ],
@@ -289,3 +397,9 @@ def test_arrays_of_other_dtypes_are_not_made_alike() -> None:
     assert [value.dtype.kind for value in column] == list("iufiuf")
     (column,) = next(provider_of(decoder_of(kinds=kinds)).batches(["kinds"], 1))
     assert (column.dtype.kind, column.shape) == ("i", (1, 2))
+
+
+@pytest.mark.parametrize("option", ["drop_remainder", "dynamic_pad"])
+def test_a_text_is_no_flag(option: str) -> None:
+    with pytest.raises(WrongTypeError, match=rf"^{option} must be True or False, not 'no'$"):
+        provider_of().batches(["number"], 2, **{option: "no"})

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from slim_image_checks import COLORS, RAMP, decode, pillow_file, problem, strings
-from slim_image_samples import GREY, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
+from slim_image_samples import GREY, PALETTE, RGB, bmp_file, gif_file, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError
 from registry.slim import FixedLenFeature, TFExampleDecoder, decode_image, image_handler
@@ -290,3 +290,18 @@ def test_an_image_is_decoded_by_a_function_too() -> None:
     with pytest.raises(CorruptExampleError) as caught:
         decode_image(b"")
     assert caught.value.message == "feature 'image': the image is empty"
+
+
+def test_images_that_are_decoded_together_have_palettes_and_memory_of_their_own() -> None:
+    numbers = np.array([[[0], [1]], [[2], [3]]])
+    palettes = [bytes(reversed(COLORS)) if place % 3 else COLORS for place in range(40)]
+    for some in (palettes, palettes[:1] * 40):
+        pngs = [png_file(numbers, 2, PALETTE, palette=palette) for palette in some]
+        records = [encode_example({"image/encoded": [png], "image/format": [b"png"]}) for png in pngs]
+        features = {key: FixedLenFeature((), "string") for key in ("image/encoded", "image/format")}
+        decoder = TFExampleDecoder(features, {"image": Image()})
+        rows = [image for (image,) in decoder.decode_rows(as_block(records), ["image"])]
+        for png, row in zip(pngs, rows, strict=True):
+            np.testing.assert_array_equal(row, decode(png))
+        assert rows[0].base is None or not np.shares_memory(rows[0], rows[1])
+        assert rows[0].nbytes == (rows[0] if rows[0].base is None else rows[0].base).nbytes

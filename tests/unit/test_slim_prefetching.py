@@ -132,8 +132,8 @@ def test_shorter_arrays_are_filled_up_where_that_is_asked_for() -> None:
         (
             [np.zeros(2), np.zeros((2, 1))],
             True,
-            "elements of different shapes cannot be stacked: (2,), (2, 1)",
-            "Give dynamic_pad=True to fill up with zeros what is shorter, or take the elements one by one.",
+            "elements of different numbers of dimensions cannot be stacked: (2,), (2, 1)",
+            "Take the elements one by one, or make them alike.",
         ),
         (
             [np.zeros(2), np.zeros(2, np.int64)],

@@ -226,3 +226,31 @@ def test_whoever_waits_for_a_reader_that_hangs_is_told_when_it_is_closed(close: 
     thread.join(10)
     hanging.set()
     assert [str(error) for error in told] == ["this reader was closed"]
+
+
+def test_a_provider_that_is_closed_while_a_batch_is_read_gives_no_shorter_one() -> None:
+    going_on, waiting = threading.Event(), threading.Event()
+
+    def read(_: str) -> Iterator[tuple[bytes, bytes]]:
+        for number in range(20):
+            if number == 4:
+                waiting.set()
+                going_on.wait(30)
+            yield b"k", b"%d" % number
+
+    provider = provider_of(reader=read, common_queue_capacity=2, common_queue_min=1)
+    told: list[BaseException] = []
+
+    def take() -> None:
+        try:
+            next(provider.batches(["number"], 10))
+        except UsageError as error:
+            told.append(error)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    assert waiting.wait(10)
+    provider._reader.close()
+    thread.join(10)
+    going_on.set()
+    assert [str(error) for error in told] == ["this reader was closed"]

@@ -1,6 +1,6 @@
 """How does a JPEG become pixels? By libjpeg, as Pillow brings it, after a look at the header that bounds the size.
 
-Where simplejpeg is installed (extra ``jpeg``) it decodes what is sound, in two thirds of the time and to the same
+Where simplejpeg is installed (extra ``jpeg``) it decodes what is sound, in three quarters of the time and to the same
 pixels; of anything else Pillow says what it is. It alone offers libjpeg's other transform, TensorFlow's default.
 """
 
