@@ -86,8 +86,9 @@ class DecodingAhead:
     ) -> tuple[list[Record], list[npt.NDArray[Any]]]:
         """The next ``size`` records, fewer at the end, and a column for each of ``items``.
 
-        Errors as ``next_row``: that of a record comes before the batch that it would be in. Values that are to be filled
-        up and cannot be are a WrongTypeError with every call. Where ``decode_batch`` fails, records are decoded alone.
+        Errors as ``next_row``: that of a record comes before the batch that it would be in. Values that are to be
+        filled up and cannot be are a WrongTypeError with every call. Where ``decode_batch`` fails, records are decoded
+        alone.
         """
         self._begin(items, size)
         if self._place >= self._stop:

@@ -229,7 +229,7 @@ class SparseTensor(ItemHandler):
         else:
             shape = np.array(self._shape, np.int64) if self._shape else indices.dense_shape
         places = indices.indices.copy()
-        if shape.size != places.shape[1] and (self._densify or not self._shape_key):
+        if shape.size != places.shape[1] and not self._shape_key:
             raise CorruptExampleError(
                 f"the indices {self._indices_key!r} have {places.shape[1]} dimensions, and the shape {shape.tolist()} "
                 f"has {shape.size}",

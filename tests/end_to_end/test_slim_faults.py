@@ -193,6 +193,23 @@ def test_control_c_while_nothing_comes_ends_the_process(folder: Path, how: dict[
     assert found["message"] == "the reading was interrupted, and some records may be lost"
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no timer that sends a signal")
+def test_a_handler_of_a_signal_that_closes_wakes_who_waits_for_a_reader_that_hangs(folder: Path) -> None:
+    found = run(
+        f"""{HANGING}
+        signal.signal(signal.SIGALRM, lambda *_: provider.close())
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        try:
+            while True:
+                provider.get(["number"])
+        except RegistryError as error:
+            print(json.dumps({{"message": str(error)}}))
+        """,
+        folder,
+    )
+    assert found == {"message": "this reader was closed"}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT to send")
 def test_control_c_in_the_middle_ends_the_process_as_it_should(folder: Path) -> None:
     script = """
