@@ -523,7 +523,7 @@ class MissingExtraError(RegistryError, ImportError):
     def __init__(self, *, package: str, extra: str, needed_for: str) -> None:
         super().__init__(
             f"{needed_for} needs the package {package!r}, which is not installed",
-            hint=f"Install it with: pip install 'dataset-registry[{extra}]'",
+            hint=f"Install it with: pip install 'shardbook[{extra}]'",
             details={"package": package, "extra": extra},
         )
 

@@ -13,6 +13,9 @@ CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
 DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
 CACHE_VARIABLE: Final = "REGISTRY_CACHE"
 
+_OLD_NAME: Final = "dataset-registry"
+"""The distribution's name before version 0.2; on the package index it belongs to another project."""
+
 
 def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
     """The catalog that ``connect(url)`` opens."""
@@ -36,7 +39,7 @@ def index_folder() -> str:
         return str(Path(chosen) / "indexes")
     import platformdirs
 
-    return str(Path(platformdirs.user_cache_dir("dataset-registry", appauthor=False)) / "indexes")
+    return str(Path(platformdirs.user_cache_dir("shardbook", appauthor=False)) / "indexes")
 
 
 def make_catalog_folder(url: str) -> None:
@@ -55,6 +58,8 @@ def make_catalog_folder(url: str) -> None:
 
 
 def _user_folder() -> Path:
+    """The user's data folder; one that was made while the distribution had its old name stays in use."""
     import platformdirs
 
-    return Path(platformdirs.user_data_dir("dataset-registry", appauthor=False))
+    folder, old = (Path(platformdirs.user_data_dir(name, appauthor=False)) for name in ("shardbook", _OLD_NAME))
+    return old if old.is_dir() and not folder.is_dir() else folder

@@ -30,7 +30,7 @@ def software() -> str:
     """What writes a pin file: this software and its version."""
     from importlib.metadata import version
 
-    return f"dataset-registry {version('dataset-registry')}"
+    return f"shardbook {version('shardbook')}"
 
 
 def pin_dataset(

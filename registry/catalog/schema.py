@@ -125,7 +125,7 @@ def config(connection: sa.Connection, **options: str) -> Config:
     package = find_spec("registry.migrations")
     if package is None or not package.submodule_search_locations:
         raise CatalogError(
-            "the migrations are not installed with the registry", hint="Install it again: pip install dataset-registry"
+            "the migrations are not installed with the registry", hint="Install it again: pip install shardbook"
         )
     made = Config()
     folder = Path(next(iter(package.submodule_search_locations)))

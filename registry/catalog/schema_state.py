@@ -90,7 +90,7 @@ def require_ours(status: SchemaStatus) -> None:
     if status.state == "ahead":
         raise SchemaAheadError(
             f"{status.url} has the schema {status.revision}, made by a newer registry than this one ({status.head})",
-            hint="Install a newer version: pip install --upgrade dataset-registry",
+            hint="Install a newer version: pip install --upgrade shardbook",
             details={"revision": status.revision, "head": status.head},
         )
     if status.state == "foreign":

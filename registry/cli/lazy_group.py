@@ -67,5 +67,5 @@ def find_plugin(path: str) -> tuple[str, str]:
         return point.module, point.attr
     raise UsageError(
         f"no installed package brings the command 'registry {path.replace('.', ' ')}'",
-        hint="Install the registry again: pip install --force-reinstall dataset-registry",
+        hint="Install the registry again: pip install --force-reinstall shardbook",
     )

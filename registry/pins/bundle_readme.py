@@ -50,7 +50,7 @@ stopped, or could not write its answer. It does not read YAML: of dataset.lock.y
   python -I -S verify.py --pin NAME DIR   one pin, with its data in DIR/data or in DIR
   python -I -S verify.py --crc never      faster: without the checksums that are stored with each record
 
-With the Python package dataset-registry, no network and no catalog:
+With the Python package shardbook, no network and no catalog:
 
   registry pin verify dataset.lock.yaml
   python -c 'import registry; print(next(iter(registry.load_pin("dataset.lock.yaml")["NAME"].read())))'

@@ -18,9 +18,7 @@ from registry.pins.pin import Pin
 from registry.pins.pin_file import PinFile
 
 _KEY_DIGITS: Final = 8
-_FILE_SENTENCE: Final = (
-    "Every record is pinned in a file that dataset-registry reads and checks; the digest of this file is"
-)
+_FILE_SENTENCE: Final = "Every record is pinned in a file that shardbook reads and checks; the digest of this file is"
 _BIBTEX = re.compile(r"^[ \t]*@[ \t]*[A-Za-z]+\s*[{(]", flags=re.MULTILINE)
 
 

@@ -23,7 +23,7 @@ DEFAULT_FILENAME = "dataset.lock.yaml"
 _MOST_TRIES: Final = 100
 """Of writing a file that others write as well: each time that one fails, another was done."""
 
-_COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of dataset-registry.
+_COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of shardbook.
 Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].read()"""
 
 
@@ -102,7 +102,7 @@ class PinFile(Mapping[str, Pin]):
             raise PinFormatError.of(
                 source,
                 [("lock_version", read.lines.get("lock_version"), f"{lock_version} is newer than this release reads")],
-                hint="Install a newer dataset-registry.",
+                hint="Install a newer shardbook.",
             )
         document, wrong = check_form(content)
         told = ((_key_path(keys, content), problem) for keys, problem in wrong)

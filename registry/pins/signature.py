@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
 STATEMENT_TYPE: Final = "https://in-toto.io/Statement/v1"
-PREDICATE_TYPE: Final = "urn:dataset-registry:pin:1"
+PREDICATE_TYPE: Final = "urn:dataset-registry:pin:1"  # in published signatures: it outlives the old name
 
 _STATEMENT: Final = "the signed text is no statement of a pin"
 
@@ -111,7 +111,7 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
     if found != digest:
         raise SignatureError(
             f"{name} was signed with the digest {digest}, and has the digest {found}",
-            hint="Whoever signed it did not use dataset-registry. Ask for a new signature.",
+            hint="Whoever signed it did not use shardbook. Ask for a new signature.",
             details={"name": name, "digest": found, "signed": digest},
         )
     unchecked = tuple(one.keyid for one in envelope.signatures if one.keyid not in keys)

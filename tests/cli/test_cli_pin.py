@@ -263,7 +263,7 @@ def test_add_keeps_what_is_there(pins: Cli) -> None:
 def test_show(pins: Cli) -> None:
     ran = pins("pin", "show", "dataset.lock.yaml")
     assert ran.out == (
-        f"dataset.lock.yaml: {digest_in('dataset.lock.yaml')}, by dataset-registry {registry.__version__}\n"
+        f"dataset.lock.yaml: {digest_in('dataset.lock.yaml')}, by shardbook {registry.__version__}\n"
         "NAME        VERSION       SPLIT        RECORDS                     NUMBER  FILES      DIGEST\n"
         "train       digits:1.0.0  train[:80%]  records train 0..1,438       1,438  335.9 KiB  sha256:f9c5a485541c\n"
         "validation  digits:1.0.0  train[80%:]  records train 1,438..1,797     359  84.0 KiB   sha256:50e96981a67b\n"
@@ -289,7 +289,7 @@ def test_explain(pins: Cli) -> None:
         "  Over the same, sorted, whatever shards and order: "
         "3cc55473300d7cedf88f405df3d4d803212b9c9a9aec2a80645b2fb6138f1dde.\n"
         "  They are read in the order of TFDS: 16 files in turns, 16 records of each.\n"
-        f"  The code that can make it is registry.builders.digits:Digits of dataset-registry {registry.__version__}.\n"
+        f"  The code that can make it is registry.builders.digits:Digits of shardbook {registry.__version__}.\n"
         "  Licence: CC BY 4.0\n"
     )
     told = pins("pin", "explain", "dataset.lock.yaml", "--format", "json").json()
@@ -305,7 +305,7 @@ def test_cite(pins: Cli) -> None:
         "(digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac).\n"
         "We used 359 records of digits, version 1.0.0, slice train[80%:] "
         "(digits@1.0.0 train[80%:] #359 sha256:50e96981a67b7624).\n"
-        "Every record is pinned in a file that dataset-registry reads and checks; "
+        "Every record is pinned in a file that shardbook reads and checks; "
         f"the digest of this file is {digest}.\n"
     )
     latex = pins("pin", "cite", "dataset.lock.yaml", "--latex").out.splitlines()

@@ -51,7 +51,7 @@ def pin(
         for file in entry["files"]:
             file["locations"] = [f"{folder}/{file['name']}" for folder in file_locations]
         entries.append(entry)
-    return PinFile.of(entries, created_by="dataset-registry 0", places=places or Places(data_dirs=(catalog.data_dir,)))
+    return PinFile.of(entries, created_by="shardbook 0", places=places or Places(data_dirs=(catalog.data_dir,)))
 
 
 def stored_ids(pin_file: PinFile, name: str) -> list[str]:

@@ -205,7 +205,7 @@ def test_a_missing_package_is_asked_for_by_its_extra(
     with pytest.raises(MissingExtraError) as refused:
         getattr(reader, call.removesuffix("()"))()
     assert str(refused.value) == f"a read into {package} needs the package {package!r}, which is not installed"
-    assert refused.value.hint == f"Install it with: pip install 'dataset-registry[{extra}]'"
+    assert refused.value.hint == f"Install it with: pip install 'shardbook[{extra}]'"
 
 
 def test_importing_and_reading_load_none_of_them() -> None:

@@ -415,7 +415,7 @@ def test_without_aiohttp_the_extra_is_named(catalog: Catalog, tmp_path: Path, mo
     assert str(told.value) == (
         "reading https://***@example.org/data needs the package 'aiohttp', which is not installed"
     )
-    assert told.value.hint == "Install it with: pip install 'dataset-registry[http]'"
+    assert told.value.hint == "Install it with: pip install 'shardbook[http]'"
     pins = pin(
         catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), locations=["https://example.org/data"]
     )
@@ -423,7 +423,7 @@ def test_without_aiohttp_the_extra_is_named(catalog: Catalog, tmp_path: Path, mo
         restore(pins, None, tmp_path / "restored")
     assert str(missing.value).splitlines()[2:] == [
         "    https://example.org/data: reading https://example.org/data needs the package 'aiohttp', which is not "
-        "installed. Install it with: pip install 'dataset-registry[http]'"
+        "installed. Install it with: pip install 'shardbook[http]'"
     ]
 
 

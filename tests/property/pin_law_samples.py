@@ -167,8 +167,8 @@ def whole_file() -> str:
             entry[key][0]["future"] = [key]
         entry["records"]["first"]["future"] = 1
         entry["files"][0]["locations"] = ["https://example.org/one-file"]
-    content = PinFile.of(entries, created_by="dataset-registry 1.0.0").content
+    content = PinFile.of(entries, created_by="shardbook 1.0.0").content
     future = {"future": {"a": 1}, "later": ["x", 2**70]}
     base = PinFile.of(entries, created_by="x")
     base._content.update(future)  # type: ignore[attr-defined]
-    return PinFile.of(content["pins"], created_by="dataset-registry 1.0.0", base=base).to_yaml()
+    return PinFile.of(content["pins"], created_by="shardbook 1.0.0", base=base).to_yaml()

@@ -278,7 +278,7 @@ def test_without_rasterio_the_extra_is_named(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(MissingExtraError) as caught:
         write(tmp_path / "x.tif", made())
     assert caught.value.message == "writing a GeoTIFF needs the package 'rasterio', which is not installed"
-    assert caught.value.hint == "Install it with: pip install 'dataset-registry[earth-engine]'"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[earth-engine]'"
 
 
 def test_gdal_keeps_the_settings_that_it_had(tmp_path: Path) -> None:

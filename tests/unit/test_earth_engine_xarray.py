@@ -69,4 +69,4 @@ def test_without_xarray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(MissingExtraError) as caught:
         to_xarray(PATCHES, mixer_of([30.0, 0, 500000.0, 0, -30.0, 4100000.0]))
     assert caught.value.message == "a DataArray needs the package 'xarray', which is not installed"
-    assert caught.value.hint == "Install it with: pip install 'dataset-registry[xarray]'"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[xarray]'"

@@ -281,7 +281,7 @@ def test_pillow_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     hide_pillow(monkeypatch)
     with pytest.raises(MissingExtraError) as caught:
         read_image(data)
-    assert caught.value.hint == "Install it with: pip install 'dataset-registry[image]'"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[image]'"
     with pytest.raises(MissingExtraError):
         FeaturesDict({"x": Image(encoding_format="jpeg")}).encode_example({"x": gradient(8, 8, 3)})
 

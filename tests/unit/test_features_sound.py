@@ -126,7 +126,7 @@ def test_a_wav_of_the_extensible_form_is_read_here(monkeypatch: pytest.MonkeyPat
     assert caught.value.message == (
         "decoding audio that is no WAV of integers needs the package 'soundfile', which is not installed"
     )
-    assert caught.value.hint == "Install it with: pip install 'dataset-registry[audio]'"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[audio]'"
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_bfloat16_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingExtraError) as caught:
         features_from_json(text)
     assert caught.value.message == "a tensor of bfloat16 needs the package 'ml_dtypes', which is not installed"
-    assert caught.value.hint == "Install it with: pip install 'dataset-registry[bfloat16]'"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[bfloat16]'"
 
 
 @pytest.mark.parametrize(

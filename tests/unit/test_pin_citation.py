@@ -182,7 +182,7 @@ def test_an_author_pastes_sentences() -> None:
     assert cite_text(pins) == (
         f"We used 8 records of digits, version 1.0.0, slice train[:80%] ({LINE}).\n"
         f"We used 0 records of digits, version 1.0.0, slice train[:0] ({nothing}).\n"
-        "Every record is pinned in a file that dataset-registry reads and checks; "
+        "Every record is pinned in a file that shardbook reads and checks; "
         f"the digest of this file is {pins.digest}.\n"
     )
 
@@ -193,7 +193,7 @@ def test_an_author_pastes_latex() -> None:
     assert cite_latex(pins) == (
         "We used 8 records of digits, version 1.0.0, slice train[:80\\%] "
         f"(\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}).\n"
-        "Every record is pinned in a file that dataset-registry reads and checks; the digest of this file is "
+        "Every record is pinned in a file that shardbook reads and checks; the digest of this file is "
         f"\\texttt{{sha256:\\allowbreak {digits[:16]}\\allowbreak {digits[16:32]}"
         f"\\allowbreak {digits[32:48]}\\allowbreak {digits[48:]}}}.\n"
     )

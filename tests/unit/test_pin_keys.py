@@ -218,7 +218,7 @@ def test_a_missing_package_is_asked_for_by_its_extra(tmp_path: Path, monkeypatch
         with pytest.raises(MissingExtraError) as caught:
             call()
         assert caught.value.message == "a signature needs the package 'cryptography', which is not installed"
-        assert caught.value.hint == "Install it with: pip install 'dataset-registry[sign]'"
+        assert caught.value.hint == "Install it with: pip install 'shardbook[sign]'"
 
 
 def test_an_encrypted_key_of_openssh_asks_for_its_package(tmp_path: Path) -> None:

@@ -314,13 +314,13 @@ def test_riegeli_is_refused_with_a_way_out(store: Store) -> None:
             "array_record",
             "array_record.python",
             "reading array_record shards needs the package 'array_record', which is not installed",
-            "Install it with: pip install 'dataset-registry[array-record]'",
+            "Install it with: pip install 'shardbook[array-record]'",
         ),
         (
             "parquet",
             "pyarrow",
             "reading Parquet files needs the package 'pyarrow', which is not installed",
-            "Install it with: pip install 'dataset-registry[arrow]'",
+            "Install it with: pip install 'shardbook[arrow]'",
         ),
     ],
 )

@@ -79,7 +79,7 @@ def test_other_formats_need_pillow(monkeypatch: pytest.MonkeyPatch, form: str, n
     with pytest.raises(MissingExtraError) as caught:
         decode(data)
     assert caught.value.message == f"decoding {name} images needs the package 'pillow', which is not installed"
-    assert caught.value.hint == "Install it with: pip install 'dataset-registry[image]'"
+    assert caught.value.hint == "Install it with: pip install 'shardbook[image]'"
 
 
 DAMAGED_PNG = {

@@ -1,0 +1,90 @@
+"""Which package do we tell people to install? Ours, by its own name, with an extra that it has."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import metadata, version
+from pathlib import Path
+
+import pytest
+
+import registry
+from registry.api.locations import catalog_url
+from registry.errors import MissingExtraError
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    path
+    for pattern in (
+        "*.md",
+        "*.toml",
+        ".ci/*",
+        "docs/**/*.md",
+        "registry/**/*.py",
+        "builders/**/*",
+        "migrations/**/*.py",
+    )
+    for path in sorted(ROOT.glob(pattern))
+    if path.is_file() and path.suffix in ("", ".md", ".py", ".toml")
+]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OPTIONS_AND_PATHS = re.compile(r"-|\.$|\.\[|\"?\$")
+OTHERS = {"mosaicml-streaming"}  # what a benchmark is compared with
+
+
+def test_the_distribution_is_shardbook() -> None:
+    assert PROJECT["name"] == metadata("shardbook")["Name"] == "shardbook"
+    assert version("shardbook") == registry.__version__
+
+
+def installed_by(line: str) -> Iterator[str]:
+    """The requirements that the ``pip install`` of a line names, paths and options aside."""
+    for command in re.findall(r"pip3? install ((?:[^`&|;)]|\\$)*)", line):
+        for word in command.split("#")[0].split():
+            requirement = word.strip("'\",.")
+            if requirement and not OPTIONS_AND_PATHS.match(word.strip("'\"")):
+                yield requirement
+            if word.endswith(("'", '"', ".", ",")):
+                break
+
+
+def test_every_printed_install_line_names_this_distribution_and_an_extra_it_has() -> None:
+    lines = [(path, line) for path in TEXTS for line in path.read_text(encoding="utf-8").splitlines()]
+    found = [(path.name, one) for path, line in lines for one in installed_by(line)]
+    assert len(found) >= 7, found  # those that were there when this was written: else the pattern has gone blind
+    for name, requirement in found:
+        distribution, _, extras = requirement.partition("[")
+        assert distribution == "shardbook", f"{name}: {requirement}"
+        for extra in filter(None, extras.rstrip("]").split(",")):
+            assert extra == "{extra}" or extra in PROJECT["optional-dependencies"], f"{name}: {requirement}"
+
+
+def test_every_missing_package_is_asked_for_by_an_extra_that_exists() -> None:
+    extras = {
+        (path.name, word.value.value)
+        for path in TEXTS
+        if path.suffix == ".py"
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        for word in call.keywords
+        if word.arg == "extra" and isinstance(word.value, ast.Constant)
+    }
+    extras = {(name, extra) for name, extra in extras if isinstance(extra, str) and extra != "allow"}  # pydantic's
+    assert len({extra for _, extra in extras}) >= 8
+    for name, extra in sorted(extras):
+        assert extra in PROJECT["optional-dependencies"], f"{name}: {extra}"
+    error = MissingExtraError(package="psycopg", extra="pg", needed_for="a PostgreSQL catalog")
+    assert error.hint == "Install it with: pip install 'shardbook[pg]'"
+
+
+def test_a_data_folder_made_under_the_old_name_stays_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("REGISTRY_CATALOG", raising=False)
+    assert catalog_url() == str(tmp_path / "shardbook" / "catalog.db")
+    (tmp_path / "dataset-registry").mkdir()
+    assert catalog_url() == str(tmp_path / "dataset-registry" / "catalog.db")
+    (tmp_path / "shardbook").mkdir()
+    assert catalog_url() == str(tmp_path / "shardbook" / "catalog.db")
