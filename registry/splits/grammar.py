@@ -26,7 +26,7 @@ _COUNTED: Final = {"abs": "records", "%": "percent", "shard": "shards"}
 def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTED) -> tuple[Term, ...]:
     r"""The terms that ``text`` joins, in order: slices of splits, and exact parts.
 
-    Grammar (spaces are allowed around ``+``, and between ``even(`` and its ``)``)::
+    Grammar (``letter``, ``digit`` and ``space`` are those of ASCII)::
 
         expression := term ( space* "+" space* term )*
         term       := slice | part
@@ -36,7 +36,8 @@ def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTE
         bound      := whole | whole "shard" | percent "%"
         whole      := "-"? digits
         percent    := "-"? ( digits ( "." digits? )? | "." digits )
-        part       := "even" "(" expression "," digits "shard"? ( "," "drop_remainder" )? ")" "[" places "]"
+        part       := "even(" space* expression space* "," space* count space* ")" "[" places "]"
+        count      := digits "shard"? ( space* "," space* "drop_remainder" )?
         places     := whole | whole? ":" whole?                   negative ones count from the last part
         digits     := [0-9]+ ( "_" [0-9]+ )*
 
@@ -161,7 +162,7 @@ class _Parser:
         return SplitSlice(name, self._value(first, unit), self._value(second, unit), unit)
 
     def part(self, start: int) -> EvenPart:
-        """``part := "even" "(" expression "," digits "shard"? ( "," "drop_remainder" )? ")" "[" places "]"``."""
+        """``part := "even(" space* expression space* "," space* count space* ")" "[" places "]"``."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self._refuse(

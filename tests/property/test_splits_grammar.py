@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from grammar_reading import recogniser
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import read_instructions
 
 from registry.errors import SplitSyntaxError
 from registry.model import SlicingRule
 from registry.splits import ReadInstruction
+from registry.splits.grammar import parse_terms
+
+ROOT = Path(__file__).parents[2]
 
 ANY_RULE = st.sampled_from(list(SlicingRule))
 
@@ -118,3 +124,40 @@ def test_a_megabyte_ends_in_a_value_or_a_syntax_error(beginning: str, piece: str
 
 def test_a_megabyte_of_terms_is_read() -> None:
     assert len(ReadInstruction.from_spec("+".join(["train[:10%]"] * 90_000)).terms) == 90_000
+
+
+DOCUMENTED = re.search(r"```ebnf\n(.*?)```", (ROOT / "docs" / "splits.md").read_text(encoding="utf-8"), re.DOTALL)
+BEYOND_GRAMMAR = re.compile(
+    "mixed units: |only a percentage has a fraction|a percentage lies between|a split is divided into 1 part or more|"
+    "there (is|are) [0-9]+ parts?, counted from 0|these parts are reversed"
+)
+
+
+def test_the_grammar_of_the_docs_is_that_of_the_parser() -> None:
+    assert DOCUMENTED is not None
+    lines = [line.strip() for line in (parse_terms.__doc__ or "").splitlines() if ":=" in line]
+    assert [line.strip() for line in DOCUMENTED[1].splitlines()] == lines
+
+
+SPACED = st.lists(
+    st.sampled_from(
+        ["even(", "even", "(", "train", "+", ",", "3", "1_0", "shard", "drop_remainder", ")", "[0]", "[", ":", "]"]
+        + [" ", "\t", "\n", "\xa0", "-", "1", "%", ".", "[:1%]", "_", "even(train, 3)[0]"]
+    ),
+    max_size=14,
+).map("".join)
+
+
+@given(st.one_of(SPACED, st.lists(PIECES, max_size=12).map("".join)))
+@example("even( train , 3 shard )[0]")
+@example("even (train, 3)[0]")
+@example("even(train, 3) [0]")
+@example("even(train,3,\tdrop_remainder\n)[:1]")
+def test_the_parser_accepts_the_language_of_its_grammar(text: str) -> None:
+    is_expression = recogniser(parse_terms.__doc__ or "", "expression")(text)
+    try:
+        parse_terms(text)
+    except SplitSyntaxError as error:
+        assert not is_expression or BEYOND_GRAMMAR.match(error.message), error
+    else:
+        assert is_expression
