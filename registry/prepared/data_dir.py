@@ -36,7 +36,9 @@ _MAX_LISTED: Final = 12
 def find_prepared(data_dir: Store, wanted: Reference) -> str:
     """The folder of the version that ``wanted`` names, relative to ``data_dir``, e.g. ``mnist/plain/3.0.1``.
 
-    No request takes the highest; no config the default one, or none where the dataset has none.
+    No request takes the highest; no config the default one, or none where the dataset has none. As in TFDS, an exact
+    version without a config is looked for among the versions that were prepared without one first: a dataset that
+    gained configs keeps its old versions beside them.
 
     Raises:
         UsageError: ``wanted`` names an alias, which a folder does not know.
@@ -47,6 +49,10 @@ def find_prepared(data_dir: Store, wanted: Reference) -> str:
         raise UsageError(
             f"{wanted} names an alias, and a data directory has none", hint=f"Name the version: {wanted.dataset}:x.y.z"
         )
+    if wanted.config is None and wanted.request is not None and wanted.request.exact is not None:
+        exact = next(iter_prepared(data_dir, wanted.name, wanted.request), None)
+        if exact is not None:
+            return f"{wanted.name}/{exact}"
     config = default_config(data_dir, wanted.name) if wanted.config is None else wanted.config
     folder = wanted.name if config is None else f"{wanted.name}/{config}"
     found = next(iter_prepared(data_dir, folder, wanted.request), None)

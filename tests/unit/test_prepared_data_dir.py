@@ -56,6 +56,31 @@ def test_the_highest_prepared_version_that_is_allowed_is_found(store: Store, ref
     assert find_prepared(store, Reference.parse(reference)) == folder
 
 
+@pytest.mark.parametrize(
+    ("reference", "folder"),
+    [
+        ("gained", "gained/en/2.0.0"),
+        ("gained:*", "gained/en/2.0.0"),
+        ("gained:0.1.0", "gained/0.1.0"),
+        ("gained:1.0.0", "gained/1.0.0"),  # beside gained/en/1.0.0, as TFDS answers
+        ("gained:2.0.0", "gained/en/2.0.0"),
+        ("gained:0.*", None),
+        ("gained/en:1.0.0", "gained/en/1.0.0"),
+        ("gained/en:0.1.0", None),
+    ],
+)
+def test_an_exact_version_from_before_a_dataset_had_configs_is_found(
+    tmp_path: Path, reference: str, folder: str | None
+) -> None:
+    prepare(tmp_path, "gained/0.1.0", "gained/1.0.0", "gained/en/1.0.0", "gained/en/2.0.0", "gained/.config")
+    (tmp_path / "gained/.config/metadata.json").write_text('{"default_config_name": "en"}')
+    if folder is None:
+        with pytest.raises(VersionNotFoundError):
+            find_prepared(open_store(tmp_path), Reference.parse(reference))
+    else:
+        assert find_prepared(open_store(tmp_path), Reference.parse(reference)) == folder
+
+
 def test_all_prepared_versions_are_listed_the_highest_first(store: Store) -> None:
     assert [str(version) for version in iter_prepared(store, "mnist")] == ["10.0.0", "2.0.0", "1.0.0"]
     assert list(iter_prepared(store, "nowhere")) == []
