@@ -156,7 +156,15 @@ def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordR
         if counts_shards([term]) and (isinstance(term, EvenPart) or term.split_name == "all"):
             return None
     found = _resolve(entry, begins)
-    if not counts_shards(terms) or len(found) != len(entry.ranges):
+    if len(found) != len(entry.ranges):
+        return found
+    if entry.slicing == SlicingRule.TFDS_4:
+        # Before version 0.2 this rule gave every slice that reads nothing the range 0..0: such pins stay valid.
+        found = tuple(
+            replace(one, start=0, stop=0) if one.start == one.stop and told.start == told.stop == 0 else one
+            for one, told in zip(found, entry.ranges, strict=True)
+        )
+    if not counts_shards(terms):
         return found
     ends = _resolve(entry, {split.name: split for split in splits_of(entry, fills_last=True)})
     return tuple(

@@ -164,7 +164,7 @@ def _end_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
 
 
 def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tuple[int, int]:
-    """The range as whole records, where TFDS makes a readable instruction of it, or none at all."""
+    """The range as whole records, where TFDS makes a readable instruction of it; an empty range where it makes none."""
     if start >= stop:
         # TFDS never compares the bounds: a shard that holds both gets a negative take, and otherwise no shard is read.
         if stop < start < extent.num_examples and stop > 0:
@@ -177,7 +177,7 @@ def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tu
                     extent,
                     hint="The first bound is the smaller one.",
                 )
-        return 0, 0
+        return int(start), int(start)  # nothing, at the place where the slice begins
     if start != int(start) or stop != int(stop):
         raise slice_error(
             f"{part}: TFDS makes the fractions of records {start}..{stop} of it",

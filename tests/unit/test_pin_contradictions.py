@@ -11,6 +11,7 @@ import pytest
 from pin_law_samples import make_source, pin, whole_file
 
 from registry.errors import PinChangedError, PinFormatError
+from registry.model import SlicingRule
 from registry.pins import PinFile, choose_names
 from registry.pins.consistency import location_problem
 from registry.pins.seal import seal
@@ -154,6 +155,17 @@ def test_one_of_many_slices_of_shards_is_held_to_the_shards_that_the_pin_names()
     content["pins"][0]["split"] = "train[2shard:3shard]+train[:1shard]"
     wanted = "f: line 1, pins[0].ranges: train[2shard:3shard]+train[:1shard] gives train 4..7 train 0..4"
     assert refusal(content).message == wanted
+
+
+def test_a_pin_of_nothing_that_tfds_slicing_once_placed_at_zero_is_still_read() -> None:
+    source = make_source({"train": [60, 41]}, slicing=SlicingRule.TFDS_4)
+    content = copy.deepcopy(dict(PinFile.of([pin(source, "a", "train[100%:]")], created_by="x").content))
+    assert content["pins"][0]["ranges"] == [{"split": "train", "start": 101, "stop": 101}]
+    content["pins"][0]["ranges"] = [{"split": "train", "start": 0, "stop": 0}]
+    content["digest"], content["finder"] = seal(content)
+    assert PinFile.from_yaml(json.dumps(content).encode(), "f")["a"].num_examples == 0
+    content["pins"][0]["ranges"] = [{"split": "train", "start": 7, "stop": 7}]
+    assert refusal(content).message == "f: line 1, pins[0].ranges: train[100%:] gives train 101..101"
 
 
 def test_files_of_two_splits_with_one_name_are_refused() -> None:

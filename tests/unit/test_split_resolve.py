@@ -190,6 +190,24 @@ def test_a_union_reads_its_parts_in_order_and_again() -> None:
     assert plan.num_examples == 4
 
 
+@pytest.mark.parametrize(
+    ("expression", "lengths", "place"),
+    [
+        ("train[100%:]", [101], 101),
+        ("train[50:50]", [101], 50),
+        ("train[-1:-1]", [101], 100),
+        ("train[:0]", [101], 0),
+        ("train[50.1%:50%]", [10], 5),
+        ("train[60:40]", [50, 51], 60),
+        ("train[7shard]", [3, 4, 5], 12),
+        ("train[26.42%:26.42%]", [200], 52),
+    ],
+)
+def test_a_tfds_slice_that_reads_nothing_keeps_its_place(expression: str, lengths: list[int], place: int) -> None:
+    rounding = "pct1_dropremainder" if "26.42" in expression else None  # 52.84 records: within record 52
+    assert find_range(expression, lengths, slicing="tfds-4", rounding=rounding) == (place, place)
+
+
 def test_the_two_rules_differ_where_they_should() -> None:
     assert find_range("train[49%:50%]", [101], slicing="tfds-4") == (49, 50)
     assert find_range("train[-1%:]", [30], slicing="tfds-4") == (0, 30)
