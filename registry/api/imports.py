@@ -6,10 +6,11 @@ One version that cannot be taken never stops the next: each has an outcome of it
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from registry.errors import (
     ConflictError,
@@ -24,13 +25,14 @@ from registry.errors import (
 )
 from registry.features import describe_unknown
 from registry.interop.tfds import VersionFolder, find_version_folders
-from registry.model import DatasetVersion, Reference, SlicingRule
+from registry.model import DatasetVersion, Reference, SlicingRule, check_new_name
 from registry.publishing import Publication, Target, publish_folder
 from registry.storage import Store, open_store
 
 if TYPE_CHECKING:
     from registry.prepared import PreparedDataset
 
+_MOST_NAMES: Final = 12
 _REFUSALS = (ConflictError, MissingExtraError, PreparedFormatError, StorageError, UsageError, VerificationError)
 """What is wrong with one version, and says nothing of the next. Faults of the catalog end the whole import."""
 
@@ -84,12 +86,16 @@ class _Found:
     error: RegistryError | None = None
 
 
-def find_tfds(folder: str | os.PathLike[str]) -> list[_Found]:
-    """Every version folder at or below ``folder``, read.
+def find_tfds(folder: str | os.PathLike[str], *, name: str | None = None) -> list[_Found]:
+    """Every version folder at or below ``folder``, read; of the dataset ``name`` where that is given.
 
     Raises:
         PreparedFormatError: there is none.
+        ReferenceSyntaxError: no dataset can be called ``name``.
+        UsageError: a name is given for the versions of several datasets.
     """
+    if name is not None:
+        check_new_name(name)
     root = open_store(folder)
     found = [_read(one) for one in find_version_folders(root)]
     if not found:
@@ -101,7 +107,18 @@ def find_tfds(folder: str | os.PathLike[str]) -> list[_Found]:
             else "Give a data_dir of TFDS, the folder of one dataset in it, or that of one version.",
             details={"folder": os.fspath(folder)},
         )
-    return found
+    return found if name is None else _renamed(found, name)
+
+
+def _renamed(found: list[_Found], name: str) -> list[_Found]:
+    names = sorted({one.prepared.name for one in found if one.prepared is not None})
+    if len(names) > 1:
+        raise UsageError(
+            f"the folder holds {len(names)} datasets, {', '.join(names[:_MOST_NAMES])}: {name} can name only one",
+            hint="Import the folder of each dataset on its own.",
+            details={"name": name, "datasets": names[:_MOST_NAMES]},
+        )
+    return [one if one.prepared is None else replace(one, prepared=one.prepared.renamed(name)) for one in found]
 
 
 def take_in(
@@ -141,7 +158,7 @@ def take_in(
                 advance=None if progress is None else progress.advance,
             )
         except _REFUSALS as error:
-            yield _refused(one, _for_importers(error, prepared.reference))
+            yield _refused(one, _for_importers(error, one.folder, prepared.reference))
         else:
             taken = _taken(one.folder, prepared, publication)
             gone = None if publication.newly else _gone(target, prepared.reference, store_of)
@@ -216,8 +233,16 @@ def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersi
     )
 
 
-def _for_importers(error: RegistryError, reference: Reference) -> RegistryError:
-    """``error`` with what an importer can do: the number of a version that others prepared is not theirs to raise."""
+def _for_importers(error: RegistryError, folder: VersionFolder, reference: Reference) -> RegistryError:
+    """``error`` with what an importer can do: name and number of a version that others prepared are not theirs."""
+    if "has_configs" in error.details:
+        other = f"{reference.name}_{'configs' if reference.config else 'plain'}"
+        return ConflictError(
+            error.message,
+            hint="In a catalog a dataset has configs or has none. Import the others under another name: "
+            f"registry import tfds {shlex.quote(folder.dataset_folder)} --name {other}",
+            details=error.details,
+        )
     if not isinstance(error, VersionExistsError) or "slicing" in error.details:  # the same shards
         return error
     return VersionExistsError(

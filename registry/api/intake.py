@@ -163,6 +163,7 @@ class Intake(ABC):
         self,
         folder: str | os.PathLike[str],
         *,
+        name: str | None = None,
         copy: bool = False,
         trust_lengths: bool = False,
         dry_run: bool = False,
@@ -179,6 +180,8 @@ class Intake(ABC):
 
         Args:
             folder: path or URL of one version's folder, a dataset's, or a whole data_dir.
+            name: publish them as versions of the dataset ``name``; None takes the name that their files give. Needed
+                where a dataset gained configs: in a catalog it has configs or has none.
             copy: copy the files into ``data_dir``; otherwise they stay where they lie, and are read there.
             trust_lengths: hash the shard files and believe what ``dataset_info.json`` says of their lengths: no record
                 is looked at, and fingerprints are computed when something needs them.
@@ -187,11 +190,13 @@ class Intake(ABC):
 
         Raises:
             PreparedFormatError: there is no such version. What is wrong with one of several is its ``error``.
+            ReferenceSyntaxError: no dataset can be called ``name``.
+            UsageError: ``name`` is given for the versions of several datasets.
         """
         from registry.api.imports import find_tfds, look_at, take_in
         from registry.publishing import Target
 
-        found = find_tfds(folder)
+        found = find_tfds(folder, name=name)
         if dry_run:
             return look_at(found)
         target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=current_actor())

@@ -238,7 +238,7 @@ def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: date
             f"{version.name} is published {'with' if found.has_configs else 'without'} configs, "
             f"{version.reference} comes {'with' if has_configs else 'without'} one",
             hint="A reference without a config would change its meaning. Publish it under another dataset name.",
-            details={"dataset": version.name},
+            details={"dataset": version.name, "has_configs": found.has_configs},
         )
     config = {"builder_id": found.id, "name": version.config or "", "is_default": False, "created_at": now}
     _insert_once(connection, builder_config, config)

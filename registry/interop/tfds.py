@@ -65,10 +65,16 @@ class VersionFolder:
         Raises:
             PreparedFormatError, StorageError: the file that says so cannot be read.
         """
-        if prepared.config is None or self._names != (prepared.name, prepared.config, str(prepared.version)):
+        name, config, folder = self._names  # the name of its folder: it may be published under another one
+        if prepared.config is None or (config, folder) != (prepared.config, str(prepared.version)):
             return False
         data_dir = self.path.rstrip("/").rsplit("/", 3)[0]
-        return default_config(open_store(data_dir or "/"), prepared.name) == prepared.config
+        return default_config(open_store(data_dir or "/"), name) == prepared.config
+
+    @property
+    def dataset_folder(self) -> str:
+        """The path or URL of the folder of its config, or of the dataset where that has none: one level up."""
+        return self.path.rstrip("/").rpartition("/")[0] or "/"
 
     @property
     def _names(self) -> tuple[str, str, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.errors import UsageError
@@ -92,6 +92,14 @@ class ShardedFileTemplate:
     def has_index(self) -> bool:
         """Whether the name of a file tells its place; without, each split is one file: ``test.parquet``."""
         return bool({"SHARD_X_OF_Y", "SHARD_INDEX"} & set(_VARIABLE.findall(self.template)))
+
+    def with_literal_dataset(self) -> ShardedFileTemplate:
+        """A template of the same file names that does not depend on the dataset's name.
+
+        >>> ShardedFileTemplate(dataset="mnist").with_literal_dataset().template
+        'mnist-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}'
+        """
+        return replace(self, template=self.template.replace("{DATASET}", self.dataset))
 
     def filename(self, split: str, index: int, num_shards: int) -> str:
         """Name of the file of shard ``index`` of ``num_shards`` of ``split``, relative to the version's folder."""

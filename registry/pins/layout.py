@@ -158,7 +158,7 @@ def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordR
     found = _resolve(entry, begins)
     if len(found) != len(entry.ranges):
         return found
-    if entry.slicing == SlicingRule.TFDS_4:
+    if entry.slicing == SlicingRule.TFDS_4.value:
         # Before version 0.2 this rule gave every slice that reads nothing the range 0..0: such pins stay valid.
         found = tuple(
             replace(one, start=0, stop=0) if one.start == one.stop and told.start == told.stop == 0 else one

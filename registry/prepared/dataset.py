@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from registry.features import FeaturesDict
 from registry.model import DatasetMetadata, Reference, Split, Version, check_config, check_name, check_splits
@@ -42,6 +42,18 @@ class PreparedDataset:
         if self.config is not None:
             check_config(self.config)
         check_splits(self.splits, str(self.reference))
+
+    def renamed(self, name: str) -> PreparedDataset:
+        """The same version of a dataset called ``name``; its files keep the names that they have.
+
+        Raises:
+            ReferenceSyntaxError: no dataset can have this name.
+        """
+        return replace(
+            self,
+            name=name,
+            splits=tuple(replace(split, files=split.files.with_literal_dataset()) for split in self.splits),
+        )
 
     @property
     def reference(self) -> Reference:

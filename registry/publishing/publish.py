@@ -216,7 +216,11 @@ def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None
     if not source.exists(INFO_FILENAME):
         write_prepared(target, prepared)
         return
-    for name in [*filter(is_description, source.list()), *extra_files(source, prepared)]:
+    description = list(filter(is_description, source.list()))
+    if read_prepared(source).name != prepared.name:  # published under another name than that of its files
+        description = []
+    written = [] if description else write_prepared(target, prepared)
+    for name in [*description, *(extra for extra in extra_files(source, prepared) if extra not in written)]:
         source.copy(name, target)
 
 

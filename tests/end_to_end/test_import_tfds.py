@@ -24,6 +24,7 @@ from registry.errors import (
     ConfigNotFoundError,
     NotStoredError,
     PreparedFormatError,
+    ReferenceSyntaxError,
     ShardMismatchError,
     UnknownFeatureWarning,
     UsageError,
@@ -31,7 +32,7 @@ from registry.errors import (
     YankedVersionWarning,
 )
 from registry.features import FeaturesDict, Scalar
-from registry.model import SlicingRule
+from registry.model import SlicingRule, Version
 from registry.publishing.proof import Prover
 from registry.publishing.ranges import StoredSplits
 from registry.storage import open_store
@@ -90,6 +91,67 @@ def test_every_version_of_a_data_dir_is_imported_where_it_lies(catalog: registry
 def test_the_default_config_is_the_one_that_tfds_wrote_down(catalog: registry.Catalog, data_dir: Path) -> None:
     list(catalog.import_tfds(data_dir))
     assert catalog.dataset("pets").config == "tall"
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_a_dataset_that_gained_configs_comes_in_under_two_names(
+    catalog: registry.Catalog, tmp_path: Path, copy: bool
+) -> None:
+    root = tmp_path / "tfds" / "gained"
+    for version in ("0.0.1", "0.1.0"):
+        prepare(root / version, version, {"train": animals(20)}, name="gained")
+    prepare(root / "en/1.0.0", "1.0.0", {"train": animals(30)}, name="gained", config="en", shards=2)
+    prepare(root / "de/1.0.0", "1.0.0", {"train": animals(40)}, name="gained", config="de")
+    (root / ".config").mkdir()
+    (root / ".config/metadata.json").write_text('{"default_config_name": "en"}')
+    found = {str(one.reference): one for one in catalog.import_tfds(root.parent, copy=copy)}
+    assert {name: str(one.outcome) for name, one in found.items()} == {
+        "gained:0.0.1": "imported",
+        "gained:0.1.0": "imported",
+        "gained/de:1.0.0": "refused",
+        "gained/en:1.0.0": "refused",
+    }
+    error = found["gained/en:1.0.0"].error
+    assert error is not None
+    assert (error.code, error.message) == (
+        "conflict",
+        "gained is published without configs, gained/en:1.0.0 comes with one",
+    )
+    assert error.hint == (
+        "In a catalog a dataset has configs or has none. Import the others under another name: "
+        f"registry import tfds {root}/en --name gained_configs"
+    )
+    for config in ("en", "de"):
+        assert outcomes(catalog.import_tfds(root / config, name="gained_configs", copy=copy)) == {
+            f"gained_configs/{config}:1.0.0": "imported"
+        }
+    renamed = catalog.dataset("gained_configs")
+    assert (renamed.config, renamed.splits["train"].num_examples) == ("en", 30)
+    assert [file.filename for file in renamed.resolve("train")] == [
+        "gained-train.tfrecord-00000-of-00002",
+        "gained-train.tfrecord-00001-of-00002",
+    ]
+    assert [example["age"] for example in renamed.read("train[:3]")] == [0, 1, 2]
+    assert not renamed.verify(deep=True).faults
+    assert catalog.dataset("gained").version == Version(0, 1, 0)
+    assert outcomes(catalog.import_tfds(root / "en", name="gained_configs", copy=copy)) == {
+        "gained_configs/en:1.0.0": "known"
+    }
+    if copy:  # the copy says its new name, and a later import of it finds the same version
+        with registry.connect(tmp_path / "other" / "catalog.db") as other:
+            copied = Path(catalog.data_dir) / "gained_configs"
+            assert outcomes(other.import_tfds(copied)) == dict.fromkeys(
+                ["gained_configs/en:1.0.0", "gained_configs/de:1.0.0"], "imported"
+            )
+            assert other.dataset("gained_configs").config == "en"
+
+
+def test_a_name_for_several_datasets_is_refused(catalog: registry.Catalog, data_dir: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        catalog.import_tfds(data_dir, name="both")
+    assert caught.value.message == "the folder holds 2 datasets, animals, pets: both can name only one"
+    with pytest.raises(ReferenceSyntaxError, match="invalid dataset name 'a/b'"):
+        catalog.import_tfds(data_dir / "animals", name="a/b")
 
 
 @pytest.mark.parametrize("copy", [False, True])

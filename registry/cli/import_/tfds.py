@@ -21,10 +21,12 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
         "registry import tfds ~/tensorflow_datasets --dry-run",
         "registry import tfds ~/tensorflow_datasets",
         "registry import tfds ~/tensorflow_datasets/mnist/3.0.1 --copy",
+        "registry import tfds ~/tensorflow_datasets/mnist/plain --name mnist_configs",
         "registry import tfds s3://my-bucket/datasets/imagenet2012 --trust-lengths",
     ),
 )
 @click.argument("folder", metavar="DIR")
+@click.option("--name", metavar="N", help="Name of the dataset in the catalog.  [default: the name in its files]")
 @click.option(
     "--copy", is_flag=True, help="Copy the files into the data directory.  [default: read them where they lie]"
 )
@@ -34,7 +36,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
     help="Hash the files, and believe dataset_info.json how many records they hold: no record is looked at.",
 )
 @click.option("--dry-run", is_flag=True, help="Show which versions there are; open no shard, write nothing.")
-def command(session: Session, folder: str, copy: bool, trust_lengths: bool, dry_run: bool) -> int:
+def command(session: Session, folder: str, name: str | None, *, copy: bool, trust_lengths: bool, dry_run: bool) -> int:
     """Catalog what TFDS prepared in DIR: one version's folder, a dataset's, or a whole data_dir.
 
     Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
@@ -43,7 +45,9 @@ def command(session: Session, folder: str, copy: bool, trust_lengths: bool, dry_
     """
     with session.connect() as catalog, import_progress(session.out, passes=1 if trust_lengths else 2) as progress:
         found = list(
-            catalog.import_tfds(folder, copy=copy, trust_lengths=trust_lengths, dry_run=dry_run, progress=progress)
+            catalog.import_tfds(
+                folder, name=name, copy=copy, trust_lengths=trust_lengths, dry_run=dry_run, progress=progress
+            )
         )
     for version in found:
         for note in version.notes:
