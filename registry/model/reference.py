@@ -66,8 +66,8 @@ class Reference:
         if match is None:
             raise _bad_reference(text)
         config, request = match["config"], match["request"]
-        if request is not None and _NAME.fullmatch(request):
-            raise _bad_name_string(text, request, has_more=match["options"] is not None)
+        if request is not None and _NAME.fullmatch(request.partition(":")[0]):
+            raise _bad_name_string(text, request, has_more=":" in request or match["options"] is not None)
         if match["options"] is not None:
             options = _read_options(text, match["options"])
             for option, given in (("config", config), ("version", request)):
@@ -133,7 +133,8 @@ def check_config(config: str) -> str:
     if not _CONFIG.fullmatch(config):
         raise ReferenceSyntaxError(
             f"invalid config name {config[:80]!r}",
-            hint="A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain.",
+            hint="A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
+            + (" Give the version on its own: name/config:version." if ":" in config else ""),
             details={"config": config[:80]},
         )
     return config
@@ -194,9 +195,15 @@ def _bad_name_string(text: str, word: str, *, has_more: bool) -> ReferenceSyntax
             hint=f"Name the dataset as the catalog does, without a namespace: {after[:80]}",
             details={"reference": text[:80], "namespace": before[:80]},
         )
+    highest = f"The highest version, experimental ones included, is {before[:60]}:*. "
     return ReferenceSyntaxError(
         f"invalid version request {word[:60]!r}",
-        hint="Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4). "
-        f"An alias stands behind '@': {before[:60]}@{word[:60]}. TFDS's namespaces are not known here.",
+        hint=(
+            highest
+            if word == "experimental_latest"
+            else "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4). "
+            f"An alias stands behind '@': {before[:60]}@{word[:60]}. "
+        )
+        + "TFDS's namespaces are not known here.",
         details={"request": word[:60]},
     )

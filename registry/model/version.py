@@ -382,6 +382,8 @@ def _parse_clause(text: str, whole: str) -> VersionClause:
 def _bad_request(text: str) -> ReferenceSyntaxError:
     return ReferenceSyntaxError(
         f"invalid version request {text[:60]!r}",
-        hint="Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4).",
+        hint="The highest version, experimental ones included, is requested by '*'."
+        if text == "experimental_latest"  # TFDS's word for it
+        else "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (^3.1, ~3.1, >=3.1,<4).",
         details={"request": text[:60]},
     )

@@ -78,15 +78,15 @@ class _Rule:
     def _sequence(self) -> Node:
         found: list[Node] = []
         while self._tokens and self._tokens[0] not in ("|", ")"):
-            token = self._tokens.pop(0)
+            word = self._tokens.pop(0)
             node: Node
-            if token == "(":
+            if word.startswith("("):
                 node = self.alternatives()
                 assert self._tokens.pop(0) == ")"
-            elif token == "[0-9]":
+            elif word.startswith("["):
                 node = ("name", "digit")
             else:
-                node = ("text", token[1:-1]) if token.startswith('"') else ("name", token)
+                node = ("text", word[1:-1]) if word.startswith('"') else ("name", word)
             if self._tokens and self._tokens[0] in ("?", "*", "+"):
                 node = (self._tokens.pop(0), (node,))
             found.append(node)

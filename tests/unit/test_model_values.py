@@ -192,6 +192,23 @@ VERSION_HINT = "Write a version (3.0.1), a wildcard (3.*.*, 3.*, 3) or a range (
             f"{VERSION_HINT}An alias stands behind '@': ds@latest. TFDS's namespaces are not known here.",
         ),
         (
+            "my_ns:coco:1.0.0",
+            "the reference 'my_ns:coco:1.0.0' has a namespace, 'my_ns', and a catalog has none",
+            "Name the dataset as the catalog does, without a namespace: coco:1.0.0",
+        ),
+        (
+            "ds:experimental_latest",
+            "invalid version request 'experimental_latest'",
+            "The highest version, experimental ones included, is ds:*. TFDS's namespaces are not known here.",
+        ),
+        (
+            "ds/config=small:2.0.0",
+            "invalid config name 'small:2.0.0'",
+            "A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain. "
+            "Give the version on its own: name/config:version.",
+        ),
+        ("ds:", "invalid version request ''", VERSION_HINT.rstrip()),
+        (
             "ds@paper/version=1.0.0",
             "a reference names a version request or an alias, not both",
             None,
@@ -300,3 +317,9 @@ def test_a_template_without_variables_names_the_only_file_of_a_split() -> None:
     assert caught.value.message == (
         "the split train has 2 shards, and its files are all named 'Training_demo.tfrecord.gz'"
     )
+
+
+def test_the_word_of_tfds_for_the_highest_version_is_told_what_it_is_here() -> None:
+    with pytest.raises(ReferenceSyntaxError) as caught:
+        VersionRequest.parse("experimental_latest")
+    assert caught.value.hint == "The highest version, experimental ones included, is requested by '*'."
