@@ -42,7 +42,8 @@
     ├── StorageError (OSError)                  bytes could not be read or written
     │   ├── AlreadyStoredError (FileExistsError)
     │   │   └── FolderExistsError               the final name of a staged folder is taken
-    │   └── NotStoredError (FileNotFoundError)
+    │   ├── NotStoredError (FileNotFoundError)
+    │   └── StorageUnavailableError             a store that is unreachable, silent or overloaded: try again
     ├── CatalogError                            the SQL catalog
     │   ├── NotACatalogError                    a database that holds something else
     │   ├── SchemaBehindError                   run `registry db upgrade`
@@ -465,6 +466,16 @@ class NotStoredError(StorageError, FileNotFoundError):
     """No file of that name is stored."""
 
     code = "not_stored"
+
+
+class StorageUnavailableError(StorageError):
+    """A store cannot be reached, is silent or overloaded, or breaks off its answers; trying again may help.
+
+    Raised after the retries that ``registry.storage.network.Limits`` allows; ``details['tries']`` says how many.
+    """
+
+    code = "storage_unavailable"
+    exit_code = 75
 
 
 class CatalogError(RegistryError):

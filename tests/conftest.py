@@ -2,6 +2,9 @@
 
 PostgreSQL is a real server (``catalog_server.py``), one for each test process, started when a test first asks for it
 and never skipped: where it cannot start, the test fails with the server's log.
+
+``bucket`` is a fresh bucket of an S3 server on this machine (``s3_server.py``); with ``fault_proxy``, every request to
+it passes a proxy that counts requests and injects faults (``fault_proxy.py``).
 """
 
 from __future__ import annotations
@@ -9,12 +12,15 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from catalog_server import PostgresServer
+from fault_proxy import FaultProxy
 from hypothesis import HealthCheck, settings
+from s3_server import CREDENTIALS, S3Server
 
 # No test is about time: cores are shared and noisy. On CI the examples are the same on every run. So many of each law
 # keep the whole suite short; REGISTRY_EXAMPLES=1000 attacks a law for longer.
@@ -102,3 +108,34 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         server: PostgresServer = request.getfixturevalue("postgres_server")
         return server.create_database()
     return f"sqlite:///{tmp_path / 'catalog.db'}"
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server for this test process, started when a test first asks for it."""
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a fresh bucket, ``s3://name``; its endpoint and credentials are in the environment."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
+    name = f"test-{uuid.uuid4().hex}"
+    status, answer = s3_server.request("PUT", f"/{name}")
+    assert status == 200, answer
+    return f"s3://{name}"
+
+
+@pytest.fixture
+def fault_proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy through which ``bucket`` is reached. Each request is tried three times, a silent server left soon."""
+    with FaultProxy(s3_server.port) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+        monkeypatch.setenv("REGISTRY_TRIES", "3")
+        monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "1")
+        yield proxy

@@ -17,8 +17,9 @@ from typing import Any, BinaryIO, Final, NoReturn
 
 from registry.errors import MissingExtraError, StorageError
 from registry.storage.faults import StoredFile, storage_errors
-from registry.storage.names import check_relative_name
-from registry.storage.remote import RangeReader, RemoteStore
+from registry.storage.names import check_relative_name, hide_user_info
+from registry.storage.range_reader import RangeReader
+from registry.storage.remote import RemoteStore
 
 _READ_BYTES: Final = 2**20
 _SILENCE_SECONDS: float = 60
@@ -53,10 +54,24 @@ class HttpStore(RemoteStore):
                 raise OSError(errno.ENOTSUP, "the server does not say how long it is")
             return int(size)
 
+    def stamp(self, name: str) -> str:
+        """Of the file's size."""
+        return str(self.size(name))
+
+    def entity_tag(self, name: str) -> str | None:
+        """None: what a web server says of its files is not relied on."""
+        check_relative_name(name)
+        return None
+
     def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
         """Nothing is written to a web server."""
         del overwrite
         self._refuse("write", name)
+
+    def copy_to(self, name: str, final: str) -> None:
+        """Nothing is copied on a web server."""
+        del name
+        self._refuse("write", final)
 
     def remove_tree(self, name: str) -> None:
         """Nothing is removed from a web server."""
@@ -113,6 +128,11 @@ class _Response(RangeReader):
     _waited: float = 0
     _received: int = 0
 
+    def __init__(self, files: Any, path: str, *, size: int) -> None:
+        super().__init__(lambda _start, _stop: b"", size=size)
+        self._files = files
+        self._path = path
+
     def readinto(self, buffer: memoryview) -> int:
         if self._place >= self._size:
             return 0
@@ -158,8 +178,8 @@ class _Response(RangeReader):
             stream.close()
 
 
-def open_http(url: str, *, shown: str) -> HttpStore:
-    """The store at an ``http://`` or ``https://`` URL, which messages call ``shown``. No connection is made yet.
+def open_http(url: str) -> HttpStore:
+    """The store at an ``http://`` or ``https://`` URL. No connection is made yet.
 
     Raises:
         MissingExtraError: aiohttp is not installed.
@@ -168,7 +188,9 @@ def open_http(url: str, *, shown: str) -> HttpStore:
         from aiohttp import ClientTimeout
         from fsspec.implementations.http import HTTPFileSystem
     except ImportError as error:
-        raise MissingExtraError(package="aiohttp", extra="http", needed_for=f"reading {shown}") from error
+        raise MissingExtraError(
+            package="aiohttp", extra="http", needed_for=f"reading {hide_user_info(url)[:200]}"
+        ) from error
     # The client's own limit is five minutes for the whole file.
     timeout = ClientTimeout(total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS)
     return HttpStore(HTTPFileSystem(client_kwargs={"timeout": timeout}), url, url=url)

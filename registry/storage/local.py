@@ -39,6 +39,8 @@ class LocalStore(Store):
     Symbolic links are followed only to places inside the root.
     """
 
+    has_conditional_create = True
+
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.realpath(root)
         self.local_root = Path(self._root)

@@ -1,4 +1,4 @@
-"""Where does a path or URL lead? To a folder of this machine, or to an object store."""
+"""Where a path or URL leads: to a folder of this machine, an object store, a web server, or what fsspec knows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from urllib.request import url2pathname
 
 from registry.errors import StorageError
 from registry.storage.local import LocalStore
+from registry.storage.names import OBJECT_SCHEMES
 from registry.storage.store import Store
 
 
 def open_store(url_or_path: str | os.PathLike[str]) -> Store:
-    """The store rooted at a folder: a local path, ``file://``, or a URL that fsspec knows (``s3://``, ``memory://``).
+    """The store rooted at a folder: a local path, or a URL.
+
+    ``file://`` is this machine; ``s3://``, ``s3a://``, ``gs://`` and ``az://`` are object stores; ``http://`` and
+    ``https://`` are web servers, which are only read; everything else is asked of fsspec, e.g. ``memory://``.
 
     Nothing is opened or made: a folder that does not exist is an empty store, until something is written to it.
 
@@ -29,9 +33,7 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
             raise StorageError(f"{text!r} is no path", hint="Give a folder or a URL.", details={"path": text})
         return LocalStore(os.path.expanduser(text))
     if not text.startswith("file://"):
-        from registry.storage.remote import open_remote
-
-        return open_remote(text)
+        return _open_url(text)
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise StorageError(
@@ -40,6 +42,22 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
             details={"path": text[:200]},
         )
     return LocalStore(url2pathname(parts.path) if os.name == "nt" else unquote(parts.path))
+
+
+def _open_url(url: str) -> Store:
+    """The store at a URL of another machine, or of none."""
+    scheme = url.partition("://")[0]
+    if scheme in OBJECT_SCHEMES:
+        from registry.storage.object_store import open_objects
+
+        return open_objects(url)
+    if scheme in ("http", "https"):
+        from registry.storage.http import open_http
+
+        return open_http(url)
+    from registry.storage.remote import open_remote
+
+    return open_remote(url)
 
 
 def open_location(data: Store, location: str) -> Store:

@@ -1,28 +1,30 @@
-"""How are bytes kept in an object store? Through fsspec: S3, Google Cloud Storage, Azure, or a process's own memory.
+"""Bytes behind any protocol that fsspec knows, such as a process's own memory. Object stores have ``object_store``.
 
-An object store has no folders, no rename and no lock: names with a common prefix stand for a folder, a move is a copy
-and a removal. So a new object is written whole under a temporary name and copied to its own, and what is staged is
-copied object by object. Readers are not misled, because they go by the catalog, whose row comes last.
+There are no folders, no rename and no lock: names with a common prefix stand for a folder, a move is a copy and a
+removal. So a new object is written whole under a temporary name and copied to its own, and what is staged is copied
+object by object. Nobody decides here who creates a name first: two writers at once may both find it free. Readers are
+not misled, because they go by the catalog, whose row comes last.
 """
 
 from __future__ import annotations
 
 import errno
 import io
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from registry.errors import FolderExistsError, MissingExtraError, StorageError
+from registry.errors import FolderExistsError, StorageError
 from registry.storage.faults import StoredFile, already_stored, storage_errors
 from registry.storage.names import (
     OWNER_FILE,
     check_folder_name,
     check_relative_name,
+    hide_user_info,
     is_content,
     new_unfinished_name,
 )
+from registry.storage.range_reader import RangeReader
 from registry.storage.store import Names, Store
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ _READ_BYTES: Final = 4 * 2**20
 """One request to the store; large, because each costs tens of milliseconds."""
 
 _WRITE_BYTES: Final = 2**20
-_USER_INFO = re.compile(r"//[^/@]*@")
 
 
 class RemoteStore(Store):
@@ -48,21 +49,30 @@ class RemoteStore(Store):
     def locate(self, name: str) -> str:
         """The URL of ``name``, without a user's name and password."""
         url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
-        return _USER_INFO.sub("//***@", url, count=1)
+        return hide_user_info(url)
 
     def open(self, name: str) -> BinaryIO:
         """Open an object for reading, in requests of 4 MiB; no connection is held between them."""
-        path, shown = self._path(check_relative_name(name)), self.locate(name)
-        raw = RangeReader(self._files, path, size=self.size(name))
-        return io.BufferedReader(StoredFile(raw, path=shown), _READ_BYTES)
+        files, path, shown = self._files, self._path(check_relative_name(name)), self.locate(name)
+
+        def fetch(start: int, stop: int) -> bytes:
+            content: bytes = files.cat_file(path, start=start, end=stop)
+            return content
+
+        return io.BufferedReader(StoredFile(RangeReader(fetch, size=self.size(name)), path=shown), _READ_BYTES)
 
     def size(self, name: str) -> int:
         """Size of an object, in bytes."""
-        with storage_errors("read", self.locate(name)):
-            facts = self._files.info(self._path(check_relative_name(name)))
-            if facts["type"] != "file":
-                raise IsADirectoryError(errno.EISDIR, "Not a file")
-            return int(facts["size"])
+        return int(self._info(name)["size"])
+
+    def stamp(self, name: str) -> str:
+        """Of the object's size, and its ETag where fsspec gives one."""
+        facts = self._info(name)
+        return f"{facts['size']} {_entity_tag(facts) or ''}".rstrip()
+
+    def entity_tag(self, name: str) -> str | None:
+        """The ETag of the object's present bytes, where fsspec gives one."""
+        return _entity_tag(self._info(name))
 
     def exists(self, name: str) -> bool:
         """Whether there is an object of that name, or one below it."""
@@ -105,6 +115,13 @@ class RemoteStore(Store):
             with suppress(OSError):
                 self._files.rm_file(temporary)
 
+    def copy_to(self, name: str, final: str) -> None:
+        """Copy an object to a name that is free when it is looked at."""
+        self._info(name)
+        self._check_free(check_relative_name(final), overwrite=False)
+        with storage_errors("write", self.locate(final)):
+            self._files.cp_file(self._path(name), self._path(final))
+
     def child(self, name: str) -> RemoteStore:
         """The store rooted at the prefix ``name``."""
         path = self._path(check_relative_name(name))
@@ -131,11 +148,17 @@ class RemoteStore(Store):
                 hint="Another process published there, or a run died while it did. See what it holds.",
                 details={"path": self.locate(final), "errno": errno.EEXIST, "doing": "publish"},
             )
-        with storage_errors("write", self.locate(final)):
-            for name in self._all_names(check_relative_name(staged)):
-                if name != f"{staged}/{OWNER_FILE}":
-                    self._files.cp_file(self._path(name), self._path(final + name[len(staged) :]))
+        for name in self._all_names(check_relative_name(staged)):
+            if name != f"{staged}/{OWNER_FILE}":
+                self.copy_to(name, final + name[len(staged) :])
         self.remove_tree(staged)
+
+    def _info(self, name: str) -> dict[str, Any]:
+        with storage_errors("read", self.locate(name)):
+            facts: dict[str, Any] = self._files.info(self._path(check_relative_name(name)))
+            if facts["type"] != "file":
+                raise IsADirectoryError(errno.EISDIR, "Not a file")
+            return facts
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
@@ -152,74 +175,29 @@ class RemoteStore(Store):
             raise already_stored(self.locate(name))
 
 
-class RangeReader:
-    """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
-
-    def __init__(self, file_system: Any, path: str, *, size: int) -> None:
-        self._files = file_system
-        self._path = path
-        self._size = size
-        self._place = 0
-
-    def readinto(self, buffer: memoryview) -> int:
-        """The next bytes, as many as there are, up to the length of ``buffer``: one request."""
-        stop = min(self._place + len(buffer), self._size)
-        if self._place >= stop:
-            return 0
-        content = self._files.cat_file(self._path, start=self._place, end=stop)
-        buffer[: len(content)] = content
-        self._place += len(content)
-        return len(content)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; nothing is asked for."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise OSError(errno.EINVAL, "the place is before the start of the file")
-        self._place = start + offset
-        return self._place
-
-    def tell(self) -> int:
-        """The place of the next byte."""
-        return self._place
-
-    def write(self, _: memoryview) -> int:
-        """Nothing is written here."""
-        raise io.UnsupportedOperation("write")
-
-    def fileno(self) -> int:
-        """There is no descriptor."""
-        raise io.UnsupportedOperation("fileno")
-
-    def close(self) -> None:
-        """Nothing is open between two requests."""
+def _entity_tag(facts: dict[str, Any]) -> str | None:
+    tag = facts.get("ETag")
+    return tag if isinstance(tag, str) and tag and not tag.startswith("W/") else None  # weak: of equal use, not bytes
 
 
 def open_remote(url: str) -> RemoteStore:
-    """The store at a URL of any protocol that fsspec knows.
+    """The store at a URL of a protocol that fsspec knows.
 
     Raises:
-        MissingExtraError: the protocol's package is not installed.
-        StorageError: the protocol is unknown, or the URL chains several.
+        StorageError: the protocol is unknown or its package is not installed, or the URL chains several.
     """
     from fsspec.core import url_to_fs
 
-    shown = _USER_INFO.sub("//***@", url, count=1)[:200]
+    shown = hide_user_info(url)[:200]
     if "::" in url:
         raise StorageError(
             f"cannot open {shown}: it chains several protocols",
             hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
             details={"path": shown},
         )
-    if url.startswith(("http://", "https://")):
-        from registry.storage.http import open_http
-
-        return open_http(url, shown=shown)
     try:
         file_system, root = url_to_fs(url)
     except ImportError as error:
-        if url.startswith(("s3://", "s3a://")):
-            raise MissingExtraError(package="s3fs", extra="s3", needed_for=f"reading {shown}") from error
         raise StorageError(f"cannot open {shown}: {error}", hint=str(error), details={"path": shown}) from error
     except ValueError as error:
         raise StorageError(

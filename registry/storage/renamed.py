@@ -37,6 +37,14 @@ class RenamedStore(Store):
         """Size of a stored file, in bytes."""
         return self._store.size(self._name(name))
 
+    def stamp(self, name: str) -> str:
+        """The stamp of the file that ``name`` stands for."""
+        return self._store.stamp(self._name(name))
+
+    def entity_tag(self, name: str) -> str | None:
+        """The tag of the file that ``name`` stands for."""
+        return self._store.entity_tag(self._name(name))
+
     def exists(self, name: str) -> bool:
         """Whether ``name`` is a new name, or a folder of some."""
         check_relative_name(name)

@@ -23,7 +23,8 @@ class Store(abc.ABC):
     Made by ``open_store``. A store holds no connection and no open file, so it may be shared and kept.
 
     Every method raises StorageError: ``NotStoredError`` where a file is missing, ``AlreadyStoredError`` where one is in
-    the way, and otherwise with the operating system's ``errno``.
+    the way, ``StorageUnavailableError`` where another machine does not answer as it should, though it was asked again
+    (see ``network``), and otherwise with the operating system's ``errno``.
     """
 
     url: str
@@ -31,6 +32,12 @@ class Store(abc.ABC):
 
     local_root: Path | None
     """The root as an absolute path where it is on this machine, else None."""
+
+    has_conditional_create: bool = False
+    """Whether the store itself decides who creates a name first, however many processes of however many machines try.
+
+    Local folders and object stores do. Elsewhere ``create`` and ``copy_to`` look first and then write.
+    """
 
     @abc.abstractmethod
     def locate(self, name: str) -> str:
@@ -47,6 +54,11 @@ class Store(abc.ABC):
     def stamp(self, name: str) -> str:
         """A text that another one stands for as soon as the file is written anew, as far as the store can tell."""
         return str(self.size(name))
+
+    def entity_tag(self, name: str) -> str | None:
+        """The store's own tag (ETag) of the bytes that are stored now; None where the store has no such tags."""
+        check_relative_name(name)
+        return None
 
     @abc.abstractmethod
     def exists(self, name: str) -> bool:
@@ -81,7 +93,7 @@ class Store(abc.ABC):
 
         Raises:
             AlreadyStoredError: the name is taken and ``overwrite`` is False; also where another process takes it
-                while this one writes.
+                while this one writes (see ``has_conditional_create``).
         """
 
     @abc.abstractmethod
@@ -143,14 +155,23 @@ class Store(abc.ABC):
         with self.open(name) as source, target.create(name) as file:
             shutil.copyfileobj(source, file, 2**20)
 
+    def copy_to(self, name: str, final: str) -> None:
+        """Copy a stored file to another name in this store; an object store does so by itself. Never overwrites.
+
+        Raises:
+            AlreadyStoredError: ``final`` is taken; also where another process takes it meanwhile.
+            NotStoredError: there is no file ``name``.
+        """
+        with self.open(name) as source, self.create(final) as file:
+            shutil.copyfileobj(source, file, 2**20)
+
     def move(self, name: str, final: str) -> None:
         """Give a stored file the name ``final``: on this machine's disks in one step, elsewhere it is copied.
 
         Raises:
             AlreadyStoredError: the name is taken.
         """
-        with self.open(name) as source, self.create(final) as file:
-            shutil.copyfileobj(source, file, 2**20)
+        self.copy_to(name, final)
         self.remove_tree(name)
 
     def stage(self, final: str) -> StagedFolder:

@@ -1,4 +1,4 @@
-"""Stores for tests: ``store`` runs a test on a folder of this machine and on an object store in memory."""
+"""Stores for tests: ``store`` runs a test on a folder of this machine, in memory, and on an object store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import pytest
 from registry.storage import Store, open_store
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "memory", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """An empty store, once of each kind."""
+    if request.param == "s3":
+        return open_store(f"{request.getfixturevalue('bucket')}/data")
     return open_store(tmp_path / "data" if request.param == "local" else f"memory://{uuid.uuid4().hex}")
 
 

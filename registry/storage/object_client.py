@@ -1,0 +1,376 @@
+"""Requests to one bucket, through obstore: each with a timeout, retried within one budget, with typed errors.
+
+``ObjectStore`` says what a store does; this module says how a bucket is asked. Three things are special about obstore:
+
+- It hangs in a forked child once its parent has used it: its threads are not there. A child loads a second copy of the
+  library, which has no threads yet.
+- A synchronous call does not see Ctrl-C. So the asynchronous calls are used, which can be cancelled (``network.run``).
+- It writes its errors as text. The status and the kind of a fault are read from there.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any, Final, TypeVar
+
+from registry.errors import AlreadyStoredError, MissingExtraError, NotStoredError, StorageError
+from registry.storage.bucket_credentials import bucket_options
+from registry.storage.network import Limits, TransientFault, call_with_retries, run, unavailable
+from registry.storage.object_faults import is_no_bucket, typed_fault
+
+T = TypeVar("T")
+
+PART_BYTES: Final = 8 * 2**20
+"""What is longer is uploaded in parts of this size, and a few of them at once."""
+
+_PARTS_AT_ONCE: Final = 4
+_PAGE: Final = 1000
+_WRITER: Final = "registrywriter"
+"""Name of the user's metadata that tells one conditional put from another; letters alone, as Azure wants it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectFacts:
+    """What a store says of one object: its full key, its size in bytes, and the ETag of its bytes if it has one."""
+
+    key: str
+    num_bytes: int
+    entity_tag: str | None
+
+
+class BucketClient:
+    """A bucket, or a container. Made by ``open_bucket``; shared by threads, renewed after a fork."""
+
+    def __init__(self, scheme: str, bucket: str) -> None:
+        self._scheme = scheme
+        self._bucket = bucket
+        self._made: tuple[int, ModuleType, tuple[Any, Any]] | None = None
+        self.limits = Limits.from_environment()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_bucket, (self._scheme, self._bucket)
+
+    def facts(self, key: str, *, shown: str) -> ObjectFacts:
+        """What is known of one object.
+
+        Raises:
+            NotStoredError: there is none of that name.
+        """
+        return _facts(self._ask("read", shown, lambda api, store: api.head_async(store, key)))
+
+    def read_range(self, facts: ObjectFacts, start: int, stop: int, *, shown: str) -> Any:
+        """The bytes start..stop of an object whose bytes are still those of ``facts``; one request.
+
+        Raises:
+            StorageError: it was replaced since.
+        """
+        options: dict[str, Any] = {"range": (start, stop)}
+        if facts.entity_tag is not None:
+            options["if_match"] = facts.entity_tag
+
+        async def ask(api: ModuleType, store: Any) -> Any:
+            answer = await api.get_async(store, facts.key, options=options)
+            content = await answer.bytes_async()
+            if len(content) != stop - start:
+                raise TransientFault(f"the server sent {len(content)} bytes instead of {stop - start}")
+            return memoryview(content)
+
+        return self._ask("read", shown, ask)
+
+    def list(self, prefix: str, *, shown: str) -> list[ObjectFacts]:
+        """Every object below ``prefix``, a folder or "" for all, in any order.
+
+        A list that breaks off goes on where it was: its pages are not asked for again.
+        """
+        found: dict[str, ObjectFacts] = {}
+
+        async def ask(api: ModuleType, store: Any) -> None:
+            offset = max(found) if found else None
+            async for page in api.list(store, prefix or None, offset=offset, chunk_size=_PAGE):
+                found.update((facts.key, facts) for facts in map(_facts, page))
+
+        self._ask("list", shown, ask)
+        return list(found.values())
+
+    def put(self, key: str, content: bytes, *, overwrite: bool, shown: str) -> None:
+        """Write a small object in one request, that either stores all of it or nothing.
+
+        Raises:
+            AlreadyStoredError: the name is taken and ``overwrite`` is False; the store itself decides.
+        """
+        if overwrite:
+            self._ask("write", shown, lambda api, store: api.put_async(store, key, content, use_multipart=False))
+            return
+        writer = uuid.uuid4().hex
+        self._ask_once(
+            "write",
+            shown,
+            lambda api, store: api.put_async(store, key, content, mode="create", attributes={_WRITER: writer}),
+            is_done=lambda: self._writer_of(key, shown=shown) == writer,
+        )
+
+    def upload(self, key: str, file: IO[bytes], num_bytes: int, *, shown: str) -> None:
+        """Write a large object in parts; it appears, or is replaced, when the last one is there.
+
+        Each part is retried by itself, within the same limits.
+        """
+
+        async def ask(api: ModuleType, store: Any) -> Any:
+            return await api.put_async(
+                store, key, file, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+            )
+
+        try:
+            self._attempt(ask, None, "write", shown, uploading=True)
+        except (TransientFault, NotStoredError) as error:
+            # The answer to the last request may be all that was lost; it is not to be sent again.
+            if isinstance(error, NotStoredError) and is_no_bucket(error):
+                raise
+            if self._is_there(key, num_bytes, shown=shown):
+                return
+            fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
+            raise unavailable(fault, doing="write", path=shown, tries=self.limits.tries) from error
+
+    def copy(self, key: str, final: str, *, shown: str) -> None:
+        """Copy an object within the bucket to a name that is free; no bytes come here.
+
+        Raises:
+            AlreadyStoredError: the name is taken; the store itself decides.
+            NotStoredError: there is no object ``key``.
+        """
+        self._ask_once(
+            "write",
+            shown,
+            lambda api, store: api.copy_async(store, key, final, overwrite=False),
+            is_done=lambda: self._are_equal(key, final, shown=shown),
+        )
+
+    def delete(self, keys: Sequence[str], *, shown: str) -> None:
+        """Remove objects, in one request where the store can; what is gone already is gone."""
+        if not keys:
+            return
+        try:
+            self._ask("remove", shown, lambda api, store: api.delete_async(store, list(keys)))
+        except NotStoredError as error:  # Google and Azure stop at an object that is not there
+            if is_no_bucket(error):
+                raise
+            for key in keys if len(keys) > 1 else ():
+                self.delete([key], shown=shown)
+
+    def _ask(self, doing: str, shown: str, ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]]) -> T:
+        """Send a request that may be sent twice."""
+        return call_with_retries(
+            lambda seconds: self._attempt(ask, seconds, doing, shown), limits=self.limits, doing=doing, path=shown
+        )
+
+    def _ask_once(
+        self,
+        doing: str,
+        shown: str,
+        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
+        *,
+        is_done: Callable[[], bool],
+    ) -> None:
+        """Send a conditional request. A name that is found taken at a second try may have been taken by the first."""
+        tries = 0
+
+        def attempt(seconds: float) -> None:
+            nonlocal tries
+            tries += 1
+            try:
+                self._attempt(ask, seconds, doing, shown)
+            except AlreadyStoredError:
+                if tries == 1 or not is_done():
+                    raise
+
+        call_with_retries(attempt, limits=self.limits, doing=doing, path=shown)
+
+    def _attempt(
+        self,
+        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
+        seconds: float | None,
+        doing: str,
+        shown: str,
+        *,
+        uploading: bool = False,
+    ) -> T:
+        api, store = self._store(uploading=uploading, doing=doing, shown=shown)
+
+        async def asked() -> T:
+            return await ask(api, store)
+
+        try:
+            return run(asked(), seconds=seconds)
+        except StorageError:
+            raise
+        except (api.exceptions.BaseError, OSError, ValueError) as error:
+            raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from error
+
+    def _writer_of(self, key: str, *, shown: str) -> str | None:
+        async def ask(api: ModuleType, store: Any) -> Any:
+            return (await api.get_async(store, key, options={"head": True})).attributes
+
+        try:
+            found: Mapping[str, str] = self._ask("read", shown, ask)
+        except NotStoredError:
+            return None
+        return found.get(_WRITER)
+
+    def _is_there(self, key: str, num_bytes: int, *, shown: str) -> bool:
+        try:
+            return self.facts(key, shown=shown).num_bytes == num_bytes
+        except NotStoredError:
+            return False
+
+    def _are_equal(self, key: str, other: str, *, shown: str) -> bool:
+        try:
+            one, two = self.facts(key, shown=shown), self.facts(other, shown=shown)
+        except NotStoredError:
+            return False
+        return one.num_bytes == two.num_bytes and all(
+            self.read_range(one, start, min(start + PART_BYTES, one.num_bytes), shown=shown)
+            == self.read_range(two, start, min(start + PART_BYTES, one.num_bytes), shown=shown)
+            for start in range(0, one.num_bytes, PART_BYTES)
+        )
+
+    def _store(self, *, uploading: bool, doing: str, shown: str) -> tuple[ModuleType, Any]:
+        """The library and its client in this process: for all but uploads, or for uploads, whose parts it retries."""
+        made = self._made
+        if made is None or made[0] != os.getpid():
+            made = self._made = (os.getpid(), *self._make(doing=doing, shown=shown))
+        _, api, stores = made
+        return api, stores[uploading]
+
+    def _make(self, *, doing: str, shown: str) -> tuple[ModuleType, tuple[Any, Any]]:
+        api = load_obstore(needed_for=f"reading {self._scheme}://{self._bucket}")
+        limits = self.limits
+        options = bucket_options(self._scheme, doing=doing, shown=shown)
+        options["client_options"] = options.get("client_options", {}) | {
+            "connect_timeout": timedelta(seconds=min(limits.connect_seconds, limits.retry_seconds)),
+            "read_timeout": timedelta(seconds=min(limits.read_seconds, limits.retry_seconds)),
+            "timeout": timedelta(seconds=limits.retry_seconds),
+        }
+        kind = getattr(api.store, {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}[self._scheme])
+        whole, parts = (
+            kind(
+                self._bucket,
+                **options,
+                retry_config={"max_retries": retries, "retry_timeout": timedelta(seconds=limits.retry_seconds)},
+            )
+            for retries in (0, limits.tries - 1)
+        )
+        return api, (whole, parts)
+
+
+def open_bucket(scheme: str, bucket: str) -> BucketClient:
+    """The client of a bucket; one for all who ask for it with the same settings in the environment.
+
+    Args:
+        scheme: ``s3``, ``gs`` or ``az``.
+        bucket: the bucket's name, or that of the Azure container.
+
+    Raises:
+        MissingExtraError: obstore is not installed.
+        UsageError: a setting of the limits is invalid.
+    """
+    load_obstore(needed_for=f"reading {scheme}://{bucket}")
+    settings = tuple(sorted((key, value) for key, value in os.environ.items() if key.startswith(_SETTINGS)))
+    with _LOCK:
+        found = _BUCKETS.get((scheme, bucket, settings))
+        if found is None:
+            while len(_BUCKETS) >= _MOST_BUCKETS:
+                del _BUCKETS[next(iter(_BUCKETS))]
+            found = _BUCKETS[scheme, bucket, settings] = BucketClient(scheme, bucket)
+        return found
+
+
+def load_obstore(*, needed_for: str) -> ModuleType:
+    """The package obstore with its parts ``store`` and ``exceptions``; in a forked child a copy of its own.
+
+    Raises:
+        MissingExtraError: it is not installed.
+        StorageError: a forked child on a system where no copy can be loaded.
+    """
+    global _LOADED  # noqa: PLW0603 (one library for each process)
+    with _LOCK:
+        if _LOADED is None:
+            try:
+                import obstore
+                import obstore.store
+            except ImportError as error:
+                raise MissingExtraError(package="obstore", extra="cloud", needed_for=needed_for) from error
+            _LOADED = (os.getpid(), obstore, Path(obstore._obstore.__file__))
+        elif _LOADED[0] != os.getpid():
+            _, inherited, library = _LOADED
+            _INHERITED.append(inherited)
+            _LOADED = (os.getpid(), _load_copy(library), library)
+        return _LOADED[1]
+
+
+def _load_copy(library: Path) -> ModuleType:
+    """Import obstore once more, its compiled part from a file of memory: the loader takes that for another library.
+
+    The threads and connections of the first are the parent's. Only forks of Linux are known to work.
+    """
+    if not hasattr(os, "memfd_create"):
+        raise StorageError(
+            "object stores cannot be read in a forked process on this system",
+            hint="Start processes with the method 'spawn', e.g. multiprocessing.set_start_method('spawn').",
+        )
+    descriptor = os.memfd_create("obstore")
+    with open(descriptor, "wb", closefd=False) as copy, library.open("rb") as source:
+        shutil.copyfileobj(source, copy, 2**20)
+    place = f"/proc/self/fd/{descriptor}"
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+            if name != "obstore._obstore":
+                return None
+            loader = importlib.machinery.ExtensionFileLoader(name, place)
+            return importlib.util.spec_from_file_location(name, place, loader=loader)
+
+    for name in [name for name in sys.modules if name == "obstore" or name.startswith("obstore.")]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, Finder)
+    try:
+        obstore = importlib.import_module("obstore")
+        importlib.import_module("obstore.store")
+    finally:
+        sys.meta_path.remove(Finder)
+        os.close(descriptor)
+    return obstore
+
+
+def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
+    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=meta.get("e_tag"))
+
+
+def _forget_locks() -> None:
+    """In a forked child: a lock that another thread of the parent held would never be free."""
+    global _LOCK  # noqa: PLW0603 (the child has one of its own)
+    _LOCK = threading.Lock()
+
+
+_SETTINGS: Final = ("AWS_", "GOOGLE_", "AZURE_", "REGISTRY_", "HOME", "http_proxy", "https_proxy", "HTTP")
+_MOST_BUCKETS: Final = 64
+_BUCKETS: Final[dict[tuple[object, ...], BucketClient]] = {}
+_LOADED: tuple[int, ModuleType, Path] | None = None
+_INHERITED: Final[list[ModuleType]] = []
+"""Never collected: to free what a parent's library holds would wake its threads."""
+
+_LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)

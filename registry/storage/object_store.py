@@ -1,0 +1,267 @@
+"""Bytes in an object store: S3 and what speaks like it, Google Cloud Storage, Azure. Through obstore.
+
+An object store has no folders, no rename and no lock: names with a common prefix stand for a folder, and a move is a
+copy and a removal. It has one thing that disks lack: it decides by itself who creates a name first. New objects are
+only ever created under names that the store itself finds free.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import IO, Any, BinaryIO, Final
+
+from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
+from registry.storage.faults import StoredFile, already_stored, storage_errors
+from registry.storage.names import (
+    OBJECT_SCHEMES,
+    OWNER_FILE,
+    check_folder_name,
+    check_relative_name,
+    is_content,
+    new_unfinished_name,
+)
+from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts, open_bucket
+from registry.storage.object_faults import is_no_bucket
+from registry.storage.range_reader import RangeReader
+from registry.storage.store import Names, Store
+
+_READ_BYTES: Final = 4 * 2**20
+"""One request to the store; large, because each costs tens of milliseconds."""
+
+_WRITE_BYTES: Final = 2**20
+
+
+class ObjectStore(Store):
+    """The objects below one prefix of a bucket."""
+
+    local_root = None
+    has_conditional_create = True
+
+    def __init__(self, url: str, *, bucket: BucketClient, root: str) -> None:
+        self.url = url
+        self._bucket = bucket
+        self._root = root
+
+    def locate(self, name: str) -> str:
+        """The URL of ``name``."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def open(self, name: str) -> BinaryIO:
+        """Open an object for reading, in requests of 4 MiB; no connection is held between them.
+
+        Each request asks for the bytes that were there when it was opened: an object that is replaced meanwhile is an
+        error, never a mixture.
+        """
+        shown, facts = self.locate(name), self._facts(name)
+        bucket = self._bucket
+
+        def fetch(start: int, stop: int) -> Any:
+            return bucket.read_range(facts, start, stop, shown=shown)
+
+        return io.BufferedReader(StoredFile(RangeReader(fetch, size=facts.num_bytes), path=shown), _READ_BYTES)
+
+    def size(self, name: str) -> int:
+        """Size of an object, in bytes."""
+        return self._facts(name).num_bytes
+
+    def stamp(self, name: str) -> str:
+        """Of the object's size and its ETag."""
+        facts = self._facts(name)
+        return f"{facts.num_bytes} {facts.entity_tag or ''}".rstrip()
+
+    def entity_tag(self, name: str) -> str | None:
+        """The ETag of the object's present bytes."""
+        return self._facts(name).entity_tag
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name, or one below it."""
+        key, shown = self._key(check_relative_name(name)), self.locate(name)
+        try:
+            self._bucket.facts(key, shown=shown)
+        except NotStoredError:
+            return bool(self._bucket.list(key, shown=shown))
+        return True
+
+    def list(self, folder: str = "") -> Names:
+        """Every object below ``folder``."""
+        folder = check_folder_name(folder)
+        inside = len(folder) + 1 if folder else 0
+        return [name for name in self._all_names(folder) if is_content(name[inside:])]
+
+    def folders(self, parent: str = "") -> Names:
+        """The first parts of the names below ``parent`` that have more than one."""
+        parent = check_folder_name(parent)
+        inside = len(parent) + 1 if parent else 0
+        return sorted({name[inside:].split("/")[0] for name in self._all_names(parent) if "/" in name[inside:]})
+
+    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
+        """Write a new object in one step, of whatever size; it is sent when the block ends.
+
+        Up to 8 MiB are kept in memory, more in a temporary file of this machine.
+        """
+        return self._create(check_relative_name(name), overwrite=overwrite)
+
+    @contextmanager
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+        shown = self.locate(name)
+        if not overwrite and self.exists(name):  # before the block runs; the request that writes decides
+            raise already_stored(shown)
+        with tempfile.SpooledTemporaryFile(PART_BYTES) as spool:
+            file = io.BufferedWriter(StoredFile(_Spooled(spool), path=shown, writing=True), _WRITE_BYTES)
+            yield file
+            if not file.closed:
+                file.flush()
+            num_bytes = spool.tell()
+            spool.seek(0)
+            self._send(name, spool, num_bytes, overwrite=overwrite)
+
+    def _send(self, name: str, spool: IO[bytes], num_bytes: int, *, overwrite: bool) -> None:
+        key, shown = self._key(name), self.locate(name)
+        if num_bytes <= PART_BYTES:
+            with storage_errors("write", shown):
+                content = spool.read()
+            self._bucket.put(key, content, overwrite=overwrite, shown=shown)
+        elif overwrite:
+            self._bucket.upload(key, spool, num_bytes, shown=shown)
+        else:
+            # No store creates a large object on a condition. So it is uploaded under a name that nobody else has, and
+            # copied by the store, which can.
+            folder, slash, last_part = key.rpartition("/")
+            temporary = folder + slash + new_unfinished_name(last_part)
+            try:
+                self._bucket.upload(temporary, spool, num_bytes, shown=shown)
+                self._bucket.copy(temporary, key, shown=shown)
+            finally:
+                # Also after an error: what stays behind is never listed, and the first error is the one to tell.
+                with suppress(StorageError):
+                    self._bucket.delete([temporary], shown=shown)
+
+    def copy_to(self, name: str, final: str) -> None:
+        """Copy an object to a name that is free; the store itself decides whether it is, and moves the bytes."""
+        shown = self.locate(check_relative_name(final))
+        try:
+            self._bucket.copy(self._key(check_relative_name(name)), self._key(final), shown=shown)
+        except NotStoredError as error:
+            if not is_no_bucket(error):
+                self._facts(name)  # says which name is missing: the store's own answer names the other one
+            raise
+
+    def child(self, name: str) -> ObjectStore:
+        """The store rooted at the prefix ``name``."""
+        key = self._key(check_relative_name(name))
+        return type(self)(self.locate(name), bucket=self._bucket, root=key)
+
+    def remove_tree(self, name: str) -> None:
+        """Remove an object and every one below it."""
+        shown, owner = self.locate(check_relative_name(name)), self._key(f"{name}/{OWNER_FILE}")
+        keys = [self._key(found) for found in self._all_names(name)]
+        self._bucket.delete([self._key(name), *(key for key in keys if key != owner)], shown=shown)
+        if owner in keys:  # last: killed on the way, it can still be told whose the rest is
+            self._bucket.delete([owner], shown=shown)
+
+    def retract(self, name: str) -> None:
+        """Remove a folder that was published. There is no step that takes all of it out of sight at once."""
+        self.remove_tree(name)
+
+    def publish_folder(self, staged: str, final: str) -> None:
+        """Copy every object of ``staged`` to names that are free, then remove those.
+
+        Where a name is taken, the copies made so far are removed again, and nothing of anybody else's.
+        """
+        copied: Names = []
+        try:
+            if self.exists(final):
+                raise already_stored(self.locate(final))
+            for name in self._all_names(check_relative_name(staged)):
+                if name != f"{staged}/{OWNER_FILE}":
+                    target = final + name[len(staged) :]
+                    self.copy_to(name, target)
+                    copied.append(target)
+        except AlreadyStoredError as error:
+            self._bucket.delete([self._key(name) for name in copied], shown=self.locate(final))
+            raise FolderExistsError(
+                f"cannot publish {self.locate(final)}: it exists already",
+                hint="Another process published there, or a run died while it did. See what it holds.",
+                details={"path": self.locate(final), "errno": errno.EEXIST, "doing": "publish"},
+            ) from error
+        self.remove_tree(staged)
+
+    def _key(self, name: str) -> str:
+        return "/".join(part for part in (self._root, name) if part)
+
+    def _facts(self, name: str) -> ObjectFacts:
+        key, shown = self._key(check_relative_name(name)), self.locate(name)
+        try:
+            return self._bucket.facts(key, shown=shown)
+        except NotStoredError:
+            if self._bucket.list(key, shown=shown):
+                with storage_errors("read", shown):
+                    raise IsADirectoryError(errno.EISDIR, "Not a file") from None
+            raise
+
+    def _all_names(self, folder: str) -> Names:
+        """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
+        key, inside = self._key(folder), len(self._root) + 1 if self._root else 0
+        found = {facts.key: facts for facts in self._bucket.list(key, shown=self.locate(folder))}
+        folders = {name.rpartition("/")[0] for name in found} | {key}
+        # Consoles of stores make an empty object for a folder; it lists like a file of the folder's name.
+        return sorted(name[inside:] for name, facts in found.items() if facts.num_bytes or name not in folders)
+
+
+class _Spooled:
+    """The temporary file of a new object as a raw file. Who closes it does not throw it away."""
+
+    def __init__(self, spool: IO[bytes]) -> None:
+        self._spool = spool
+
+    def write(self, data: memoryview) -> int:
+        """Write ``data``; the number of bytes taken."""
+        return self._spool.write(data)
+
+    def readinto(self, _: memoryview) -> int:
+        """Nothing is read here."""
+        raise io.UnsupportedOperation("read")
+
+    def seek(self, _offset: int, _whence: int = 0) -> int:
+        """It is written from front to back."""
+        raise io.UnsupportedOperation("seek")
+
+    def tell(self) -> int:
+        """How much is written."""
+        return self._spool.tell()
+
+    def fileno(self) -> int:
+        """There is no descriptor of the object."""
+        raise io.UnsupportedOperation("fileno")
+
+    def close(self) -> None:
+        """It is still to be sent."""
+
+
+def open_objects(url: str) -> ObjectStore:
+    """The store at a URL of one of ``OBJECT_SCHEMES``: ``scheme://bucket/prefix``. No request is sent.
+
+    Raises:
+        MissingExtraError: obstore is not installed.
+        StorageError: the URL names no bucket, or holds credentials.
+    """
+    scheme, _, rest = url.partition("://")
+    bucket, _, root = rest.partition("/")
+    if "@" in bucket:
+        raise StorageError(
+            f"cannot open {scheme}://***@{bucket.rpartition('@')[2]}: credentials do not belong in a URL",
+            hint="Leave them out. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+            details={"path": f"{scheme}://***@{bucket.rpartition('@')[2]}"},
+        )
+    if not bucket:
+        raise StorageError(
+            f"cannot open {url[:200]}: it names no bucket",
+            hint=f"Write {scheme}://bucket/folder.",
+            details={"path": url[:200]},
+        )
+    root = check_folder_name(root.rstrip("/"))
+    return ObjectStore(url.rstrip("/"), bucket=open_bucket(OBJECT_SCHEMES[scheme], bucket), root=root)

@@ -1,0 +1,231 @@
+"""An HTTP proxy for tests: counts and logs the requests to a server behind it, and injects faults into some of them.
+
+with FaultProxy(server_port) as proxy:
+    proxy.inject("drop", at=3)                                    the fourth request from now on
+    proxy.inject("slow down", when=lambda request: request.method == "PUT", times=2)
+    ...
+    assert [request.method for request in proxy.requests] == ["HEAD", "GET"]
+"""
+
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final, Literal, Self, get_args
+from urllib.parse import unquote, urlsplit
+
+Fault = Literal[
+    "drop", "cut", "forbidden", "error", "slow down", "too many", "truncate", "corrupt", "silence", "delay", "hook"
+]
+"""What happens to a request.
+
+drop: the connection is closed, and the server never sees the request. cut: the server handles it, and the connection is
+closed in place of the answer. forbidden, error, slow down, too many: 403, 500, 503 and 429 in place of the server.
+truncate: half of the answer's body, then the connection is closed. corrupt: one bit of the body differs, another one
+each time. silence: no answer, until the client leaves. delay: the answer comes late. hook: a function is called first.
+"""
+
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+_STATUS: Final[dict[Fault, tuple[int, str]]] = {
+    "forbidden": (403, "AccessDenied"),
+    "error": (500, "InternalError"),
+    "slow down": (503, "SlowDown"),
+    "too many": (429, "TooManyRequests"),
+}
+_HOP_BY_HOP: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request as the proxy saw it. ``index`` counts from the last ``reset``; ``fault`` is what was injected."""
+
+    index: int
+    method: str
+    path: str
+    query: str
+    body: bytes = field(repr=False)
+    fault: Fault | None = None
+
+    @property
+    def key(self) -> str:
+        """The object's key: the path without the bucket."""
+        return unquote(self.path.lstrip("/").partition("/")[2])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Rule:
+    fault: Fault
+    when: Callable[[Request], bool]
+    times: int | None
+    delay_seconds: float
+    hook: Callable[[], None]
+
+
+class FaultProxy:
+    """A proxy on a port of 127.0.0.1, before the server on ``server_port`` there; see the module."""
+
+    def __init__(self, server_port: int) -> None:
+        self._lock = threading.Lock()
+        self._rules: list[_Rule] = []
+        self._numbers = 0
+        self.requests: list[Request] = []
+        self.closed = threading.Event()
+        handler = type("Handler", (_Handler,), {"proxy": self, "server_port": server_port})
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def inject(
+        self,
+        fault: Fault,
+        *,
+        at: int | None = None,
+        when: Callable[[Request], bool] | None = None,
+        times: int | None = None,
+        delay_seconds: float = 0.2,
+        hook: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Inject ``fault`` into the request with index ``at``, those that ``when`` is true of, or else into all.
+
+        Args:
+            fault: what happens.
+            at: index of the request since the last ``reset``, from 0.
+            when: which requests.
+            times: how often at most; None: always.
+            delay_seconds: how late a "delay" is.
+            hook: what "hook" calls before the request is handed on, e.g. to kill a process.
+        """
+        if at is not None:
+            when = lambda request: request.index == at  # noqa: E731
+        rule = _Rule(fault=fault, when=when or (lambda _: True), times=times, delay_seconds=delay_seconds, hook=hook)
+        with self._lock:
+            self._rules.append(rule)
+
+    def reset(self) -> None:
+        """Forget requests and faults, and count from 0 again."""
+        with self._lock:
+            self._rules.clear()
+            self.requests.clear()
+            self._numbers = 0
+
+    def count(self, method: str | None = None) -> int:
+        """How many requests there were, of one method or of all."""
+        return sum(method in (None, request.method) for request in list(self.requests))
+
+    def admit(self, method: str, target: str, body: bytes) -> tuple[Request, _Rule | None]:
+        """Log a request; the rule that applies to it."""
+        parts = urlsplit(target)
+        with self._lock:
+            request = Request(index=self._numbers, method=method, path=parts.path, query=parts.query, body=body)
+            self._numbers += 1
+            rule = next((one for one in self._rules if one.times != 0 and one.when(request)), None)
+            if rule is not None and rule.times is not None:
+                rule.times -= 1
+            request = replace(request, fault=rule.fault if rule else None)
+            self.requests.append(request)
+        return request, rule
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that leaves in the middle is what the tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    proxy: FaultProxy
+    server_port: int
+
+    def _handle(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request, rule = self.proxy.admit(self.command, self.path, body)
+        fault = rule.fault if rule else None
+        if rule is not None and fault == "hook":
+            rule.hook()
+        if fault == "drop":
+            self._leave()
+        elif fault == "silence":
+            self._wait_for_the_client_to_leave()
+        elif fault in _STATUS:
+            self._refuse(*_STATUS[fault])
+        else:
+            if rule is not None and fault == "delay":
+                time.sleep(rule.delay_seconds)
+            self._forward(body, fault, request.index)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 (the base class's names)
+
+    def _forward(self, body: bytes, fault: Fault | None, index: int) -> None:
+        server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
+        try:
+            server.request(self.command, self.path, body=body, headers=dict(self.headers.items()))
+            answer = server.getresponse()
+            content = answer.read()
+        finally:
+            server.close()
+        if fault == "cut":
+            self._leave()
+            return
+        if fault == "corrupt" and content:
+            place = (index * 7919 + len(content) // 2) % len(content)
+            content = content[:place] + bytes([content[place] ^ 1 << index % 8]) + content[place + 1 :]
+        length = answer.headers["Content-Length"] if self.command == "HEAD" else str(len(content))
+        self.send_response_only(answer.status, answer.reason)
+        for name, value in answer.headers.items():
+            if name.lower() not in _HOP_BY_HOP:
+                self.send_header(name, value)
+        if length is not None and answer.status not in (204, 304):
+            self.send_header("Content-Length", length)
+        if fault == "truncate" and not content:
+            self._leave()  # in the middle of the head
+            return
+        self.end_headers()
+        if fault == "truncate":
+            self.wfile.write(content[: len(content) // 2])
+            self._leave()
+        else:
+            self.wfile.write(content)
+
+    def _refuse(self, status: int, code: str) -> None:
+        content = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code></Error>'.encode()
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def _wait_for_the_client_to_leave(self) -> None:
+        while not self.proxy.closed.is_set():
+            if select.select([self.connection], [], [], 0.05)[0]:
+                break
+        self._leave()
+
+    def _leave(self) -> None:
+        self.close_connection = True
+        self.wfile.flush()
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
+        """Tests look at ``FaultProxy.requests``."""

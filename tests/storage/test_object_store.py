@@ -1,0 +1,242 @@
+"""What only object stores do: names decided by the store, copies within it, tags of bytes, forks."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from fault_proxy import FaultProxy
+from s3_server import S3Server
+
+from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.storage import FolderExistsError, Store, open_store
+from registry.storage.staging import Owner
+
+SMALL, LARGE = 1000, 9 * 2**20
+"""Written by one request, and by an upload in parts."""
+
+
+@pytest.fixture
+def objects(bucket: str) -> Store:
+    """An empty object store."""
+    return open_store(f"{bucket}/data")
+
+
+def put(store: Store, name: str, content: bytes = b"content", *, overwrite: bool = False) -> None:
+    with store.create(name, overwrite=overwrite) as file:
+        file.write(content)
+
+
+@pytest.mark.parametrize("num_bytes", [SMALL, LARGE])
+def test_one_of_many_who_create_a_name_gets_it(objects: Store, num_bytes: int) -> None:
+    barrier = threading.Barrier(8)
+
+    def create(writer: int) -> bool:
+        try:
+            with objects.create("name") as file:
+                file.write(bytes([writer]) * num_bytes)
+                barrier.wait(60)  # all have seen that it is free
+        except AlreadyStoredError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(create, range(8)))
+    assert sum(won) == 1
+    assert objects.read_bytes("name") == bytes([won.index(True)]) * num_bytes
+    assert objects.folders() == []
+    assert objects.list() == ["name"]
+
+
+def test_one_of_many_who_copy_to_a_name_gets_it(objects: Store) -> None:
+    for writer in range(8):
+        put(objects, f"staged/{writer}", bytes([writer]) * SMALL)
+    barrier = threading.Barrier(8)
+
+    def copy(writer: int) -> bool:
+        barrier.wait(60)
+        try:
+            objects.copy_to(f"staged/{writer}", "name")
+        except AlreadyStoredError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(copy, range(8)))
+    assert sum(won) == 1
+    assert objects.read_bytes("name") == bytes([won.index(True)]) * SMALL
+
+
+@pytest.mark.parametrize("num_bytes", [0, SMALL, LARGE])
+def test_a_copy_within_the_store_sends_no_bytes(bucket: str, fault_proxy: FaultProxy, num_bytes: int) -> None:
+    store = open_store(f"{bucket}/data")
+    put(store, "one", b"x" * num_bytes)
+    fault_proxy.reset()
+    store.copy_to("one", "folder/two")
+    assert store.read_bytes("folder/two") == b"x" * num_bytes
+    assert max(len(request.body) for request in fault_proxy.requests) < 1000
+
+
+@pytest.mark.parametrize("num_bytes", [SMALL, LARGE])
+def test_an_object_is_replaced_when_asked(objects: Store, num_bytes: int) -> None:
+    put(objects, "name", b"old")
+    put(objects, "name", b"x" * num_bytes, overwrite=True)
+    assert objects.read_bytes("name") == b"x" * num_bytes
+    assert objects.list() == ["name"]
+
+
+def test_the_tag_of_an_object_is_that_of_its_bytes(objects: Store) -> None:
+    put(objects, "name", b"old")
+    before = objects.entity_tag("name"), objects.stamp("name")
+    assert before == (objects.entity_tag("name"), objects.stamp("name"))
+    assert before[0]
+    put(objects, "name", b"new", overwrite=True)
+    assert objects.entity_tag("name") != before[0]
+    assert objects.stamp("name") != before[1]
+    with pytest.raises(NotStoredError):
+        objects.entity_tag("missing")
+
+
+def test_local_files_and_those_of_fsspec_have_no_tags(tmp_path: Path) -> None:
+    for store, conditional in ((open_store(tmp_path), True), (open_store(f"memory://{tmp_path.name}"), False)):
+        put(store, "name")
+        assert store.entity_tag("name") is None
+        assert store.has_conditional_create is conditional
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_no_mixture(objects: Store) -> None:
+    put(objects, "name", b"a" * LARGE)
+    with objects.open("name") as file:
+        assert file.read(10) == b"a" * 10
+        put(objects, "name", b"b" * LARGE, overwrite=True)
+        with pytest.raises(StorageError) as caught:
+            file.read()
+    assert str(caught.value) == f"cannot read {objects.locate('name')}: it was replaced while it was read"
+    assert caught.value.hint == "Read it again. `registry verify` says whether it is what was published."
+
+
+def test_a_published_folder_takes_nobody_elses_names(objects: Store) -> None:
+    with objects.stage("mnist/1.0.0") as staged:
+        put(staged.store, "a")
+        put(staged.store, "b")
+        taken = False
+        copy_to = type(objects).copy_to
+
+        def copy_late(store: Store, name: str, final: str) -> None:
+            nonlocal taken
+            if not taken and final.endswith("/b"):
+                taken = True
+                put(objects, "mnist/1.0.0/b", b"somebody else's")
+            copy_to(store, name, final)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(objects), "copy_to", copy_late)
+            with pytest.raises(FolderExistsError):
+                staged.commit()
+    assert objects.list() == ["mnist/1.0.0/b"]
+    assert objects.read_bytes("mnist/1.0.0/b") == b"somebody else's"
+
+
+def test_the_owner_file_is_removed_by_the_last_request(bucket: str, fault_proxy: FaultProxy) -> None:
+    store = open_store(f"{bucket}/data")
+    put(store, "incomplete.0a1b2c3d_1/shard")
+    put(store, "incomplete.0a1b2c3d_1/.owner.json", json.dumps(asdict(Owner.this_process())).encode())
+    fault_proxy.reset()
+    store.remove_tree("incomplete.0a1b2c3d_1")
+    bodies = [request.body for request in fault_proxy.requests if request.method == "POST"]
+    assert [(b"shard" in body, b".owner.json" in body) for body in bodies] == [(True, False), (False, True)]
+
+
+def test_keys_that_others_made_are_listed_as_far_as_they_are_files(objects: Store, s3_server: S3Server) -> None:
+    bucket = objects.url.removeprefix("s3://").partition("/")[0]
+    for key in ("data/", "data/folder/", "data/folder/file", "database"):
+        assert s3_server.request("PUT", f"/{bucket}/{key}", b"x" if key.endswith("e") else b"")[0] == 200
+    assert objects.list() == ["folder/file"]
+    assert objects.folders() == ["folder"]
+
+
+def test_a_store_travels_to_another_process(objects: Store) -> None:
+    put(objects, "name", b"travels")
+    again = pickle.loads(pickle.dumps(objects))  # noqa: S301 (as worker processes are sent it)
+    assert (again.url, again.read_bytes("name")) == (objects.url, b"travels")
+
+
+def test_a_forked_child_reads_and_writes_though_its_parent_has_too(objects: Store) -> None:
+    # In a process of its own: pytest's has other threads, which a fork would carry along half.
+    put(objects, "name", b"parent's")
+    script = f"""
+import os, signal
+from registry.storage import open_store
+store = open_store({objects.url!r})
+assert store.read_bytes("name") == b"parent's"
+file = store.open("name")
+assert file.read(1) == b"p"
+
+def work(generation):
+    signal.alarm(60)
+    assert store.read_bytes("name") == b"parent's"
+    assert file.read() == (b"arent's" if generation == 1 else b"")
+    with store.create(f"child{{generation}}") as new:
+        new.write(b"child's")
+    if generation < 2:
+        fork(generation + 1)
+
+def fork(generation):
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work(generation)
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+fork(1)
+assert store.list() == ["child1", "child2", "name"]
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("url", "message", "hint"),
+    [
+        (
+            "s3://KEY:PW@bucket/data",
+            "cannot open s3://***@bucket: credentials do not belong in a URL",
+            "Leave them out. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
+        ),
+        ("gs://", "cannot open gs://: it names no bucket", "Write gs://bucket/folder."),
+        (
+            "s3://bucket/a/../b",
+            "'a/../b' does not name a file inside its store",
+            "Names are relative to the store: parts joined by '/', without '..', '.' or a leading '/'.",
+        ),
+    ],
+)
+def test_a_url_that_names_no_prefix_of_a_bucket_is_refused(url: str, message: str, hint: str) -> None:
+    with pytest.raises(StorageError) as caught:
+        open_store(url)
+    assert (str(caught.value), caught.value.hint) == (message, hint)
+
+
+def test_a_name_that_no_object_can_have_is_refused(objects: Store) -> None:
+    with pytest.raises(StorageError) as caught, objects.create("a\nb"):
+        pytest.fail("the block must not run")
+    assert str(caught.value) == f"cannot read {objects.locate('a')}\nb: an object store cannot hold that name"
+    assert caught.value.hint == "Names of objects have no empty parts and no control characters."
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az"])
+def test_every_kind_of_object_store_is_opened(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(f"{scheme}://bucket/data")
+    assert (store.url, store.has_conditional_create) == (f"{scheme}://bucket/data", True)
+    assert store.child("mnist").locate("file") == f"{scheme}://bucket/data/mnist/file"
