@@ -58,13 +58,15 @@ Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeat
 
 Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
 (span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the
-message alone; the command line prints the hint below it.
+message alone; the command line prints the hint below it. Passwords in URLs are masked in all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
+
+from registry.masking import mask, mask_all
 
 
 class RegistryWarning(UserWarning):
@@ -101,10 +103,11 @@ class RegistryError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None) -> None:
+        message = mask(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
-        self.details: dict[str, Any] = dict(details or {})
+        self.hint = None if hint is None else mask(hint)
+        self.details: dict[str, Any] = mask_all(dict(details or {}))
 
     def __str__(self) -> str:
         return self.message

@@ -26,9 +26,15 @@ def catalog_url(url: str | os.PathLike[str] | None = None) -> str:
 
 
 def data_folder(url: str, data_dir: str | os.PathLike[str] | None = None) -> str:
-    """The data directory that ``connect(url, data_dir=data_dir)`` uses."""
+    """The data directory that ``connect(url, data_dir=data_dir)`` uses.
+
+    Raises:
+        UsageError: it is a URL that holds a password.
+    """
     if chosen := data_dir or os.environ.get(DATA_DIR_VARIABLE):
-        return os.fspath(chosen)
+        from registry.storage import require_no_secrets
+
+        return require_no_secrets(chosen, "the data directory")
     beside = sqlite_path(url)
     return str((beside.parent if beside is not None else _user_folder()) / "datasets")
 

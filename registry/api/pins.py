@@ -15,6 +15,7 @@ from registry.errors import (
     ReferenceSyntaxError,
     UsageError,
 )
+from registry.masking import mask
 from registry.model import Reference, VersionState
 from registry.pins import Pin, PinFile, make_entry
 from registry.pins.citation import Citation
@@ -154,6 +155,8 @@ class CatalogPins:
     ) -> PinFile:
         """The file with some pins moved: the same expression, slicing rule and order, resolved in the new version.
 
+        Passwords and signatures in URLs, which older releases let in, are taken out of every pin.
+
         Args:
             pins: the file.
             moves: what ``preview_update`` gave.
@@ -169,6 +172,7 @@ class CatalogPins:
             As ``Dataset.pin``.
         """
         check_locations(locations or ())
+        pins = pins.without_secrets()
         chosen = {pins[name].name for name in names or pins}
         found: dict[str, dict[str, Any]] = {}
         for move in moves:
@@ -214,7 +218,7 @@ class CatalogPins:
         state = self._state(pin)
         folder, missing = None, ""
         try:
-            folder = pin.store().url
+            folder = mask(pin.store().url)
         except NotStoredError as error:
             missing = error.message
         return PinAudit(

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from registry.catalog.json_sql import read_json
 from registry.errors import CatalogError, UsageError
+from registry.masking import mask_all, remove_secrets
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
@@ -62,14 +63,18 @@ def canonical_json(value: Any) -> str:
 
 
 def encode_metadata(metadata: DatasetMetadata) -> str:
-    """What ``metadata`` holds, as JSON; release notes have a column of their own."""
+    """What ``metadata`` holds, as JSON; release notes have a column of their own.
+
+    Secrets in the URLs of facts are masked, e.g. of downloads; texts that people wrote are stored as they are.
+    """
     return canonical_json(
         {
             **{name: getattr(metadata, name) for name in _METADATA_TEXTS},
+            "homepage": remove_secrets(metadata.homepage),
             "supervised_keys": None if metadata.supervised_keys is None else list(metadata.supervised_keys),
             "config_tags": list(metadata.config_tags),
-            "extra": dict(metadata.extra),
-            **({"custom": dict(metadata.custom)} if metadata.custom else {}),
+            "extra": mask_all(dict(metadata.extra)),
+            **({"custom": mask_all(dict(metadata.custom))} if metadata.custom else {}),
         }
     )
 

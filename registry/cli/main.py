@@ -116,9 +116,9 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except RegistryError as error:
         if os.environ.get("REGISTRY_DEBUG"):
-            import traceback
+            from registry.cli.output import print_traceback
 
-            traceback.print_exception(error)
+            print_traceback(error)
         return _fail(arguments, error.code, error.message, error.hint, error.details, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()  # a group without a command: its help page, and no error in front of it
@@ -138,9 +138,12 @@ def run(arguments: list[str]) -> int:
 
         give_up_stdout()
         return 0
-    except Exception as error:  # the one place: nobody sees a traceback who did not ask
+    except Exception as error:  # noqa: BLE001 - the one place: nobody sees a traceback who did not ask
         if os.environ.get("REGISTRY_DEBUG"):
-            raise
+            from registry.cli.output import print_traceback
+
+            print_traceback(error)
+            return 1
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             return _fail(arguments, "failure", "no space is left where the output goes", None, {}, 1)
         kind = type(error).__name__

@@ -9,9 +9,14 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from registry.masking import mask, mask_all
+
 
 class Output:
-    """What one command prints. ``as_json`` holds notes back as ``warnings`` of the one JSON value."""
+    """What one command prints. ``as_json`` holds notes back as ``warnings`` of the one JSON value.
+
+    Passwords in URLs are masked, except in the records of a dataset.
+    """
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -20,19 +25,21 @@ class Output:
     def note(self, text: str) -> None:
         """Talk: to stderr for people, into ``warnings`` for programs."""
         if self.as_json:
-            self._warnings.append(text)
+            self._warnings.append(mask(text))
         else:
             sys.stdout.flush()  # where both lead to one place, they stand in the order in which they were told
             print(printable(text), file=sys.stderr)
 
-    def result(self, schema: str, data: Any, human: Callable[[], None]) -> None:
+    def result(self, schema: str, data: Any, human: Callable[[], None], *, has_records: bool = False) -> None:
         """Print ``data`` as JSON under ``registry.<schema>/1``, or let ``human`` print it for people.
 
+        With ``has_records``, ``data`` holds records of a dataset, which are printed as they are.
         A reader who leaves before the end changes nothing: the command goes on to its exit code.
         """
         try:
             if self.as_json:
-                answer = {"schema": f"registry.{schema}/1", "data": data, "warnings": self._warnings}
+                shown = data if has_records else mask_all(data)
+                answer = {"schema": f"registry.{schema}/1", "data": shown, "warnings": self._warnings}
                 print(json.dumps(answer, indent=2))
             else:
                 human()
@@ -45,7 +52,7 @@ class Output:
         print(printable(text))
 
     def json_line(self, value: Any) -> None:
-        """One JSON value on a line of its own; escaped where stdout does not take every letter."""
+        """One record as JSON on a line of its own; escaped where stdout does not take every letter."""
         print(json.dumps(value, ensure_ascii=not _takes_unicode()))
 
     def json_document(self, write: Callable[..., str]) -> None:
@@ -91,7 +98,7 @@ def give_up_stdout() -> None:
 def print_error(code: str, message: str, hint: str | None, details: dict[str, Any], *, as_json: bool) -> None:
     """One error on stderr: a message and a hint for people, one JSON value for programs."""
     if as_json:
-        error = {"code": code, "message": message, "hint": hint, "details": details}
+        error = mask_all({"code": code, "message": message, "hint": hint, "details": details})
         print(json.dumps({"error": error}, indent=2, default=str), file=sys.stderr)
         return
     print(f"error: {printable(message)}", file=sys.stderr)
@@ -99,10 +106,17 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
         print(f"hint: {printable(hint)}", file=sys.stderr)
 
 
+def print_traceback(error: Exception) -> None:
+    """The traceback of an error and its causes on stderr. Libraries repeat the URLs that they were given."""
+    import traceback
+
+    print(mask("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+
+
 def printable(text: str) -> str:
-    """``text`` without characters that steer a terminal: names and descriptions come from others."""
+    """``text`` without passwords in URLs and characters that steer a terminal: names and texts come from others."""
     return "".join(
-        character if character.isprintable() or character == "\n" else "�" for character in text.expandtabs(4)
+        character if character.isprintable() or character == "\n" else "�" for character in mask(text).expandtabs(4)
     )
 
 

@@ -77,7 +77,7 @@ def command(
                     **rule_json(reader.plan),
                     "ids" if ids else "examples": list(selected),
                 }
-                session.out.result("read", data, lambda: None)
+                session.out.result("read", data, lambda: None, has_records=True)
             else:
                 for item in selected:
                     session.out.line(item) if ids else session.out.json_line(item)

@@ -17,6 +17,7 @@ from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.interop.croissant_fields import describe_fields, id_part, label_set_id
 from registry.model import DatasetVersion, Shard, Split
+from registry.storage import require_no_secrets
 
 CONFORMS_TO: Final = "http://mlcommons.org/croissant/1.1"
 
@@ -330,6 +331,7 @@ def _check_base(base_url: str | None) -> str | None:
             hint="Give the URL below which the shards can be fetched, e.g. https://example.org/mnist/3.0.1",
             details={"url": base_url[:120]},
         )
+    require_no_secrets(base_url, "the address")
     if not _is_address(base_url):
         raise UsageError(
             f"{base_url!r:.120} is no address from which files are fetched",

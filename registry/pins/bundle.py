@@ -89,7 +89,7 @@ def write_bundle(
         advance: called with the number of bytes copied since the last call.
 
     Raises:
-        UsageError: a name that a bundle, or a file in it, cannot have.
+        UsageError: a name that a bundle, or a file in it, cannot have; or a pin names a URL with a password.
         PinNotFoundError: no such pin.
         ConflictError: two pins want different bytes in one file.
         AlreadyStoredError: there is a file of that name, and ``overwrite`` is False.
@@ -98,6 +98,11 @@ def write_bundle(
     """
     store, filename = _open_target(path)
     chosen = pin_file.only(names or ())
+    if chosen.without_secrets() is not chosen:
+        raise UsageError(
+            "the pins name a URL with a password or another secret, which everybody could read in the bundle",
+            hint="Take it out of the pin file with: registry pin update FILE; and change the password.",
+        )
     files = list_files(list(chosen.values()))
     top = filename.removesuffix(_SUFFIX)
     texts = {f"{top}/{name}": text.encode() for name, text in _texts(chosen, citation_texts).items()}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from registry.errors import PinFormatError, ShardMismatchError, UsageError
+from registry.masking import mask, remove_secrets
 from registry.model import DatasetVersion, Reference, Shard, tfds_id
 from registry.order import ReadConfig, check_config
 from registry.pins.consistency import features_digest, location_problem
@@ -33,7 +33,7 @@ from registry.pins.layout import GENERATORS
 from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, measure_records, spot_places
 from registry.splits import Plan
 from registry.splits.slices import Rounding
-from registry.storage import Store
+from registry.storage import Store, require_no_secrets
 from registry.tfrecord import IndexFolder
 
 _MOST_SOURCES: Final = 10_000
@@ -197,6 +197,7 @@ def check_locations(locations: Sequence[str]) -> None:
             )
         if problem := location_problem(location):
             raise UsageError(f"{_shown(location)} is no location for a pin: {problem}")
+        require_no_secrets(location, "the location")
 
 
 def _is_form(form: Any, value: Any) -> bool:
@@ -212,7 +213,7 @@ def _is_form(form: Any, value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     """What was given, for an error: shortly, and without a password."""
-    shown = repr(re.sub("//[^/]*@", "//***@", value) if isinstance(value, str) else value)
+    shown = repr(mask(value) if isinstance(value, str) else value)
     return shown if len(shown) <= 100 else f"{shown[:97]}..."
 
 
@@ -275,7 +276,7 @@ def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
         is_sha256 = isinstance(checksum, str) and len(checksum) == 64 and set(checksum) <= set("0123456789abcdef")
         sources.append(
             SourceEntry(
-                url=url,
+                url=remove_secrets(url),
                 sha256=f"sha256:{checksum}" if is_sha256 else None,
                 num_bytes=int(size) if isinstance(size, int) or (isinstance(size, str) and size.isdigit()) else None,
             )
@@ -361,7 +362,7 @@ def _features_entry(version: DatasetVersion) -> FeaturesEntry:
 def _provenance(source: PinSource) -> ProvenanceEntry:
     version, builder = source.version, source.builder
     return ProvenanceEntry(
-        homepage=version.metadata.homepage,
+        homepage=remove_secrets(version.metadata.homepage),
         sources=_sources(version),
         builder=builder,
         version_to_prepare=version.version_to_prepare,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError
+from registry.masking import remove_secrets
 from registry.pins.consistency import find_faults
 from registry.pins.document import LOCK_VERSION, PinDocument, to_plain
 from registry.pins.form_faults import check_form
@@ -121,6 +122,13 @@ class PinFile(Mapping[str, Pin]):
                 details={"file": source, "key": key, "digest": document.digest, "found": sealed[0]},
             )
         return cls(content, document, places)
+
+    def without_secrets(self) -> PinFile:
+        """These pins without passwords and signatures in their URLs, as older releases let them in; itself, if none."""
+        entries = [_without_secrets(entry) for entry in self._content["pins"]]
+        if entries == self._content["pins"]:
+            return self
+        return PinFile.of(entries, created_by=self.document.created_by, places=self.places, base=self)
 
     @property
     def content(self) -> Mapping[str, Any]:
@@ -289,6 +297,21 @@ class PinFile(Mapping[str, Pin]):
         """The values with known fields in the order of the format, and unknown ones behind them."""
         ordered: dict[str, Any] = _in_order(to_plain(self.document), self._content)
         return ordered
+
+
+def _without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a pin; what a later release put into it is kept."""
+
+    def cleaned(value: Mapping[str, Any]) -> dict[str, Any]:
+        return {**value, "locations": [remove_secrets(url) for url in value["locations"]]}
+
+    provenance = dict(entry["provenance"])
+    if "homepage" in provenance:
+        provenance["homepage"] = remove_secrets(provenance["homepage"])
+    if "sources" in provenance:
+        provenance["sources"] = [{**source, "url": remove_secrets(source["url"])} for source in provenance["sources"]]
+    files = [cleaned(file) if "locations" in file else file for file in entry["files"]]
+    return {**cleaned(entry), "files": files, "provenance": provenance}
 
 
 def _in_order(model: Any, value: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from registry.errors import MissingExtraError, NotStoredError, StorageError
+from registry.masking import mask
 from registry.pins.document import PinEntry
 from registry.pins.layout import folder_of, reference_of
 from registry.prepared.info import FILENAME as INFO_FILENAME
@@ -17,7 +18,7 @@ from registry.storage import Store, open_store
 from registry.tfrecord import IndexFolder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Places:
     """Where to look, in this order.
 
@@ -35,6 +36,9 @@ class Places:
     data_dirs: tuple[str, ...] = ()
     folders: Mapping[str, str] = field(default_factory=dict)
     index_folder: str | None = None
+
+    def __repr__(self) -> str:
+        return mask(f"<Places {self.data_dir or [self.beside, *self.data_dirs, *self.folders.values()]}>")
 
     def indexes(self) -> IndexFolder | None:
         """Where the places of records are kept for the next time."""

@@ -15,6 +15,7 @@ from threading import Event, Lock
 from typing import Any, Final
 
 from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError
+from registry.masking import mask
 from registry.pins.fetch import (
     Finding,
     PinnedFile,
@@ -118,7 +119,7 @@ def restore(
         if not dry_run:
             _clear_unfinished(target, files)
         restored = _restore(files, work, target, dry_run=dry_run, threads=count)
-    return RestoreReport(target=target.url, files=restored, dry_run=dry_run)
+    return RestoreReport(target=mask(target.url), files=restored, dry_run=dry_run)
 
 
 def _restore(

@@ -24,6 +24,7 @@ from registry.errors import (
     VerificationError,
 )
 from registry.features import FeaturesDict
+from registry.masking import mask
 from registry.model import Split
 from registry.pins.damage import find_damaged
 from registry.pins.document import PinEntry
@@ -132,7 +133,7 @@ class _Verification:
             dataset=str(reference_of(entry)),
             split=entry.split,
             num_examples=entry.num_examples,
-            folder=store.url,
+            folder=mask(store.url),
             proved_by="",
             deep=False,
             num_files=0,

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.features.json_node import JsonNode, parse_json
+from registry.masking import mask_all, remove_secrets
 from registry.model import DEFAULT_TEMPLATE, DatasetMetadata, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.model.reference import check_config, check_name
 from registry.prepared.dataset import PreparedDataset
@@ -31,8 +32,12 @@ _KNOWN: Final = (
 
 
 def info_to_json(prepared: PreparedDataset) -> str:
-    """The text of dataset_info.json, indented by 2 and without a newline at its end, as TFDS writes it."""
-    metadata, extra = prepared.metadata, prepared.metadata.extra
+    """The text of dataset_info.json, indented by 2 and without a newline at its end, as TFDS writes it.
+
+    Secrets in the URLs of homepage and downloads are left out: others read the file.
+    """
+    metadata, extra = prepared.metadata, mask_all(dict(prepared.metadata.extra))
+    homepage = remove_secrets(metadata.homepage)
     keys = metadata.supervised_keys
     fields = {
         "citation": metadata.citation,
@@ -42,7 +47,7 @@ def info_to_json(prepared: PreparedDataset) -> str:
         "description": metadata.description,
         "disableShuffling": prepared.disable_shuffling,
         "fileFormat": prepared.file_format,
-        "location": _merge(extra.get("location"), urls=[metadata.homepage] if metadata.homepage else []),
+        "location": _merge(extra.get("location"), urls=[homepage] if homepage else []),
         "name": prepared.name,
         "redistributionInfo": _merge(extra.get("redistributionInfo"), license=metadata.license),
         "releaseNotes": dict(metadata.release_notes),

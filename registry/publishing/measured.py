@@ -11,7 +11,7 @@ from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.ranges import Advance
 from registry.publishing.verify import VerifyReport, measure_shards
 from registry.shards import check_file_format
-from registry.storage import Store
+from registry.storage import Store, require_no_secrets
 
 
 def measure_folder(
@@ -116,5 +116,11 @@ def stamp_shards(folder: Store, prepared: PreparedDataset) -> str | None:
 
 
 def absolute_location(folder: Store) -> str:
-    """The path of a folder of this machine, the URL of another."""
-    return folder.url if folder.local_root is None else str(folder.local_root)
+    """The path of a folder of this machine, the URL of another.
+
+    Raises:
+        UsageError: the URL holds a password: it would be stored for others to read.
+    """
+    if folder.local_root is not None:
+        return str(folder.local_root)
+    return require_no_secrets(folder.url, "the folder")

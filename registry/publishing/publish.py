@@ -173,6 +173,8 @@ def publish_folder(
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
         VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.
     """
+    if in_place:
+        absolute_location(source)  # before an hour is spent on hashing: a URL with a password cannot be stored
     prepared = prepared or read_prepared(source)
     stamp = stamp_shards(source, prepared)
     prepared, report = measure_folder(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.masking import mask
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -71,7 +72,26 @@ def storage_errors(doing: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise storage_error(error, doing=doing, path=path) from error
+        raise storage_error(error, doing=doing, path=path) from printable_cause(error)
+
+
+def printable_cause(error: BaseException) -> BaseException:
+    """``error``, or what stands for it where a traceback of it, or of its causes, would print a password.
+
+    Libraries put the URL that they were given into their messages. Use it as ``raise ... from printable_cause(error)``.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        if mask(text := str(one)) != text:
+            shown = OSError(f"{type(error).__name__}: {mask(str(error))}")
+            return shown.with_traceback(error.__traceback__)
+        waiting += [one.__cause__, one.__context__]
+    return error
 
 
 class RawFile(Protocol):

@@ -16,8 +16,9 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, Final, NoReturn
 
 from registry.errors import MissingExtraError, StorageError
+from registry.masking import mask
 from registry.storage.faults import StoredFile, storage_errors
-from registry.storage.names import check_relative_name, hide_user_info
+from registry.storage.names import check_relative_name
 from registry.storage.range_reader import RangeReader
 from registry.storage.remote import RemoteStore
 
@@ -188,9 +189,7 @@ def open_http(url: str) -> HttpStore:
         from aiohttp import ClientTimeout
         from fsspec.implementations.http import HTTPFileSystem
     except ImportError as error:
-        raise MissingExtraError(
-            package="aiohttp", extra="http", needed_for=f"reading {hide_user_info(url)[:200]}"
-        ) from error
+        raise MissingExtraError(package="aiohttp", extra="http", needed_for=f"reading {mask(url)[:200]}") from error
     # The client's own limit is five minutes for the whole file.
     timeout = ClientTimeout(total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS)
     return HttpStore(HTTPFileSystem(client_kwargs={"timeout": timeout}), url, url=url)

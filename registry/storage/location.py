@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from registry.errors import StorageError
+from registry.errors import StorageError, UsageError
+from registry.masking import has_secret, mask
 from registry.storage.local import LocalStore
 from registry.storage.names import OBJECT_SCHEMES
 from registry.storage.store import Store
+
+_CREDENTIALS: Final = (
+    "Give passwords by the environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by fsspec's configuration."
+)
+
+
+def require_no_secrets(url: str | os.PathLike[str], what: str) -> str:
+    """``url`` if it can be stored: others read it, for years. ``what`` says what it is, e.g. ``"the data directory"``.
+
+    Raises:
+        UsageError: it holds a user's name or password, or a parameter that grants access.
+    """
+    text = os.fspath(url)
+    if has_secret(text):
+        raise UsageError(f"{what} {mask(text)[:200]} holds a password or another secret", hint=_CREDENTIALS)
+    return text
 
 
 def open_store(url_or_path: str | os.PathLike[str]) -> Store:

@@ -14,7 +14,6 @@ OWNER_FILE: Final = ".owner.json"
 OBJECT_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
 """The schemes of URLs that lead to object stores, and which kind each of them is."""
 
-_USER_INFO = re.compile(r"//[^/@]*@")
 _OWN = re.compile(r"incomplete\.[0-9a-f]{8}_.*", flags=re.DOTALL)
 _UNFINISHED = re.compile(r"incomplete\.[0-9A-Za-z]+_.*", flags=re.DOTALL)
 
@@ -76,12 +75,3 @@ def is_content(name: str) -> bool:
     """Whether a relative file name belongs to what is stored: no part is unfinished, and it is no owner file."""
     parts = name.split("/")
     return parts[-1] != OWNER_FILE and not any(map(is_unfinished, parts))
-
-
-def hide_user_info(url: str) -> str:
-    """A URL for messages: without the name and the password of a user.
-
-    >>> hide_user_info("http://ann:secret@example.org/data")
-    'http://***@example.org/data'
-    """
-    return _USER_INFO.sub("//***@", url, count=1)

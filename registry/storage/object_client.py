@@ -27,6 +27,7 @@ from typing import IO, Any, Final, TypeVar
 
 from registry.errors import AlreadyStoredError, MissingExtraError, NotStoredError, StorageError
 from registry.storage.bucket_credentials import bucket_options
+from registry.storage.faults import printable_cause
 from registry.storage.network import Limits, TransientFault, call_with_retries, run, unavailable
 from registry.storage.object_faults import is_no_bucket, typed_fault
 
@@ -216,7 +217,7 @@ class BucketClient:
         except StorageError:
             raise
         except (api.exceptions.BaseError, OSError, ValueError) as error:
-            raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from error
+            raise typed_fault(error, doing=doing, path=shown, bucket=self._bucket) from printable_cause(error)
 
     def _writer_of(self, key: str, *, shown: str) -> str | None:
         async def ask(api: ModuleType, store: Any) -> Any:

@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import IO, Any, BinaryIO, Final
 
 from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
+from registry.masking import has_secret, mask
 from registry.storage.faults import StoredFile, already_stored, storage_errors
 from registry.storage.names import (
     OBJECT_SCHEMES,
@@ -251,11 +252,12 @@ def open_objects(url: str) -> ObjectStore:
     """
     scheme, _, rest = url.partition("://")
     bucket, _, root = rest.partition("/")
-    if "@" in bucket:
+    if "@" in bucket or has_secret(url):
+        shown = f"{scheme}://***@{bucket.rpartition('@')[2]}" if "@" in bucket else mask(url)[:200]
         raise StorageError(
-            f"cannot open {scheme}://***@{bucket.rpartition('@')[2]}: credentials do not belong in a URL",
+            f"cannot open {shown}: credentials do not belong in a URL",
             hint="Leave them out. Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE.",
-            details={"path": f"{scheme}://***@{bucket.rpartition('@')[2]}"},
+            details={"path": shown},
         )
     if not bucket:
         raise StorageError(

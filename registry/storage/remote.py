@@ -15,12 +15,12 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from registry.errors import FolderExistsError, StorageError
-from registry.storage.faults import StoredFile, already_stored, storage_errors
+from registry.masking import mask
+from registry.storage.faults import StoredFile, already_stored, printable_cause, storage_errors
 from registry.storage.names import (
     OWNER_FILE,
     check_folder_name,
     check_relative_name,
-    hide_user_info,
     is_content,
     new_unfinished_name,
 )
@@ -47,9 +47,9 @@ class RemoteStore(Store):
         self.url = url.rstrip("/") if not url.endswith("://") else url
 
     def locate(self, name: str) -> str:
-        """The URL of ``name``, without a user's name and password."""
+        """The URL of ``name``, its secrets masked."""
         url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
-        return hide_user_info(url)
+        return mask(url)
 
     def open(self, name: str) -> BinaryIO:
         """Open an object for reading, in requests of 4 MiB; no connection is held between them."""
@@ -188,7 +188,7 @@ def open_remote(url: str) -> RemoteStore:
     """
     from fsspec.core import url_to_fs
 
-    shown = hide_user_info(url)[:200]
+    shown = mask(url)[:200]
     if "::" in url:
         raise StorageError(
             f"cannot open {shown}: it chains several protocols",
@@ -198,11 +198,13 @@ def open_remote(url: str) -> RemoteStore:
     try:
         file_system, root = url_to_fs(url)
     except ImportError as error:
-        raise StorageError(f"cannot open {shown}: {error}", hint=str(error), details={"path": shown}) from error
+        raise StorageError(
+            f"cannot open {shown}: {error}", hint=str(error), details={"path": shown}
+        ) from printable_cause(error)
     except ValueError as error:
         raise StorageError(
             f"cannot open {shown}: {error}",
             hint="Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets.",
             details={"path": shown},
-        ) from error
+        ) from printable_cause(error)
     return RemoteStore(file_system, root, url=url)

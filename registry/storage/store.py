@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from registry.errors import StorageError
+from registry.masking import mask
 from registry.storage.names import check_relative_name
 from registry.storage.staging import StagedFolder, clear_abandoned, stage_folder
 
@@ -183,4 +184,4 @@ class Store(abc.ABC):
         return clear_abandoned(self, parent)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r})"
+        return f"{type(self).__name__}({mask(self.url)!r})"

@@ -150,6 +150,10 @@ def update(
     pins = open_pins(file)
     chosen = pins.choose(names)
     check_locations(locations)
+    has_secrets = pins.without_secrets() is not pins
+    if has_secrets:
+        taken = "would be taken" if dry_run else "are taken"
+        session.out.note(f"note: secrets in URLs of {file} {taken} out; whoever had the file knows them: change them")
     with session.connect() as catalog:
         moves: tuple[PinMove, ...] = ()
         if to is not None or not locations:
@@ -158,7 +162,7 @@ def update(
         going = [move for move in moves if move.is_move]
         if not session.out.as_json:
             _print_moves(session.out, moves)
-        is_change = bool(going or (locations and not moves))
+        is_change = bool(going or (locations and not moves) or has_secrets)
         if is_change and not dry_run and _agreed(yes, going):
             total = sum(2 * count_bytes([move.pin]) for move in going)
             with byte_progress(session.out, "hashing", total) as advance_bytes:

@@ -149,7 +149,8 @@ def read(session: Session, file: str, name: str, *, data: str | None, take: int 
     with record_progress(session.out, "reading", total, beside_stdout=True) as advance:
         if session.out.as_json:
             key = "ids" if ids else "examples"
-            session.out.result("pin.read", {**pin_json(pin), key: list(islice(items, take))}, lambda: None)
+            found = {**pin_json(pin), key: list(islice(items, take))}
+            session.out.result("pin.read", found, lambda: None, has_records=True)
             return
         for item in islice(items, take):
             session.out.line(item) if ids else session.out.json_line(item)

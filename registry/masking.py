@@ -1,0 +1,103 @@
+"""Which parts of a URL are secret, and how is a text shown without them? Pure text, below everything else.
+
+A URL can carry a password in three places: before the host (``http://ann:PW@host``), in its query (``?token=PW``, the
+signature of a signed link) and in its fragment. Errors mask their texts when they are made, and the command line masks
+what it prints, so whoever composes a message need not remember to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import unquote
+
+MASK: Final = "***"
+
+# The second form is a password that its owner should have quoted: it holds a slash, a question mark or a number sign.
+# A port is no password: http://host:80/p@th stays as it is. Bounded, so that a hostile text costs no quadratic time.
+_USER_INFO: Final = re.compile(r"(?<=://)(?:[^\s/?#]+|[^\s/?#:@\[]+:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,200})@")
+_QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s#]*")
+_SEPARATOR: Final = re.compile("([?#&;])")  # some servers take ";" for "&"
+
+_MASKED: Final = re.compile(rf"{re.escape(MASK)}\W*")
+
+_PUBLIC_USER: Final = re.compile(r"(?:abfss?|azure|az|wasbs?|postgresql(?:\+psycopg)?)://", re.IGNORECASE)
+"""Azure writes ``container@account`` before the path, and a database's URL its user: without a password no secret."""
+
+_SECRET_PARTS: Final = (
+    *("token", "secret", "passw", "passphrase", "signature", "credential", "authorization", "oauth", "sharedaccess"),
+    *("apikey", "accesskey", "authkey", "privatekey", "subscriptionkey", "accountkey", "keypair", "sessionid", "jwt"),
+)
+_SECRET_NAMES: Final = frozenset({"auth", "hmac", "key", "pass", "pat", "pw", "pwd", "sas", "sid", "sig"})
+
+
+def mask(text: str) -> str:
+    """``text`` in which every URL has ``***`` in place of its secrets. What is masked already stays as it is.
+
+    >>> mask("cannot read http://ann:PW@host/a?token=PW&page=2: 404")
+    'cannot read http://***@host/a?token=***&page=2: 404'
+    >>> mask("s3://bucket/data?X-Amz-Date=1&X-Amz-Signature=PW#access_token=PW")
+    's3://bucket/data?X-Amz-Date=1&X-Amz-Signature=***#access_token=***'
+    """
+    if "@" in text and "://" in text:
+        text = _USER_INFO.sub(_mask_user, text)
+    if "=" in text:
+        text = _QUERY.sub(_mask_query, text)
+    return text
+
+
+def mask_all(value: Any) -> Any:
+    """``value``, a JSON value, with every text masked, the keys of objects too."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {mask_all(key): mask_all(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [mask_all(one) for one in value] if isinstance(value, list) else tuple(map(mask_all, value))
+    return value
+
+
+def has_secret(url: str) -> bool:
+    """Whether ``url`` carries a user's name or password, or a parameter that grants access.
+
+    >>> has_secret("https://host/file?download=1"), has_secret("https://host/file?sig=x")
+    (False, True)
+    """
+    return mask(url) != url
+
+
+def remove_secrets(url: str) -> str:
+    """``url`` without user info and without the parameters that ``mask`` hides: scheme, host and path stay.
+
+    >>> remove_secrets("https://ann:PW@host/a?sv=1&sig=PW#token=PW")
+    'https://host/a?sv=1'
+    """
+    masked = re.sub(rf"(?<=://)[^\s/?#]*{re.escape(MASK)}@", "", mask(url))
+    kept = re.sub(rf"(?<=[?&;#])[^=&;#?\s]+={re.escape(MASK)}&?", "", masked)
+    return re.sub(r"[?&;#]+(?=[\s#]|$)", "", kept)
+
+
+def _mask_user(match: re.Match[str]) -> str:
+    before = match.string[max(match.start() - 24, 0) : match.start()]
+    is_public = ":" not in match[0] and _PUBLIC_USER.search(before) is not None
+    # "ann:***@" is how SQLAlchemy shows a database's URL.
+    return match[0] if is_public or match[0].endswith(f":{MASK}@") else f"{MASK}@"
+
+
+def _mask_query(match: re.Match[str]) -> str:
+    masked, is_in_secret = [], False
+    parts = _SEPARATOR.split(match[0])
+    for separator, part in zip(parts[1::2], parts[2::2], strict=True):
+        if is_in_secret and separator in ";?":
+            continue  # a value that nobody quoted: it goes on up to the next "&" or "#"
+        name, equals, value = part.partition("=")
+        # Masked already, with what stands behind it in a sentence: "token=***: 404".
+        is_in_secret = bool(value) and not _MASKED.fullmatch(value) and _is_secret(name)
+        masked += [separator, name, equals, MASK if is_in_secret else value]
+    return "".join(masked)
+
+
+def _is_secret(name: str) -> bool:
+    letters = re.sub("[^a-z0-9]", "", unquote(name).lower())
+    return letters in _SECRET_NAMES or any(part in letters for part in _SECRET_PARTS)

@@ -1,0 +1,139 @@
+"""Which parts of a URL are masked, wherever the URL stands in a text?"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+
+import pytest
+
+from registry.errors import StorageError
+from registry.masking import has_secret, mask, mask_all, remove_secrets
+from registry.storage import open_store, require_no_secrets
+from registry.storage.faults import storage_errors
+
+SECRETS = [
+    ("http://ann:PW@host/x", "http://***@host/x", "http://host/x"),
+    ("http://PW@host/x", "http://***@host/x", "http://host/x"),
+    ("http://:PW@host", "http://***@host", "http://host"),
+    ("HTTP://ANN:PW@host/x", "HTTP://***@host/x", "HTTP://host/x"),
+    ("http://ann:P@PW@host/x", "http://***@host/x", "http://host/x"),
+    ("http://ann:P/PW@host/x", "http://***@host/x", "http://host/x"),
+    ("http://ann:P?PW@host/x", "http://***@host/x", "http://host/x"),
+    ("http://ann:P#PW@host/x", "http://***@host/x", "http://host/x"),
+    ("s3://KEY:PW@bucket/x", "s3://***@bucket/x", "s3://bucket/x"),
+    ("abfs://c:PW@account/x", "abfs://***@account/x", "abfs://account/x"),
+    ("https://host/x?token=PW", "https://host/x?token=***", "https://host/x"),
+    ("https://host/x?page=1&token=PW&size=2", "https://host/x?page=1&token=***&size=2", "https://host/x?page=1&size=2"),
+    ("https://host/x?page=1;token=PW", "https://host/x?page=1;token=***", "https://host/x?page=1"),
+    ("https://host/x?TOK%65N=PW", "https://host/x?TOK%65N=***", "https://host/x"),
+    ("https://host/x?X-Amz-Date=1&X-Amz-Signature=PW", "https://host/x?X-Amz-Date=1&X-Amz-Signature=***", None),
+    ("https://host/x?AWSAccessKeyId=PW&Expires=1&Signature=PW", None, "https://host/x?Expires=1"),
+    ("https://host/x?X-Goog-Credential=PW&X-Goog-Signature=PW", None, "https://host/x"),
+    ("https://a.blob.core.windows.net/c/x?sv=1&sig=PW&se=2", None, "https://a.blob.core.windows.net/c/x?sv=1&se=2"),
+    ("https://host/x?api_key=PW", "https://host/x?api_key=***", "https://host/x"),
+    ("https://host/x?password=PW?PW", "https://host/x?password=***", "https://host/x"),
+    ("https://host/x#access_token=PW", "https://host/x#access_token=***", "https://host/x"),
+    ("https://host/x?page=1#sig=PW", "https://host/x?page=1#sig=***", "https://host/x?page=1"),
+]
+INNOCENT = [
+    "https://host:8080/x",
+    "https://host:8080/p@th",
+    "https://host/@ann/x",
+    "http://[::1]:80/a@b",
+    "https://host/x?download=1",
+    "https://host/x?author=ann&monkey=1",
+    "https://host/x?token=",
+    "https://host/x#records=1",
+    "abfss://container@account.dfs.core.windows.net/x",
+    "postgresql://ann@host/catalog",
+    "ann@example.org",
+    "key=value",
+    "/data/ann@home/x",
+]
+
+
+@pytest.mark.parametrize(("url", "masked", "removed"), SECRETS)
+def test_secrets_of_a_url_are_masked_and_scheme_host_and_path_stay(
+    url: str, masked: str | None, removed: str | None
+) -> None:
+    assert "PW" not in mask(url)
+    assert has_secret(url)
+    assert masked is None or mask(url) == masked
+    assert removed is None or remove_secrets(url) == removed
+    assert mask(mask(url)) == mask(url)
+    assert not has_secret(remove_secrets(url))
+
+
+@pytest.mark.parametrize("url", INNOCENT)
+def test_what_is_no_secret_stays(url: str) -> None:
+    assert mask(url) == remove_secrets(url) == url
+    assert not has_secret(url)
+
+
+@pytest.mark.parametrize(("url", "_masked", "_removed"), SECRETS)
+def test_a_url_is_masked_within_any_text(url: str, _masked: str | None, _removed: str | None) -> None:
+    for text in (f"cannot read {url}: 404", f"URL('{url}')", f"ann wrote {url}, and {url}", f"a\n{url}\nb"):
+        assert "PW" not in mask(text)
+    assert "PW" not in repr(mask_all({"places": [{url: url}], "pair": (url, 1), "nothing": None}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["@" + "a://b:c" * 20_000, "@://" + "a" * 100_000, "?a=;" * 50_000, "?a=1" + "&a" * 50_000, "?" * 100_000 + "="],
+)
+def test_a_hostile_text_is_masked_at_once(text: str) -> None:
+    assert len(mask(text)) <= len(text)  # a pattern that backtracks would take hours
+
+
+@pytest.mark.parametrize(("url", "_masked", "_removed"), SECRETS)
+def test_an_error_masks_what_it_is_made_of(url: str, _masked: str | None, _removed: str | None) -> None:
+    error = StorageError(f"cannot read {url}", hint=f"Try {url}", details={"path": url, "places": [url]})
+    told = f"{error} {error!r} {error.args} {error.hint} {error.details}"
+    assert "PW" not in told
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 (our own)
+    assert (str(again), again.hint, again.details) == (str(error), error.hint, error.details)
+
+
+def test_a_traceback_shows_no_url_of_the_library_that_failed() -> None:
+    first, second = SECRETS[0][0], SECRETS[10][0]  # by name: a traceback shows lines of code
+
+    def fail() -> None:
+        try:
+            raise ValueError(f"no route to {first}")
+        except ValueError as error:
+            raise FileNotFoundError(second) from error
+
+    with pytest.raises(StorageError) as caught, storage_errors("read", first):
+        fail()
+    told = "".join(traceback.format_exception(caught.value))
+    assert "PW" not in told
+    assert "OSError: FileNotFoundError: https://host/x?token=***" in told
+    assert "in fail" in told
+
+
+def test_what_is_shown_of_a_database_stays_as_it_is() -> None:
+    assert mask("postgresql://ann:***@host/x?sslpassword=***") == "postgresql://ann:***@host/x?sslpassword=***"
+
+
+def test_a_store_shows_its_url_without_a_password() -> None:
+    store = open_store("memory://ann:PW@x")
+    assert "PW" not in f"{store!r} {store.locate('a')}"
+    assert repr(store) == "RemoteStore('memory://***@x')"
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az"])
+@pytest.mark.parametrize(
+    ("rest", "shown"),
+    [("KEY:P/W@bucket/x", "***@bucket/x"), ("bucket/x?X-Amz-Signature=PW", "bucket/x?X-Amz-Signature=***")],
+)
+def test_the_url_of_an_object_store_holds_no_password(scheme: str, rest: str, shown: str) -> None:
+    with pytest.raises(StorageError) as caught:
+        open_store(f"{scheme}://{rest}")
+    assert str(caught.value) == f"cannot open {scheme}://{shown}: credentials do not belong in a URL"
+
+
+def test_what_is_stored_holds_no_password() -> None:
+    assert require_no_secrets("https://host/x", "the folder") == "https://host/x"
+    with pytest.raises(ValueError, match=r"^the folder https://\*\*\*@host/x holds a password or another secret$"):
+        require_no_secrets("https://ann:PW@host/x", "the folder")
