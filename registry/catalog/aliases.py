@@ -71,7 +71,7 @@ def set_alias(
         return change
 
     if dry_run:
-        with reading(engine, snapshot=True) as connection:
+        with reading(engine) as connection:
             return action(connection)
     return write(engine, action)
 
@@ -100,7 +100,7 @@ def remove_alias(
         return change
 
     if dry_run:
-        with reading(engine, snapshot=True) as connection:
+        with reading(engine) as connection:
             return action(connection)
     return write(engine, action)
 
@@ -176,10 +176,7 @@ def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, 
     """The config and the version that ``wanted`` names, as a look-up does; withdrawn ones are refused."""
     row = connection.execute(version_query(wanted)).first()
     if row is None:
-        choice = choose(load_standing(connection, wanted.name, wanted.config), wanted)
-        if choice.version is None:
-            raise explain_refusal(choice)
-        return choice.standing.config, choice.version  # published between the two queries
+        raise explain_refusal(choose(load_standing(connection, wanted.name, wanted.config), wanted))
     config, version, state = row.config_name or None, Version(row.major, row.minor, row.patch), VersionState(row.state)
     if state in WITHDRAWN:
         reference = Reference.exactly(wanted.name, config, version)

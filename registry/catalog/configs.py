@@ -137,7 +137,7 @@ def set_default_config(
     if not config:
         raise ConfigNotFoundError("no config is named", hint=f"Name one, e.g. {name}/plain.")
     if dry_run:
-        with reading(engine, snapshot=True) as connection:
+        with reading(engine) as connection:
             return work_out(connection)
     return write(engine, act)
 

@@ -24,6 +24,15 @@ FIRST_PREVIOUS: Final = "0" * 64
 _LOCK: Final = (0x72656769, 2)  # "regi", and the number of the lock: 2 is for the event chain
 
 
+def lock_log(connection: sa.Connection) -> None:
+    """On PostgreSQL keep others from appending until this transaction ends; what they told of is seen from here on.
+
+    SQLite's write transactions exclude each other anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
+
+
 def append_event(
     connection: sa.Connection,
     *,
@@ -34,13 +43,12 @@ def append_event(
     version: str,
     details: Mapping[str, Any],
 ) -> None:
-    """Append an event to the chain; on PostgreSQL others who append wait until this transaction ends.
+    """Append an event to the chain; others who append wait until this transaction ends (``lock_log``).
 
-    SQLite's write transactions exclude each other anyway. The event is later than ``at``, where the caller had to wait
-    for its turn, and than every event before it, whatever clocks say: so "as at DATE" is a beginning of the chain.
+    The event is later than ``at``, where the caller had to wait for its turn, and than every event before it, whatever
+    clocks say: so "as at DATE" is a beginning of the chain.
     """
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(*_LOCK)))
+    lock_log(connection)
     last = connection.execute(
         sa.select(event.c.id, event.c.at, event.c.hash).order_by(event.c.id.desc()).limit(1)
     ).first()

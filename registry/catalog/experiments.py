@@ -92,7 +92,10 @@ def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *,
     found = {row.name: row for row in connection.execute(query.with_for_update(read=True) if lock else query).all()}
     for name in sorted(overrides):
         if name not in found:
-            raise no_experiment(name, current_defaults(connection), where="the catalog")
+            known = current_defaults(connection)
+            if name in known:  # a rival added it between the two statements of a writer on PostgreSQL
+                return check_overrides(connection, overrides, lock=lock)
+            raise no_experiment(name, known, where="the catalog")
         if found[name].retired_at is not None:
             since = f"{found[name].retired_at:%Y-%m-%d}"
             raise ConflictError(
@@ -303,16 +306,19 @@ def _read(row: sa.Row[*tuple[Any, ...]]) -> Experiment:
 def _find(connection: sa.Connection, name: str, *, lock: bool) -> Experiment | None:
     check_text(name, "experiment")
     if lock:  # a statement of its own: what a rival commits while this one waits is seen by the next
-        connection.execute(sa.select(experiment.c.id).where(experiment.c.name == name).with_for_update())
+        row_lock = sa.select(experiment.c.id).where(experiment.c.name == name).with_for_update()
+        if connection.execute(row_lock).first() is None:  # what the next statement may find would not be locked
+            return None
     with stored_values():
         row = connection.execute(_query().where(experiment.c.name == name)).first()
         return None if row is None else _read(row)
 
 
 def _require(connection: sa.Connection, name: str, *, lock: bool) -> Experiment:
-    found = _find(connection, name, lock=lock)
-    if found is None:
-        raise no_experiment(name, current_defaults(connection), where="the catalog")
+    while (found := _find(connection, name, lock=lock)) is None:
+        known = current_defaults(connection)
+        if name not in known:  # else a rival added it between the two statements
+            raise no_experiment(name, known, where="the catalog")
     return found
 
 

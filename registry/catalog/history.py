@@ -47,7 +47,7 @@ class PastLookUp:
 
 
 def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
-    """What ``wanted`` gave at ``moment``. One snapshot: ``reading(engine, snapshot=True)``.
+    """What ``wanted`` gave at ``moment``. One snapshot: ``reading(engine)``.
 
     Raises:
         DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: nothing answered then.

@@ -190,7 +190,7 @@ class SqlLifecycle:
             return change
 
         if dry_run:
-            with reading(self._engine, snapshot=True) as connection:
+            with reading(self._engine) as connection:
                 return work_out(connection)
         return write(self._engine, act)
 

@@ -11,7 +11,7 @@ from registry.catalog.tables import event, split
 
 
 def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
-    """Verify every event, and every row that events speak of. One snapshot: ``reading(engine, snapshot=True)``.
+    """Verify every event, and every row that events speak of. One snapshot: ``reading(engine)``.
 
     Events that do not read cannot be replayed: then the tables are not looked at.
     """

@@ -24,7 +24,10 @@ _MAX_DETAILS: Final = 100
 
 
 def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFoundError:
-    """The error for a dataset or config that is not there."""
+    """The error for a dataset or config that is not there, for a connection that saw it missing in the same snapshot.
+
+    A writer on PostgreSQL asks only for a dataset that it has locked (locking.py).
+    """
     configs = connection.execute(
         sa.select(builder_config.c.name)
         .join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
@@ -33,7 +36,7 @@ def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFound
     ).scalars()
     names = configs.all()
     if not names:
-        return _no_dataset(connection, reference.name)
+        return no_dataset(reference.name, list_names(connection))
     named = [name for name in names if name]
     if reference.config is not None:
         return _no_config(reference, reference.config, named)
@@ -125,8 +128,14 @@ def _listed(standing: Standing, candidates: tuple[Candidate, ...]) -> str:
     return listed + (f" and {len(candidates) - _MAX_LISTED} more" if len(candidates) > _MAX_LISTED else "")
 
 
-def _no_dataset(connection: sa.Connection, name: str) -> NotFoundError:
-    known = connection.execute(sa.select(builder.c.name).order_by(builder.c.name).limit(_MAX_NAMES)).scalars().all()
+def list_names(connection: sa.Connection) -> list[str]:
+    """The names of datasets, to suggest one: the first of very many."""
+    query = sa.select(builder.c.name).order_by(builder.c.name).limit(_MAX_NAMES)
+    return list(connection.execute(query).scalars())
+
+
+def no_dataset(name: str, known: list[str]) -> NotFoundError:
+    """The error for a dataset that is not among the ``known`` ones."""
     hint = None if known else "The catalog is empty. Start with: registry quickstart"
     return DatasetNotFoundError.of(name, known, where="the catalog", hint=hint)
 

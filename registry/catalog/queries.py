@@ -56,11 +56,7 @@ def find_version(connection: sa.Connection, reference: Reference) -> DatasetVers
     with stored_values():
         row = connection.execute(version_query(reference)).first()
     if row is None or _is_refused(reference, row):
-        choice = choose(load_standing(connection, reference.name, reference.config), reference)
-        if choice.version is None:
-            raise explain_refusal(choice)
-        # Published or restored between the two queries, which PostgreSQL lets each see the newest.
-        return find_version(connection, choice.standing.exactly(choice.version))
+        raise explain_refusal(choose(load_standing(connection, reference.name, reference.config), reference))
     with stored_values():
         return read_version(row, load_splits(connection, row.id))
 

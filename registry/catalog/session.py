@@ -1,8 +1,9 @@
 """How is a catalog's database opened, and what is one transaction? Engines, connections, BEGIN, retries.
 
 One action is one transaction, opened here and nowhere else. SQLite: reads begin with BEGIN, writes with BEGIN
-IMMEDIATE, so that a writer waits for its turn instead of failing half way. PostgreSQL: READ COMMITTED, with unique
-constraints and one advisory lock where order matters (events.py).
+IMMEDIATE, so that a writer waits for its turn instead of failing half way. PostgreSQL: reads are REPEATABLE READ, so
+that all statements of one look-up see one moment; writes are READ COMMITTED, so that a writer sees what the rival
+committed for which it waited. Locks, unique constraints and one advisory lock decide there (locking.py, events.py).
 """
 
 from __future__ import annotations
@@ -72,13 +73,11 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
 
 
 @contextmanager
-def reading(engine: sa.Engine, *, snapshot: bool = False) -> Iterator[sa.Connection]:
-    """A connection for look-ups; errors of the database are raised as ours.
-
-    ``snapshot``: every query sees the same moment, where several belong together. SQLite has it so in any case.
-    """
+def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A connection for look-ups, all of whose queries see one moment; errors of the database are raised as ours."""
     with typed_faults(describe_url(engine.url)), engine.connect() as connection:
-        if snapshot and connection.dialect.name == "postgresql":
+        if connection.dialect.name == "postgresql":
+            # psycopg says it in its BEGIN: it costs no statement.
             connection.execution_options(isolation_level="REPEATABLE READ")
         yield connection
 

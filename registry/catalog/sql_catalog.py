@@ -110,7 +110,7 @@ class SqlCatalog:
 
     def find_at(self, wanted: Reference, moment: datetime) -> PastLookUp:
         """What ``wanted`` gave at ``moment``, worked out from the event log; see ``history.find_at``."""
-        with reading(self._engine, snapshot=True) as connection:
+        with reading(self._engine) as connection:
             return history.find_at(connection, wanted, moment)
 
     def versions(
@@ -124,7 +124,7 @@ class SqlCatalog:
             DatasetNotFoundError, ConfigNotFoundError
         """
         if at is not None:
-            with reading(self._engine, snapshot=True) as connection:
+            with reading(self._engine) as connection:
                 return history.versions_at(connection, name, config, at)
         with reading(self._engine) as connection:
             return queries.list_versions(connection, name, config)
@@ -152,7 +152,7 @@ class SqlCatalog:
         Raises:
             DatasetNotFoundError, ConfigNotFoundError
         """
-        with reading(self._engine, snapshot=True) as connection:
+        with reading(self._engine) as connection:
             if at is not None:
                 return history.standing_at(connection, name, config, at)
             return load_standing(connection, name, config)
@@ -364,7 +364,7 @@ class SqlCatalog:
 
         ``advance`` is called with the number of rows looked at since the last call, of ``num_logged_rows``.
         """
-        with reading(self._engine, snapshot=True) as connection:
+        with reading(self._engine) as connection:
             return log_verify.verify_log(connection, anchor=anchor, advance=advance)
 
     def num_logged_rows(self) -> int:

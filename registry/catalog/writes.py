@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from registry.catalog.configs import mark_default
-from registry.catalog.events import append_event
+from registry.catalog.events import append_event, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
 from registry.catalog.locking import lock_dataset
@@ -74,14 +74,16 @@ def publish_version(
         _reserve_number(connection, version, actor, now)
         row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
         version_id = _insert_version(connection, version, row, shards, found or {})
-        implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
-        experiments = {**implied, **version.experiments}
         if default_config or version.config is None:
             mark_default(connection, builder_id, config_id)
         if promote:
             chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
             connection.execute(chosen.values(canonical_version_id=version_id))
         refresh(connection, config_id)
+        if experiment_defaults is None:
+            lock_log(connection)  # else the log could tell of a flag's new default before this publication without it
+        implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
+        experiments = {**implied, **version.experiments}
         append_event(
             connection,
             at=now,
@@ -125,9 +127,11 @@ def add_fingerprints(
     check_text(actor, "actor")
 
     def action(connection: sa.Connection) -> bool:
-        lock_dataset(connection, version.name)
         version_id = find_version_id(connection, version.name, version.config, version.version)
-        if version_id is None or load_fingerprints(connection, version_id):
+        if version_id is None:
+            return False
+        lock_dataset(connection, version.name)
+        if load_fingerprints(connection, version_id):
             return False
         rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
         split_ids: dict[str, int] = dict(map(tuple, rows))
