@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from registry.errors import RegistryError
 from registry.shards.arrow_import import import_pyarrow
 from registry.shards.blocks import Block, join_blocks
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
+from registry.shards.parquet_footer import Footer, read_footer
 from registry.storage import Store
 from registry.storage.faults import storage_error, storage_errors
 from registry.tfrecord import Places
@@ -31,6 +32,10 @@ _STREAM_ROWS: Final = 1024  # each may be as long as the longest value that a pa
 _MOST_BYTES: Final = 2**31
 """Of a row group, decoded or not."""
 _VALUE_BYTES: Final = 8
+_MOST_ROWS: Final = 2**62
+"""Of a file: the places of its records are numbers of 64 bits."""
+_WHOLE_VALUES: Final = 2**23
+"""Of a row group that is decoded in one piece."""
 
 
 class BlockCache:
@@ -78,15 +83,14 @@ class RowGroupShard:
         self._make_block = make_block
         self._columns = columns
         self._cache = BlockCache() if cache is None else cache
-        self._file = open_parquet(store, name, checksums=checksums)
-        metadata = self._file.metadata
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        if min(sizes, default=0) < 0 or sum(sizes) != metadata.num_rows:
-            raise bad_file(self._path, "parquet", "its row groups do not hold as many rows as the file")
+        self._file, self._footer = open_parquet(store, name, checksums=checksums)
+        sizes = [group.num_rows for group in self._footer.row_groups]
+        self.num_records: int = sum(sizes)
+        if self.num_records >= _MOST_ROWS:
+            raise bad_file(self._path, "parquet", f"it claims {self.num_records} rows")
         self._ends: Places = np.cumsum(sizes, dtype=np.int64)
         self._starts: Places = self._ends - np.array(sizes, np.int64)
-        self.num_records: int = metadata.num_rows
-        for group in range(metadata.num_row_groups):
+        for group in range(len(sizes)):
             self._check_size(group)
 
     @property
@@ -97,19 +101,16 @@ class RowGroupShard:
     @property
     def num_column_bytes(self) -> int:
         """What the columns take in the file before they are compressed."""
-        metadata = self._file.metadata
-        return sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        return sum(group.num_bytes for group in self._footer.row_groups)
 
     @property
     def num_columns(self) -> int:
         """Columns as Parquet counts them: each field of a struct is one."""
-        count: int = self._file.metadata.num_columns
-        return count
+        return self._footer.num_columns
 
     def null_count(self, group: int, column: int) -> int | None:
         """The nulls in a row group's column, as its statistics tell; None where they do not."""
-        statistics = self._file.metadata.row_group(group).column(column).statistics
-        return statistics.null_count if statistics is not None and statistics.has_null_count else None
+        return self._footer.row_groups[group].columns[column].null_count
 
     def read(self, first: int, count: int) -> Block:
         """Records ``first`` to ``first + count``."""
@@ -196,15 +197,19 @@ class RowGroupShard:
 
     def _check_size(self, group: int) -> None:
         """Refuse a row group that asks for too much, as far as the footer tells. Raises ShardMismatchError."""
-        about = self._file.metadata.row_group(group)
-        if about.total_byte_size > _MOST_BYTES:
-            raise self._huge(group, f"takes {about.total_byte_size} bytes, more than {_MOST_BYTES}")
+        about = self._footer.row_groups[group]
+        num_bytes = max(about.num_bytes, sum(column.num_bytes for column in about.columns))
+        if num_bytes > _MOST_BYTES:
+            raise self._huge(group, f"takes {num_bytes} bytes, more than {_MOST_BYTES}")
         if about.num_rows * max(1, self.num_columns) * _VALUE_BYTES > _MOST_BYTES:
             raise self._huge(
                 group,
                 f"holds {about.num_rows} rows of {self.num_columns} columns, "
                 f"more than {_MOST_BYTES // _VALUE_BYTES} values",
             )
+        num_values = max((column.num_values for column in about.columns), default=0)
+        if num_values > _MOST_BYTES:
+            raise self._huge(group, f"holds {num_values} values of one column, more than {_MOST_BYTES}")
 
     def _huge(self, group: int, problem: str) -> RegistryError:
         return huge_rows(self._path, rows=range(int(self._starts[group]), int(self._ends[group])), problem=problem)
@@ -215,7 +220,6 @@ class RowGroupShard:
 
     def _read_tables(self, group: int, record: int, columns: list[str] | None, most: int) -> Iterator[Any]:
         """A row group, ``most`` rows at a time; ``record`` is the first that somebody wants of it."""
-        # Where in the file it lies is not asked: pyarrow 26 ends the process where that part of the footer is damaged.
         start, stop = int(self._starts[group]), int(self._ends[group])
         tables = self._open_tables(group, stop - start, columns, most)
         while True:
@@ -232,7 +236,10 @@ class RowGroupShard:
             yield table
 
     def _open_tables(self, group: int, num_rows: int, columns: list[str] | None, most: int) -> Iterator[Any]:
-        if num_rows <= most or columns == []:  # rows of no column come in one table only
+        about = self._footer.row_groups[group]
+        # A whole group takes memory for all values that the footer claims; a batch for those of its rows.
+        num_values = sum(column.num_values for column in about.columns)
+        if columns == [] or (num_rows <= most and num_values <= _WHOLE_VALUES):  # no column: one table only
             yield self._file.read_row_group(group, columns=columns)
             return
         make_table = import_pyarrow().Table.from_batches
@@ -256,8 +263,11 @@ def _join_tables(tables: list[Any]) -> Any:
     return joined if "dictionary<" in str(joined.schema) else joined.combine_chunks()
 
 
-def open_parquet(store: Store, name: str, *, checksums: bool = True) -> Any:
-    """A ``pyarrow.parquet.ParquetFile``; its footer is read.
+def open_parquet(store: Store, name: str, *, checksums: bool = True) -> tuple[Any, Footer]:
+    """A ``pyarrow.parquet.ParquetFile``, and its footer, which was checked before pyarrow saw it.
+
+    Nobody may ask the first about a column of a row group: where that part of the footer is damaged, pyarrow 26 ends
+    the process.
 
     Raises:
         ShardMismatchError: it is no Parquet file, or its footer is damaged.
@@ -268,14 +278,18 @@ def open_parquet(store: Store, name: str, *, checksums: bool = True) -> Any:
     from pyarrow import parquet
 
     path = store.locate(name)
-    file = store.open(name)
-    source: Any = file
-    if store.local_root is not None:  # read by Arrow itself, without the interpreter's lock
-        file.close()
-        with storage_errors("read", path):
-            source = arrow.OSFile(path)
-    with _parquet_errors(path, lambda reason: bad_file(path, "parquet", reason)):
-        return parquet.ParquetFile(source, page_checksum_verification=checksums)
+    with ExitStack() as stack, _parquet_errors(path, lambda reason: bad_file(path, "parquet", reason)):
+        source: Any = stack.enter_context(store.open(name))
+        footer = read_footer(source)
+        if store.local_root is not None:  # read by Arrow itself, without the interpreter's lock
+            with storage_errors("read", path):
+                source = arrow.OSFile(path)
+        # What was checked is what pyarrow uses: it does not read the footer of the file again.
+        metadata = parquet.read_metadata(arrow.BufferReader(footer.content))
+        opened = parquet.ParquetFile(source, metadata=metadata, page_checksum_verification=checksums)
+        if store.local_root is None:
+            stack.pop_all()
+        return opened, footer
 
 
 @contextmanager

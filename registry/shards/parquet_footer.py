@@ -1,0 +1,301 @@
+"""Reads the footer of a Parquet file, and checks it, before pyarrow sees it.
+
+pyarrow 26 ends the process when it is asked about a column of a damaged footer (``.column(...)``, ``.statistics``): it
+meets a C++ exception where none is expected. And it takes the numbers of values that a footer claims for memory that it
+may ask for. So what the registry needs of the columns is read here, and pyarrow is given only a footer whose schema
+is a tree, and whose row groups have the columns of that schema, in sizes that agree.
+
+    ... pages ... | footer, a struct of Thrift | its length, u32 | PAR1
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from hashlib import blake2b
+from threading import Lock
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from registry.shards.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader, Fields, ThriftError
+
+MAGIC: Final = b"PAR1"
+_ENCRYPTED: Final = b"PARE"
+_END_BYTES: Final = 8
+_TAIL_BYTES: Final = 2**16
+"""What is read of the end of a file at first; most footers fit."""
+_MOST_BYTES: Final = 2**25
+"""Of a footer. It is read into memory as a whole."""
+_MOST_DEPTH: Final = 100
+"""Groups in each other in a schema, of which a list takes two and a struct one."""
+_MOST_PATH_BYTES: Final = 2**26
+"""Of the paths of all columns and of the groups around them: pyarrow makes a text of each."""
+_NUM_TYPES: Final = 8
+_REPEATED: Final = 2
+
+
+class ColumnChunk(NamedTuple):
+    """The pages of one column in a row group: bytes ``start`` to ``stop`` of the file."""
+
+    start: int
+    stop: int
+    num_values: int
+    num_bytes: int
+    """Once they are decompressed."""
+    null_count: int | None
+    """None where the statistics do not tell it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowGroup:
+    """What the footer says of a row group."""
+
+    num_rows: int
+    num_bytes: int
+    """Of its columns, before they were compressed."""
+    columns: tuple[ColumnChunk, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """What the footer of a file says. ``content`` is the file that holds nothing but this footer, for pyarrow."""
+
+    content: bytes
+    num_columns: int
+    row_groups: tuple[RowGroup, ...]
+
+
+def read_footer(file: BinaryIO) -> Footer:
+    """The footer of an open Parquet file, checked.
+
+    Raises:
+        ThriftError: the file has none, or one that cannot be: a ValueError that says where.
+        OSError: the file cannot be read.
+    """
+    size = file.seek(0, io.SEEK_END)
+    tail = _read_end(file, size, min(size, _TAIL_BYTES))
+    if tail[-4:] == _ENCRYPTED:
+        raise ThriftError("it is encrypted")
+    if size < 4 + _END_BYTES or tail[-4:] != MAGIC:
+        raise ThriftError(f"it does not end with {MAGIC.decode()}")
+    length = int.from_bytes(tail[-8:-4], "little")
+    start = size - _END_BYTES - length
+    if start < 4:
+        raise ThriftError(f"its footer should take {length} bytes, and the file has {size}")
+    if length > _MOST_BYTES:
+        raise ThriftError(f"its footer takes {length} bytes, more than {_MOST_BYTES}")
+    if length + _END_BYTES > len(tail):
+        tail = _read_end(file, size, length + _END_BYTES)
+    content = MAGIC + tail[-(length + _END_BYTES) :]
+    num_columns, row_groups = _FOUND.find(content, start)
+    return Footer(content=content, num_columns=num_columns, row_groups=row_groups)
+
+
+def _read_end(file: BinaryIO, size: int, count: int) -> bytes:
+    file.seek(size - count)
+    tail = file.read(count)
+    if len(tail) != count:
+        raise ThriftError(f"it ends {count - len(tail)} bytes before its size")
+    return tail
+
+
+class _CheckedFooters:
+    """What was found in the footers that were checked last, so that a file which is opened again costs nothing."""
+
+    _MOST_CHUNKS: Final = 2**18
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, tuple[int, tuple[RowGroup, ...]]] = OrderedDict()
+        self._num_chunks = 0
+        self._lock = Lock()
+
+    def find(self, content: bytes, start: int) -> tuple[int, tuple[RowGroup, ...]]:
+        """As ``_check_footer``."""
+        key = blake2b(content, digest_size=32, salt=start.to_bytes(8, "little")).digest()
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+                return kept
+        made = _check_footer(content, start)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = made
+                self._num_chunks += _size(made)
+            while self._num_chunks > self._MOST_CHUNKS and len(self._kept) > 1:
+                self._num_chunks -= _size(self._kept.popitem(last=False)[1])
+        return made
+
+
+def _size(found: tuple[int, tuple[RowGroup, ...]]) -> int:
+    return 1 + max(1, found[0]) * len(found[1])
+
+
+_FOUND: Final = _CheckedFooters()
+
+
+def _check_footer(content: bytes, start: int) -> tuple[int, tuple[RowGroup, ...]]:
+    """The number of columns and the row groups of a footer that begins at byte ``start`` of its file."""
+    found = CompactReader(content[:-_END_BYTES], len(MAGIC)).struct(_FOOTER)
+    leaves = _read_schema(_need(found, 2, "schema"))
+    num_rows = _need(found, 3, "num_rows")
+    groups = tuple(_check_row_group(group, leaves, start) for group in _need(found, 4, "row_groups"))
+    if sum(group.num_rows for group in groups) != num_rows:
+        raise ThriftError("its row groups do not hold as many rows as the file")
+    return len(leaves), groups
+
+
+def _read_schema(elements: list[_Element]) -> list[_Leaf]:
+    """The columns of a schema: its elements are listed depth first, each with the number of those directly in it."""
+    leaves: list[_Leaf] = []
+    open_groups: list[tuple[int, bool, int]] = []  # elements that still belong in it, is it repeated, bytes of its path
+    path_bytes = 0
+    for place, element in enumerate(elements):
+        if place == 0:
+            open_groups.append((_count(element.num_children, "num_children"), False, 0))
+            continue
+        while open_groups and not open_groups[-1][0]:
+            open_groups.pop()
+        if not open_groups:
+            raise ThriftError(f"schema element {element.name[:100]!r} is in no group")
+        left, is_repeated, above = open_groups[-1]
+        open_groups[-1] = left - 1, is_repeated, above
+        if element.repetition not in range(3):
+            raise ThriftError(f"schema element {element.name[:100]!r}: repetition_type {element.repetition}")
+        is_repeated = is_repeated or element.repetition == _REPEATED
+        above += len(element.name.encode()) + 1
+        if element.type is None:
+            open_groups.append((_count(element.num_children, "num_children"), is_repeated, above))
+        elif element.num_children:
+            raise ThriftError(f"schema element {element.name[:100]!r} has a type and children")
+        elif element.type not in range(_NUM_TYPES):
+            raise ThriftError(f"column {element.name[:100]!r}: type {element.type}")
+        else:
+            leaves.append(_Leaf(element.name, element.type, is_repeated))
+            path_bytes += above * len(open_groups)
+        if len(open_groups) > _MOST_DEPTH:
+            raise ThriftError(f"its schema is nested more than {_MOST_DEPTH} deep")
+        if path_bytes > _MOST_PATH_BYTES:
+            raise ThriftError(f"the paths of its columns take more than {_MOST_PATH_BYTES} bytes")
+    if not elements or any(left for left, _, _ in open_groups):
+        raise ThriftError("its schema ends too early")
+    return leaves
+
+
+def _check_row_group(group: _RawGroup, leaves: list[_Leaf], end: int) -> RowGroup:
+    """A row group whose pages must lie before byte ``end`` of the file."""
+    if len(group.columns) != len(leaves):
+        raise ThriftError(f"a row group has {len(group.columns)} columns, the schema {len(leaves)}")
+    for (kind, chunk), leaf in zip(group.columns, leaves, strict=True):
+        if kind != leaf.type:
+            raise ThriftError(f"column {leaf.name[:100]!r}: type {kind}, in the schema {leaf.type}")
+        if chunk.num_values != group.num_rows and not leaf.is_repeated:
+            raise ThriftError(f"column {leaf.name[:100]!r}: {chunk.num_values} values in {group.num_rows} rows")
+        if chunk.stop > end:
+            raise ThriftError(f"column {leaf.name[:100]!r}: its pages end at byte {chunk.stop}, the footer is at {end}")
+    return RowGroup(
+        num_rows=group.num_rows, num_bytes=group.num_bytes, columns=tuple(chunk for _, chunk in group.columns)
+    )
+
+
+class _Leaf(NamedTuple):
+    name: str
+    type: int
+    is_repeated: bool
+
+
+class _Element(NamedTuple):
+    """Of the schema: a group, or a column where it has a ``type``."""
+
+    name: str
+    type: int | None
+    repetition: int
+    num_children: int | None
+
+
+class _RawGroup(NamedTuple):
+    """A row group as it was found; each column with its type."""
+
+    num_rows: int
+    num_bytes: int
+    columns: list[tuple[int, ColumnChunk]]
+
+
+# Each is made small as soon as it is read: an attacker's list of a million takes no more memory than it must.
+
+
+def _read_element(reader: CompactReader) -> _Element:
+    found = reader.struct(_ELEMENT)
+    name: bytes = _need(found, 4, "name")
+    try:
+        return _Element(name.decode(), found.get(1), found.get(3, 0), found.get(5))
+    except UnicodeDecodeError as error:
+        raise ThriftError(f"the name {name[:100]!r} is not UTF-8") from error
+
+
+def _read_row_group(reader: CompactReader) -> _RawGroup:
+    found = reader.struct(_ROW_GROUP)
+    return _RawGroup(
+        _count(found.get(3), "num_rows"), _count(found.get(2), "total_byte_size"), _need(found, 1, "columns")
+    )
+
+
+def _read_chunk(reader: CompactReader) -> tuple[int, ColumnChunk]:
+    found = _need(reader.struct(_CHUNK), 3, "meta_data")
+    num_values = _count(found.get(5), "num_values")
+    start = _count(found.get(9), "data_page_offset")
+    if 0 < found.get(11, 0) < start:  # some writers say 0 where there is no dictionary page
+        start = found[11]
+    nulls = found.get(12, {}).get(3)
+    return _need(found, 1, "type"), ColumnChunk(
+        start=start,
+        stop=start + _count(found.get(7), "total_compressed_size"),
+        num_values=num_values,
+        num_bytes=_count(found.get(6), "total_uncompressed_size"),
+        null_count=nulls if nulls is not None and 0 <= nulls <= num_values else None,
+    )
+
+
+def _need(found: Mapping[int, Any], number: int, name: str) -> Any:
+    if number not in found:
+        raise ThriftError(f"{name} is missing")
+    return found[number]
+
+
+def _count(value: int | None, name: str) -> int:
+    if value is None or value < 0:
+        raise ThriftError(f"{name} is {'missing' if value is None else value}")
+    return value
+
+
+_I32: Final = I32, CompactReader.i32
+_I64: Final = I64, CompactReader.i64
+_ELEMENT: Final[Fields] = {
+    1: _I32,  # type
+    3: _I32,  # repetition_type
+    4: (BINARY, CompactReader.binary),  # name
+    5: _I32,  # num_children
+}
+_STATISTICS: Final[Fields] = {3: _I64}  # null_count
+_COLUMN: Final[Fields] = {
+    1: _I32,  # type
+    5: _I64,  # num_values
+    6: _I64,  # total_uncompressed_size
+    7: _I64,  # total_compressed_size
+    9: _I64,  # data_page_offset
+    11: _I64,  # dictionary_page_offset
+    12: (STRUCT, partial(CompactReader.struct, fields=_STATISTICS)),
+}
+_CHUNK: Final[Fields] = {3: (STRUCT, partial(CompactReader.struct, fields=_COLUMN))}
+_ROW_GROUP: Final[Fields] = {
+    1: (LIST, partial(CompactReader.list_of, kind=STRUCT, read=_read_chunk)),
+    2: _I64,  # total_byte_size
+    3: _I64,  # num_rows
+}
+_FOOTER: Final[Fields] = {
+    2: (LIST, partial(CompactReader.list_of, kind=STRUCT, read=_read_element)),
+    3: _I64,  # num_rows
+    4: (LIST, partial(CompactReader.list_of, kind=STRUCT, read=_read_row_group)),
+}

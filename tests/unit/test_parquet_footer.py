@@ -1,0 +1,242 @@
+"""The footer of a Parquet file from a stranger: it is checked before pyarrow sees it, and never ends the process."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from thrift_trees import Node, field, read_struct, write_struct
+
+from registry.errors import ShardMismatchError
+from registry.interop.parquet import describe_parquet
+from registry.shards import open_shard, parquet_footer, walk_file
+from registry.shards.parquet_footer import read_footer
+from registry.shards.thrift import CompactReader, ThriftError
+from registry.storage import open_store
+
+HINT = "The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard."
+CHANGES = """
+import json, sys
+from collections import Counter
+from pathlib import Path
+
+from registry.errors import RegistryError
+from registry.interop.parquet import describe_parquet
+from registry.shards import read_records, walk_file
+from registry.storage import open_store
+
+folder = Path(sys.argv[1])
+path, store = folder / "train.parquet", open_store(folder)
+sound = path.read_bytes()
+start = len(sound) - 8 - int.from_bytes(sound[-8:-4], "little")
+told = Counter()
+for place in range(start, len(sound)):
+    damaged = bytearray(sound)
+    damaged[place] ^= 2
+    path.write_bytes(damaged)
+    try:
+        features = describe_parquet(store, name="some").features
+        facts = walk_file(store, "train.parquet", file_format="parquet_columns")
+        records = read_records(store, "train.parquet", file_format="parquet_columns", features=features)
+        assert len(list(records)) == facts.num_records
+        told["values"] += 1
+    except RegistryError as error:
+        told[error.code] += 1
+print(json.dumps(told))
+"""
+
+
+def write_small(folder: Path) -> Path:
+    """A file of some 800 bytes, with statistics."""
+    path = folder / "train.parquet"
+    table = pa.table({"id": [1, None, 3], "some": [["a"], [], ["b", "c"]]})
+    parquet.write_table(table, path)
+    assert 800 < path.stat().st_size < 1300
+    return path
+
+
+def test_no_changed_byte_of_a_footer_ends_the_process(tmp_path: Path, record_property: Any) -> None:
+    size = write_small(tmp_path).stat().st_size
+    done = subprocess.run(
+        [sys.executable, "-c", CHANGES, str(tmp_path)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout)
+    assert sum(told.values()) > size // 2
+    assert set(told) <= {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepared_format"}, told
+    record_property("changed bytes of a footer that gave values or a typed error", sum(told.values()))
+
+
+def test_statistics_of_another_type_are_not_asked_of_pyarrow(tmp_path: Path) -> None:
+    """The type of a column's pages differs from the schema's: pyarrow's ``.statistics`` ends the process."""
+    path = write_small(tmp_path)
+
+    def change(footer: Node) -> None:
+        column(footer, 0)[1][0][1][1] = 5
+
+    forge(path, change)
+    with pytest.raises(ShardMismatchError) as refused:
+        describe_parquet(open_store(tmp_path), name="some")
+    assert str(refused.value) == f"{path}: it is no parquet file, or a damaged one"
+    assert refused.value.hint == HINT
+    assert refused.value.details == {"path": str(path), "reason": "column 'id': type 5, in the schema 2"}
+
+
+def test_a_null_count_that_cannot_be_is_not_believed(tmp_path: Path) -> None:
+    path = write_small(tmp_path)
+    for claim in (-1, 4, 2**40):
+
+        def change(footer: Node, claim: int = claim) -> None:
+            statistics = field(column(footer, 0), 12)
+            assert statistics is not None
+            null_count = field(statistics, 3)
+            assert null_count is not None
+            null_count[1] = claim
+
+        forge(path, change)
+        with path.open("rb") as file:
+            assert read_footer(file).row_groups[0].columns[0].null_count is None
+        assert "optional=True" in repr(describe_parquet(open_store(tmp_path), name="some").features["id"])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "claim", "problem"),
+    [
+        ((3,), 2**40, "reason: its row groups do not hold as many rows as the file"),
+        ((4, 0, 3), -1, "reason: num_rows is -1"),
+        ((4, 0, 3), 2**40, "reason: column 'id': 3 values in 1099511627776 rows"),
+        ((4, 0, 1, 0, 3, 5), 2**40, "reason: column 'id': 1099511627776 values in 3 rows"),
+        ((4, 0, 1, 0, 3, 7), 2**40, "reason: column 'id': its pages end at byte {stop}, the footer is at {start}"),
+        ((4, 0, 1, 0, 3, 6), 2**40, "its row group, records 0 to 2, takes {size} bytes, more than 2147483648"),
+        (
+            (4, 0, 1, 1, 3, 5),
+            2**40,
+            "its row group, records 0 to 2, holds 1099511627776 values of one column, more than 2147483648",
+        ),
+        ((2, 0, 5), 3, "reason: its schema ends too early"),
+        ((2, 0, 5), 1, "reason: schema element 'some' is in no group"),
+        ((2, 1, 1), 8, "reason: column 'id': type 8"),
+        ((2, 1, 3), 3, "reason: schema element 'id': repetition_type 3"),
+    ],
+)
+def test_what_a_footer_claims_is_refused_before_pyarrow_asks_for_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...], claim: int, problem: str
+) -> None:
+    path = write_small(tmp_path)
+    with path.open("rb") as file:
+        columns = read_footer(file).row_groups[0].columns
+
+    def change(footer: Node) -> None:
+        node = footer
+        for number in numbers:
+            found = node[1][number] if node[0] == "list" else field(node, number)
+            assert found is not None
+            node = found
+        node[1] = claim
+
+    start = forge(path, change)
+    problem = problem.format(stop=columns[0].start + claim, start=start, size=claim + columns[1].num_bytes)
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read_row_group", None)
+    with pytest.raises(ShardMismatchError) as refused:
+        open_shard(open_store(tmp_path), "train.parquet", file_format="parquet_columns")
+    if problem.startswith("reason: "):
+        assert refused.value.details["reason"] == problem.removeprefix("reason: ")
+    else:
+        assert str(refused.value) == f"{path}: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "it does not end with PAR1"),
+        (b"PAR1PAR1", "it does not end with PAR1"),
+        (b"PAR1" + bytes(8), "it does not end with PAR1"),
+        (b"PAR1" + bytes(4) + b"PARE", "it is encrypted"),
+        (
+            b"PAR1" + (2**31).to_bytes(4, "little") + b"PAR1",
+            "its footer should take 2147483648 bytes, and the file has 12",
+        ),
+        (b"PAR1" + bytes(4) + b"PAR1", "byte 4: the message ends too early"),
+    ],
+)
+def test_what_is_no_footer_is_named(content: bytes, reason: str) -> None:
+    with pytest.raises(ThriftError) as refused:
+        read_footer(io.BytesIO(content))
+    assert str(refused.value) == reason
+
+
+def test_a_footer_that_is_larger_than_any_is_refused_unread(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = write_small(tmp_path)
+    monkeypatch.setattr(parquet_footer, "_MOST_BYTES", 100)
+    with pytest.raises(ShardMismatchError) as refused:
+        walk_file(open_store(tmp_path), "train.parquet", file_format="parquet_columns")
+    length = int.from_bytes(path.read_bytes()[-8:-4], "little")
+    assert refused.value.details["reason"] == f"its footer takes {length} bytes, more than 100"
+
+
+def test_a_footer_longer_than_the_first_look_is_read_whole(tmp_path: Path) -> None:
+    table = pa.table({f"column_{place:04}": [place] for place in range(1500)})
+    parquet.write_table(table, tmp_path / "train.parquet")
+    with (tmp_path / "train.parquet").open("rb") as file:
+        found = read_footer(file)
+    assert len(found.content) > 2**16
+    assert found.num_columns == 1500
+    told = parquet.read_metadata(tmp_path / "train.parquet")
+    for place in (0, 700, 1499):
+        expected = told.row_group(0).column(place)
+        column = found.row_groups[0].columns[place]
+        assert column.num_values == expected.num_values
+        assert column.num_bytes == expected.total_uncompressed_size
+        assert column.stop - column.start == expected.total_compressed_size
+        assert column.null_count == expected.statistics.null_count
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (b"\x15", "byte 1: no number of 32 bits"),
+        (b"\x15\xff\xff\xff\xff\x7f\x00", "byte 1: no number of 32 bits"),
+        (b"\x15" + b"\xff" * 11, "byte 1: no number of 32 bits"),
+        (b"\x16\x02\x00", "byte 1: field 1 has type 6, expected 5"),
+        (b"\x15\x02\x05\x02\x02\x00", "byte 4: field 1 is there twice"),
+        (b"\x28\x05abc", "byte 2: 5 bytes should follow, and 3 do"),
+        (b"\x29\xfc\xff\xff\xff\xff\x0f\x00", "byte 7: a list of 4294967295 elements, which would not fit"),
+        (b"\x2b\xff\xff\xff\xff\x0f\x00", "byte 6: a map of 4294967295 elements, which would not fit"),
+        (b"\x2d", "byte 1: 13 is no type"),
+        (b"\x2c" + b"\x1c" * 40, "byte 34: nested more than 32 deep"),
+        (b"\x15\x02", "byte 2: the message ends too early"),
+    ],
+)
+def test_bytes_that_are_no_message_are_refused(message: bytes, reason: str) -> None:
+    with pytest.raises(ThriftError) as refused:
+        CompactReader(message).struct({1: (5, CompactReader.i32)})
+    assert str(refused.value) == reason
+
+
+def column(footer: Node, place: int) -> Node:
+    """The metadata of a column of the first row group."""
+    groups = field(footer, 4)
+    assert groups is not None
+    chunks = field(groups[1][0], 1)
+    assert chunks is not None
+    found = field(chunks[1][place], 3)
+    assert found is not None
+    return found
+
+
+def forge(path: Path, change: Any) -> int:
+    """Write the file with a footer that ``change`` changed; where the footer begins."""
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    footer, _ = read_struct(content, start)
+    change(footer)
+    written = write_struct(footer)
+    path.write_bytes(content[:start] + written + len(written).to_bytes(4, "little") + b"PAR1")
+    return start
