@@ -393,6 +393,7 @@ class PinFormatError(RegistryError, ValueError):
     """
 
     code = "pin_format"
+    exit_code = VerificationError.exit_code
 
     @classmethod
     def of(

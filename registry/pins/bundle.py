@@ -1,7 +1,7 @@
 """How does a paper keep its records for ten years? One tar: the pin, its shards, and a check that needs Python alone.
 
-pins --shards, each hashed on its way--> paper.tar: paper/{dataset.lock.yaml, dataset.lock.json, verify.py, README.txt,
-                                                    CITATION.bib ..., data/<name>[/<config>]/<version>/<file>}
+pins --shards, each hashed on its way--> paper.tar: paper/{dataset.lock.yaml, dataset.lock.json, verify.py,
+                                verify_yaml.py, README.txt, CITATION.bib ..., data/<name>[/<config>]/<version>/<file>}
 
 The same pins give the same bytes: members are sorted, and have no time, owner or mode of their own.
 """
@@ -9,6 +9,7 @@ The same pins give the same bytes: members are sorted, and have no time, owner o
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tarfile
@@ -18,7 +19,7 @@ from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any, Final
 
-from registry.errors import ShardMismatchError, StorageError, UsageError
+from registry.errors import PinChangedError, ShardMismatchError, StorageError, UsageError
 from registry.pins.bundle_readme import README_NAME, write_readme
 from registry.pins.fetch import (
     Finding,
@@ -31,14 +32,17 @@ from registry.pins.fetch import (
 )
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
+from registry.pins.seal import canonical_json
 from registry.storage import Store, open_store
 
 JSON_FILENAME: Final = "dataset.lock.json"
 VERIFY_FILENAME: Final = "verify.py"
+VERIFY_YAML_FILENAME: Final = "verify_yaml.py"
 DATA_FOLDER: Final = "data"
 
 _OWN_NAMES: Final = frozenset(
-    name.lower() for name in (DEFAULT_FILENAME, JSON_FILENAME, VERIFY_FILENAME, README_NAME, DATA_FOLDER)
+    name.lower()
+    for name in (DEFAULT_FILENAME, JSON_FILENAME, VERIFY_FILENAME, VERIFY_YAML_FILENAME, README_NAME, DATA_FOLDER)
 )
 _SUFFIX: Final = ".tar"
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
@@ -132,9 +136,33 @@ def write_bundle(
             )
 
 
-def read_verify_script() -> str:
-    """The text of the ``verify.py`` that lies in every bundle."""
-    return package_files("registry.pins").joinpath("standalone.py").read_text(encoding="utf-8")
+def check_json(path: str, pins: PinFile) -> None:
+    """Hold the pin file as JSON in an unpacked bundle against ``pins``, read from the YAML file at ``path``.
+
+    ``verify.py`` does so, and both are to give one answer. Of a pin file that is in no bundle, nothing is checked.
+
+    Raises:
+        PinChangedError: the two files differ, or the JSON file is missing.
+    """
+    yaml = Path(path).expanduser()
+    if "://" in path or yaml.name != DEFAULT_FILENAME or not yaml.with_name(VERIFY_FILENAME).is_file():
+        return
+    twin = yaml.with_name(JSON_FILENAME)
+    try:
+        is_same = canonical_json(json.loads(twin.read_bytes())) == pins.to_json()
+    except (OSError, ValueError, RecursionError):
+        is_same = False
+    if not is_same:
+        raise PinChangedError(
+            f"{twin}: it does not say what {yaml.name} beside it says",
+            hint="Unpack the bundle again: tar xf paper.tar",
+            details={"file": str(twin), "key": None, "digest": pins.digest},
+        )
+
+
+def read_verify_script(source: str = "standalone.py") -> str:
+    """The text of the ``verify.py`` of a bundle; of ``standalone_yaml.py``, that of its ``verify_yaml.py``."""
+    return package_files("registry.pins").joinpath(source).read_text(encoding="utf-8")
 
 
 class _BadSourceError(Exception):
@@ -254,5 +282,6 @@ def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, st
         DEFAULT_FILENAME: pin_file.to_yaml(),
         JSON_FILENAME: pin_file.to_json() + "\n",
         VERIFY_FILENAME: read_verify_script(),
+        VERIFY_YAML_FILENAME: read_verify_script("standalone_yaml.py"),
         README_NAME: write_readme(pin_file),
     }

@@ -33,7 +33,8 @@ Pins, each a list of records:
 
   dataset.lock.yaml   the pin file: which records, what proves them, where they come from, licence, citation
   dataset.lock.json   the same values as JSON
-  verify.py           checks everything here; needs Python 3.9 or later and nothing else
+  verify.py           checks the records here; needs Python 3.9 or later and nothing else
+  verify_yaml.py      the part of it that reads dataset.lock.yaml
   data/               the files that hold the records, and no other: <name>[/<config>]/<version>/<file>
   other files         how to cite the data
 
@@ -42,9 +43,12 @@ Pins, each a list of records:
 
   python -I -S verify.py
 
-It prints the digest of the pin file, to be compared with the paper's, and a line for each pin. Exit code: 0, all is as
-pinned; 5, something is not, and the line says which file, which record and which digest; 2, wrong usage; 1, it was
-stopped, or could not write its answer. It does not read YAML: of dataset.lock.yaml it looks at the digest alone.
+It prints the digest of the pin file, to be compared with the paper's, and a line for each pin. Exit code: 0, all pinned
+records are as pinned; 5, something is not, and the line says which file, which record and which digest; 2, wrong usage;
+1, it was stopped, or could not write its answer. A file with damage in other records alone is named, with exit code 0.
+
+It proves that the pin file has that digest, that YAML and JSON say the same, and that the records have the digests of
+section 5 but "features". It does not prove that the split expression gives the ranges, nor what decoding gives.
 
   python -I -S verify.py --ids            the ids of the records, one a line, in the order of section 3
   python -I -S verify.py --pin NAME DIR   one pin, with its data in DIR/data or in DIR

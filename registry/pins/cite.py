@@ -6,10 +6,12 @@ All three are made of the pin file alone. The short form in them (``citation``) 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import count
 from typing import Final
 from urllib.parse import quote
 
+from registry.pins.bibtex import BibEntry, read_bibtex
 from registry.pins.citation import Citation
 from registry.pins.document import PinEntry
 from registry.pins.layout import reference_of
@@ -23,14 +25,16 @@ _BIBTEX = re.compile(r"^[ \t]*@[ \t]*[A-Za-z]+\s*[{(]", flags=re.MULTILINE)
 
 
 def cite_text(pins: PinFile) -> str:
-    """A sentence for each pin, and one for the file, in plain text."""
+    """A sentence for each pin, the source of each version, and a sentence for the file, in plain text."""
     lines = [f"{_sentence(pin)} ({Citation.of(pin.entry)})." for pin in pins.values()]
+    lines += [f"{text}{f' {url}' if url else ''}" for text, url in _sources(pins)]
     return "\n".join([*lines, f"{_FILE_SENTENCE} {pins.digest}."]) + "\n"
 
 
 def cite_latex(pins: PinFile) -> str:
     r"""The sentences of ``cite_text`` for LaTeX: escaped, short forms and digests in ``\texttt``."""
     lines = [f"{escape_latex(_sentence(pin))} ({Citation.of(pin.entry).latex()})." for pin in pins.values()]
+    lines += [f"{escape_latex(text)}{f' {_address(url)}' if url else ''}" for text, url in _sources(pins)]
     # 64 digits are wider than the column of a paper.
     algorithm, digits = pins.digest.split(":")
     digest = "\\allowbreak ".join([f"{algorithm}:", *(digits[at : at + 16] for at in range(0, len(digits), 16))])
@@ -64,6 +68,34 @@ def _sentence(pin: Pin) -> str:
     return f"We used {records} of {pin.reference.dataset}, version {pin.entry.version}, slice {pin.split}"
 
 
+def _sources(pins: PinFile) -> list[tuple[str, str]]:
+    """Who made each version, what they call it, and when, as far as its citation says; and where it is to be had."""
+    found: dict[tuple[str, str], None] = {}
+    for pin in pins.values():
+        source, homepage = _source_of(pin.entry), pin.entry.provenance.homepage.strip()
+        citation = " ".join(pin.entry.citation.split())
+        if source is not None:
+            parts = [_listed(source.authors), source.title, source.year]
+        else:
+            parts = ["" if is_bibtex(citation) else citation]
+        told = " ".join(part if part.endswith((".", "?", "!")) else f"{part}." for part in parts if part)
+        url = (source.url if source is not None else "") or homepage
+        if told or url:
+            found[f"{pin.reference.dataset}, version {pin.entry.version}:{f' {told}' if told else ''}", url] = None
+    return list(found)
+
+
+def _source_of(entry: PinEntry) -> BibEntry | None:
+    """The entry of a dataset's own citation that is about the dataset: the first that names authors, or the first."""
+    entries = read_bibtex(entry.citation) if is_bibtex(entry.citation) else []
+    return next((one for one in entries if one.authors), entries[0] if entries else None)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: ``A, B and C``, or ``A and others``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def is_bibtex(text: str) -> bool:
     """Whether ``text`` holds an entry of BibTeX, and leaves no brace open that would swallow what follows.
 
@@ -91,12 +123,16 @@ def _note_entry(entry: PinEntry, taken: set[str]) -> str:
 
 
 def _pin_entry(entry: PinEntry, line: str, taken: set[str]) -> str:
-    dataset = reference_of(entry).dataset
+    dataset, source = reference_of(entry).dataset, _source_of(entry)
+    url = source.url if source is not None else ""
     return _entry(
         _unused(bibtex_key(entry), taken),
         key=escape_latex(dataset),
         title=f"{{{escape_latex(f'{dataset}, version {entry.version}, slice {entry.split}')}}}",
-        howpublished=_address(entry.provenance.homepage),
+        author=source.fields.get("author", "") if source is not None else "",
+        year=escape_latex(source.year) if source is not None else "",
+        howpublished=_address(entry.provenance.homepage or url),
+        url=_closed(url) if url != entry.provenance.homepage.strip() else "",
         version=entry.version,
         note=f"\\texttt{{{escape_latex(line)}}}",
     )
@@ -112,9 +148,12 @@ def _address(homepage: str) -> str:
     homepage = homepage.strip()
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", homepage):
         return escape_latex(homepage)
-    # What would end the argument, or leave a brace open.
-    closed = re.sub(r"[\s\x00-\x1f\x7f{}\\^`|<>]", lambda found: quote(found[0]), homepage)
-    return f"\\url{{{closed}}}"
+    return f"\\url{{{_closed(homepage)}}}"
+
+
+def _closed(url: str) -> str:
+    r"""A URL without what would end the argument of ``\url``, or leave a brace open."""
+    return re.sub(r"[\s\x00-\x1f\x7f{}\\^`|<>]", lambda found: quote(found[0]), url)
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -1,4 +1,4 @@
-"""Which records of a file are damaged? Every one whose checksum is wrong, not only the first."""
+"""Which records of a file are damaged? Every one whose checksum is wrong, not only the first; and the framing."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from registry.storage import Store
 from registry.tfrecord import open_shard
 
 _MOST_IN_BLOCK: Final = 1024
+
+
+def check_framing(store: Store, name: str, *, num_records: int) -> None:
+    """Walk a whole file from length to length, without a look at what its records hold.
+
+    Raises:
+        CorruptRecordError, ShardMismatchError, StorageError: it cannot be walked to its end, or holds another number
+            of records: then every record in it may be another one for other readers.
+    """
+    shard = open_shard(store, name, num_records=num_records, verify="off")
+    for first in range(0, num_records, _MOST_IN_BLOCK):
+        shard.read(first, min(_MOST_IN_BLOCK, num_records - first))
 
 
 def find_damaged(store: Store, name: str) -> Iterator[RegistryError]:

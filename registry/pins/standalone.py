@@ -1,10 +1,9 @@
 """Are these the records that the paper used? A check that needs Python 3.9 or later and nothing else.
 
     python -I -S verify.py [DIR] [--ids] [--pin NAME] [--crc always|never]
-
-It reads dataset.lock.json beside itself, and the data from DIR/data or DIR. README.txt says what the digests are. With
---crc never the checksums stored with each record are looked at only in files that are not as pinned: sha256 proves
-more. Exit code: 0 as pinned, 5 not as pinned, 2 wrong usage, 1 stopped on the way.
+It reads dataset.lock.json and .yaml beside itself, and the data from DIR/data or DIR. README.txt says what the digests
+are. With --crc never the checksums stored with each record are looked at only in files that are not as pinned: sha256
+proves more. Exit code: 0 the records are as pinned, 5 they are not, 2 wrong usage, 1 stopped on the way.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import gzip
 import hashlib
 import json
 import re
+import runpy
 import sys
 import zlib
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-LOCK, LOCK_YAML = "dataset.lock.json", "dataset.lock.yaml"
+LOCK, YAML, READER = "dataset.lock.json", "dataset.lock.yaml", "verify_yaml.py"
 PIECE, PRIME, ONES = 2**18, 2**256 - 189, 2**32 - 1
 TEXT, SHA256, SUMS = r"[^\x00-\x1f\x7f\ud800-\udfff]+", "sha256:[0-9a-f]{64}", "[0-9a-f]{64}-[0-9a-f]{64}"
 
@@ -31,15 +30,14 @@ for _ in range(8):
 
 File = NamedTuple("File", [("path", str), ("size", int), ("sha", str), ("split", str), ("start", int), ("stop", int)])
 Piece = tuple[File, int, int]  # records of a file, from the first up to, not with, the last
+Faults = list[tuple[int, str]]  # of a file: the record of each, or -1, and what it is
 # A slice: its files, and what of a split each holds; its records, in order; digests.
-Pin = NamedTuple(
-    "Pin", [("name", str), ("title", str), ("files", list[File]), ("pieces", list[Piece]), ("digests", Any)]
-)
+Pin = NamedTuple("Pin", [("name", str), ("title", str), ("files", list[File]), ("pieces", list[Piece]), ("sums", Any)])
 
 
 def locate(pin: Pin, place: int) -> tuple[File, int]:
     """The file of a record of a slice, and which of its records that is."""
-    return next(islice(((file, at) for file, start, stop in pin.pieces for at in range(start, stop)), place, None))
+    return [(file, at) for file, start, stop in pin.pieces for at in range(start, stop)][place]
 
 
 def add_crc(crc: int, data: bytes) -> int:
@@ -75,7 +73,7 @@ def read_pieces(file: Any, count: int) -> Iterator[bytes]:
         yield piece
 
 
-def walk(root: Path, wanted: File, faults: list[str], crcs: bool) -> Iterator[tuple[str, bytes]]:
+def walk(root: Path, wanted: File, faults: Faults, crcs: bool) -> Iterator[tuple[str, bytes]]:
     """The place of each record, in words, and its sha256; wrong checksums, if looked at, go to ``faults``."""
     index = offset = 0
     with (root / wanted.path).open("rb") as plain:
@@ -97,16 +95,16 @@ def walk(root: Path, wanted: File, faults: list[str], crcs: bool) -> Iterator[tu
                 for piece in read_pieces(file, length):
                     hasher.update(piece)
                     register = add_crc(register, piece) if crcs else register
-                crc, kept = stored(register), b"".join(read_pieces(file, 4))
+                crc, kept = stored(register).hex(), b"".join(read_pieces(file, 4)).hex()
                 if crcs and crc != kept:
-                    faults.append(f"{place}: the checksum of its {length} bytes is {crc.hex()}, expected {kept.hex()}")
+                    faults.append((index, f"{place}: the checksum of its {length} bytes is {crc}, expected {kept}"))
                 yield place, hasher.digest()
                 index, offset = index + 1, offset + 16 + length
         except (ValueError, EOFError, OSError, zlib.error) as error:
             raise ValueError(f"{place}: {error}") from error
 
 
-def check_file(root: Path, file: File, crcs: bool, faults: list[str]) -> bytes:
+def check_file(root: Path, file: File, crcs: bool, faults: Faults) -> bytes:
     """The sha256 of all records of a file, as far as it can be read; what is wrong with it is added to ``faults``."""
     path, hasher, records = root / file.path, hashlib.sha256(), b""
     try:
@@ -115,14 +113,14 @@ def check_file(root: Path, file: File, crcs: bool, faults: list[str]) -> bytes:
         with path.open("rb") as opened:
             for piece in iter(lambda: opened.read(PIECE), b""):
                 hasher.update(piece)
-            found = opened.tell(), hasher.hexdigest()
-        if found != (file.size, file.sha):
-            faults.append(f"{file.path}: {found[0]} bytes, sha256 {found[1]}, expected {file.size}, {file.sha}")
+            found = f"{opened.tell()} bytes, sha256 {hasher.hexdigest()}"
+        if found != f"{file.size} bytes, sha256 {file.sha}":
+            faults.append((-1, f"{file.path}: {found}, expected {file.size}, {file.sha}"))
         records = b"".join(digest for _, digest in walk(root, file, faults, crcs or len(faults) > 0))
         if len(records) != 32 * (file.stop - file.start):
             raise ValueError(f"{file.path}: it holds {len(records) // 32} records, expected {file.stop - file.start}")
     except (ValueError, OSError) as error:
-        faults.append(str(error) if isinstance(error, ValueError) else f"{file.path}: it cannot be read: {error}")
+        faults.append((-1, str(error) if isinstance(error, ValueError) else f"{file.path}: it cannot be read: {error}"))
     return records
 
 
@@ -131,20 +129,20 @@ def check_pin(root: Path, pin: Pin, records: dict[File, bytes]) -> Iterator[str]
     rows = b"".join(records[file][32 * start : 32 * stop] for file, start, stop in pin.pieces)
     hashes = [rows[at : at + 32] for at in range(0, len(rows), 32)]
     lists = {"ordered": rows, "unordered": b"".join(sorted(hashes))}
-    told = [(key, f"sha256:{hashlib.sha256(one).hexdigest()}", pin.digests[key]) for key, one in lists.items()]
+    told = [(key, f"sha256:{hashlib.sha256(one).hexdigest()}", pin.sums[key]) for key, one in lists.items()]
     for key, place in (("first", 0), ("middle", len(hashes) // 2), ("last", len(hashes) - 1)) if hashes else ():
-        (file, index), expected = locate(pin, place), "{id} {sha256}".format_map(pin.digests[key])
+        (file, index), expected = locate(pin, place), "{id} {sha256}".format_map(pin.sums[key])
         told.append((key, f"{Path(file.path).name}__{index} sha256:{hashes[place].hex()}", expected))
     yield from (f"records.{key}: it is {found}, expected {pinned}" for key, found, pinned in told if found != pinned)
     # Where one record was changed, how far two sums over all sha256 moved tells its place, and what it was.
-    kept = [int(text, 16) for text in pin.digests["finder"].split("-")]
+    kept = [int(text, 16) for text in pin.sums["finder"].split("-")]
     numbers = [int.from_bytes(one, "big") for one in hashes]
     moved, weighted = (sum(numbers) - kept[0]) % PRIME, sum(p * n for p, n in enumerate(numbers, 1)) - kept[1]
     place = weighted * pow(moved, -1, PRIME) % PRIME - 1 if moved else -1
     if 0 <= place < len(hashes):
         file, index = locate(pin, place)
-        where = [told for told, _ in walk(root, file, [], False)][index]
-        yield f"{where}: its sha256 is {hashes[place].hex()}, expected {(numbers[place] - moved) % PRIME:064x}"
+        where, was = [told for told, _ in walk(root, file, [], False)][index], (numbers[place] - moved) % PRIME
+        yield f"{where}: its sha256 is {hashes[place].hex()}, expected {was:064x}"
 
 
 def shown(text: str) -> str:
@@ -188,7 +186,7 @@ def read_pin(value: Any, where: str) -> Pin:
 def read_lock(folder: Path) -> tuple[str, list[Pin]]:
     """The digest of the pin file, which is checked, and its pins."""
     try:
-        content, yaml = json.loads((folder / LOCK).read_bytes()), (folder / LOCK_YAML).read_bytes()
+        content, yaml = json.loads((folder / LOCK).read_bytes()), (folder / YAML).read_bytes()
         told = {key: value for key, value in content.items() if key not in ("digest", "finder")}
         text = json.dumps(told, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (OSError, ValueError, AttributeError, RecursionError) as error:
@@ -197,8 +195,8 @@ def read_lock(folder: Path) -> tuple[str, list[Pin]]:
     digest, pins = take(content, "", digest=SHA256, pins=list)
     if digest != found:
         raise ValueError(f"{LOCK}: it was changed: the digest of its content is {found}, expected {digest}")
-    if re.findall(rb"^digest: *(.*?)\s*$", yaml, flags=re.MULTILINE) != [found.encode()]:
-        raise ValueError(f"{LOCK_YAML}: its digest is not {found}, that of {LOCK}")
+    if line := runpy.run_path(str(folder / READER))["find_difference"](yaml, content):
+        raise ValueError(f"{YAML}: line {line} is not what {LOCK} says")
     return found, [read_pin(pin, f"pins[{place}].") for place, pin in enumerate(pins)]
 
 
@@ -224,15 +222,17 @@ def main() -> int:
             sys.stdout.writelines(f"{name}__{index}\n" for name, start, stop in pieces for index in range(start, stop))
             return 0
         print(f"{LOCK}: {digest}")
-        told: dict[File, list[str]] = {file: [] for pin in pins for file in pin.files}
+        told: dict[File, Faults] = {file: [] for pin in pins for file in pin.files}
         records = {file: check_file(roots[0], file, asked.crc == "always", faults) for file, faults in told.items()}
         for pin in pins:
-            faults = [fault for file in pin.files for fault in told[file]]
-            if all(len(records[file]) == 32 * (file.stop - file.start) for file in pin.files):
-                faults += check_pin(roots[0], pin, records)
-            verdict = f"NOT as pinned, faults: {len(faults)}" if faults else "as pinned"
+            is_whole = all(len(records[file]) == 32 * (file.stop - file.start) for file in pin.files)
+            differ = [*check_pin(roots[0], pin, records)] if is_whole else []
+            is_damaged = any(start <= at < stop for file, start, stop in pin.pieces for at, _ in told[file])
+            code = 5 if (is_wrong := is_damaged or not is_whole or bool(differ)) else code
+            faults = [text for file in pin.files for _, text in told[file]] + differ
+            verdict = "NOT as pinned, faults" if is_wrong else "as pinned; faults in bytes that are not pinned"
+            verdict = f"{verdict}: {len(faults)}" if faults else "as pinned"
             print(shown("\n  ".join([f"{pin.name}: {pin.title}: {verdict}", *faults])))
-            code = 5 if faults else code
     except ValueError as error:
         print(shown(str(error)))
         code = 5

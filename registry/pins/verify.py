@@ -26,7 +26,7 @@ from registry.errors import (
 from registry.features import FeaturesDict
 from registry.masking import mask
 from registry.model import Split
-from registry.pins.damage import find_damaged
+from registry.pins.damage import check_framing, find_damaged
 from registry.pins.document import PinEntry
 from registry.pins.finder import Finder
 from registry.pins.layout import features_of, plan_of, plan_ranges, reference_of, splits_of
@@ -48,7 +48,7 @@ from registry.storage import Store
 from registry.tfrecord import IndexFolder, Verify
 
 _MOST_FAULTS: Final = 20
-"""So many damaged records are named; of a folder of other records, all are."""
+"""So many damaged records or files are named; of a folder of other records, all are."""
 
 
 def verify_pin(
@@ -157,11 +157,10 @@ class _Verification:
             return replace(self._report, faults=faults)
         if quick and not faults:
             return self._compare_spots()
-        notes: tuple[str, ...] = ()
-        if faults:
-            more = f", and {len(faults) - 1} more files alike" if len(faults) > 1 else ""
-            notes = (f"{faults[0].problem}{more}: their pinned records are as they were",)
-        return self._compare_records(None, notes=notes, file_faults=faults, deep=deep)
+        notes = [f"{fault.problem}: its pinned records are as they were" for fault in faults[:_MOST_FAULTS]]
+        if len(faults) > _MOST_FAULTS:
+            notes.append(f"{counted(len(faults) - _MOST_FAULTS, 'more file')} alike")
+        return self._compare_records(None, notes=tuple(notes), file_faults=faults, deep=deep)
 
     def _compare_spots(self) -> PinReport:
         try:
@@ -244,6 +243,9 @@ class _Verification:
         if self._unreadable is not None:  # the bytes of the records are the pinned ones: what is around them is not
             damaged = self._damaged_records(names)
             return replace(self._report, faults=(*file_faults, *(damaged or [self._unreadable])))
+        broken = list(self._broken_files(file_faults))
+        if broken:
+            return replace(self._report, faults=(*file_faults, *broken))
         if splits is not None:
             hold = "holds" if len(names) == 1 else "hold"
             layout = f"{counted(len(names), 'file')} of another layout {hold} the pinned records"
@@ -349,6 +351,19 @@ class _Verification:
                     pinned=told,
                     found=found,
                 )
+
+    def _broken_files(self, file_faults: Sequence[PinFault]) -> Iterator[PinFault]:
+        """Files whose pinned records are right, and whose framing, behind these too, is not.
+
+        Another reader may not get at the records of such a file; ``verify.py`` of a bundle calls it a fault as well.
+        """
+        changed = {fault.filename for fault in file_faults}
+        for file in self._entry.files:
+            if file.name in changed:
+                try:
+                    check_framing(self._store, file.name, num_records=file.num_examples)
+                except (VerificationError, StorageError) as error:
+                    yield as_fault(error, filename=file.name)
 
     def _damaged_records(self, names: Sequence[str] | Mapping[str, None]) -> list[PinFault]:
         """The records of these files whose checksums are wrong, the first of them."""

@@ -199,7 +199,7 @@ def test_a_changed_pin_file_is_refused_with_the_line(pins: Cli) -> None:
     )
     lock.write_text(text.replace("num_examples: 1438", "num_examples: many", 1))
     ran = pins("pin", "show", "dataset.lock.yaml", "--format", "json")
-    assert (ran.code, ran.error()["code"]) == (1, "pin_format")
+    assert (ran.code, ran.error()["code"]) == (5, "pin_format")
     assert "pins[0].num_examples" in ran.error()["message"]
 
 

@@ -33,6 +33,7 @@ from registry.errors import (
 from registry.pins import Pin, PinFile, Places, standalone
 from registry.pins.bundle import read_verify_script, write_bundle
 from registry.pins.seal import seal
+from registry.pins.yaml_writing import write_yaml
 from registry.tfrecord.crc import crc32c
 from registry.tfrecord.framing import frame_record
 
@@ -108,7 +109,7 @@ def rewrite(paper: Path, change: Any) -> None:
     content = change(content) or content
     content["digest"] = seal(content | {"finder": ""})[0]
     (paper / "dataset.lock.json").write_text(json.dumps(content))
-    (paper / "dataset.lock.yaml").write_text(f"digest: {content['digest']}\n")
+    (paper / "dataset.lock.yaml").write_text(write_yaml(content))
 
 
 def test_a_bundle_proves_itself_in_an_empty_folder(paper: Path, pins: PinFile) -> None:
@@ -140,6 +141,7 @@ def test_a_bundle_holds_the_files_that_its_pins_need_and_no_other(pins: PinFile,
         "small/dataset.lock.json",
         "small/dataset.lock.yaml",
         "small/verify.py",
+        "small/verify_yaml.py",
     )
     assert {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode, m.isreg()) for m in members} == {
         (0, 0, 0, "", "", 0o644, True)
@@ -256,10 +258,11 @@ def test_a_cut_file_says_where_it_ends(paper: Path) -> None:
     good, records = shard.read_bytes(), records_of(shard)
     starts = [sum(16 + len(record) for record in records[:count]) for count in range(len(records) + 1)]
     for cut in range(len(good)):
-        found: list[str] = []
+        faults: standalone.Faults = []
         file = standalone.File(SHARD, len(good), hashlib.sha256(good).hexdigest(), "train", 10, 20)
         shard.write_bytes(good[:cut])
-        standalone.check_file(paper / "data", file, True, found)
+        standalone.check_file(paper / "data", file, True, faults)
+        found = [text for _, text in faults]
         assert found[0].startswith(f"{SHARD}: {cut} bytes, sha256 ")
         if cut in starts:
             assert found[1:] == [f"{SHARD}: it holds {starts.index(cut)} records, expected 10"]
@@ -353,7 +356,7 @@ def test_a_changed_pin_file_is_refused(paper: Path, pins: PinFile) -> None:
     path.write_text(good)
     yaml = paper / "dataset.lock.yaml"
     yaml.write_text(yaml.read_text().replace(pins.digest, "sha256:" + "0" * 64))
-    told = f"dataset.lock.yaml: its digest is not {pins.digest}, that of dataset.lock.json\n"
+    told = "dataset.lock.yaml: line 5 is not what dataset.lock.json says\n"
     assert (verify(paper).returncode, verify(paper).stdout) == (5, told)
     yaml.unlink()
     told = f"dataset.lock.json: no pin file can be read: [Errno 2] No such file or directory: '{yaml}'\n"

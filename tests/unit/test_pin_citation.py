@@ -11,6 +11,7 @@ from pin_samples import BIBTEX, digest_of, empty_entry, sample_entry, sample_pin
 
 from registry.errors import CitationSyntaxError, UsageError
 from registry.model import Reference, Version
+from registry.pins.bibtex import read_bibtex
 from registry.pins.citation import Citation
 from registry.pins.cite import cite_bibtex, cite_latex, cite_text
 from registry.pins.document import PinEntry
@@ -182,6 +183,7 @@ def test_an_author_pastes_sentences() -> None:
     assert cite_text(pins) == (
         f"We used 8 records of digits, version 1.0.0, slice train[:80%] ({LINE}).\n"
         f"We used 0 records of digits, version 1.0.0, slice train[:0] ({nothing}).\n"
+        "digits, version 1.0.0: C. Kaynak. 100% of the Digits. https://example.org/digits\n"
         "Every record is pinned in a file that shardbook reads and checks; "
         f"the digest of this file is {pins.digest}.\n"
     )
@@ -193,6 +195,7 @@ def test_an_author_pastes_latex() -> None:
     assert cite_latex(pins) == (
         "We used 8 records of digits, version 1.0.0, slice train[:80\\%] "
         f"(\\texttt{{digits@1.0.0 train[:80\\%] \\#8 sha256:{ORDERED[:16]}}}).\n"
+        "digits, version 1.0.0: C. Kaynak. 100\\% of the Digits. \\url{https://example.org/digits}\n"
         "Every record is pinned in a file that shardbook reads and checks; the digest of this file is "
         f"\\texttt{{sha256:\\allowbreak {digits[:16]}\\allowbreak {digits[16:32]}"
         f"\\allowbreak {digits[32:48]}\\allowbreak {digits[48:]}}}.\n"
@@ -216,13 +219,74 @@ PIN_ENTRY = f"""@misc{{digits-1.0.0-{ORDERED[:8]},
 """
 
 
+CITED_ENTRY = PIN_ENTRY.replace("  howpublished", "  author = {Kaynak, C.},\n  howpublished")
+"""The entry of a pin whose dataset has a citation that names authors."""
+
+
 def test_an_author_pastes_bibtex() -> None:
-    assert cite_bibtex(sample_pins()) == f"{BIBTEX}\n\n{PIN_ENTRY}"
+    assert cite_bibtex(sample_pins()) == f"{BIBTEX}\n\n{CITED_ENTRY}"
+
+
+MADE = r"""
+@string{uci = "UCI Machine Learning Repository"}
+@comment{a note of the librarian}
+@article{alpaydin,
+  title  = {Cascading {Classifiers} --- 100\% of them},
+  author = "Alpayd{\i}n, Ethem and {Kaynak and Sons, Ltd.} and others",
+  journal = uci # " Notes",
+  year   = 1998,
+  url    = {https://example.org/a\_b?x=1\&y=2},
+}
+@book{other, author = {G{\"o}del, Kurt}, year = {1931}}
+"""
+
+
+def test_author_year_and_url_are_those_of_the_citation() -> None:
+    pins = sample_pins(sample_entry(citation=MADE))
+    assert cite_text(pins).splitlines()[1] == (
+        "digits, version 1.0.0: Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
+        "Cascading Classifiers — 100% of them. 1998. https://example.org/a_b?x=1&y=2"
+    )
+    assert cite_latex(pins).splitlines()[1] == (
+        "digits, version 1.0.0: Ethem Alpaydın, Kaynak and Sons, Ltd. and others. "
+        "Cascading Classifiers — 100\\% of them. 1998. \\url{https://example.org/a_b?x=1&y=2}"
+    )
+    entry = PIN_ENTRY.replace(
+        "  howpublished",
+        "  author = {Alpayd{\\i}n, Ethem and {Kaynak and Sons, Ltd.} and others},\n  year = {1998},\n  howpublished",
+    ).replace("  version", "  url = {https://example.org/a_b?x=1&y=2},\n  version")
+    assert cite_bibtex(pins) == f"{MADE.strip()}\n\n{entry}"
+
+
+@pytest.mark.parametrize(
+    ("citation", "told"),
+    [
+        ("", "digits, version 1.0.0: https://example.org/digits"),
+        ("Alpaydin & Kaynak,\n1998", "digits, version 1.0.0: Alpaydin & Kaynak, 1998. https://example.org/digits"),
+        ("@misc{a, title = {A", "digits, version 1.0.0: @misc{a, title = {A. https://example.org/digits"),
+        ("@misc{a}", "digits, version 1.0.0: https://example.org/digits"),
+        ("@misc{a, doi={10.1/x}, date={2020-01}}", "digits, version 1.0.0: 2020. https://doi.org/10.1/x"),
+        ("@misc{a, year=1999,, author={Knuth, Jr, Donald}}", "digits, version 1.0.0: Donald Knuth Jr. 1999. "
+         "https://example.org/digits"),
+        ("@misc{a}\n@misc{b, author={M\\\"uller}, year={in~press}}", "digits, version 1.0.0: Müller. in press. "
+         "https://example.org/digits"),
+        ("@misc(a, author = {A} # { and B}, howpublished={\\url{http://x.org/y}})", "digits, version 1.0.0: A and B. "
+         "http://x.org/y"),
+    ],
+)  # fmt: skip
+def test_what_a_citation_does_not_say_is_left_out(citation: str, told: str) -> None:
+    assert cite_text(sample_pins(sample_entry(citation=citation))).splitlines()[1] == told
+
+
+def test_no_citation_takes_more_than_one_pass() -> None:
+    for text in ("@a{b,c={" * 100_000, "@a{b," * 100_000, '@a{b,c="{' * 100_000, "@a{" + "{" * 900_000, "{" * 900_000):
+        assert read_bibtex(text) == []
+    assert len(read_bibtex("@a{b,c={d}}" * 50_000)) == 50_000
 
 
 def test_what_several_pins_have_in_common_is_cited_once() -> None:
     again = sample_entry("again")
-    assert cite_bibtex(sample_pins(sample_entry(), again)) == f"{BIBTEX}\n\n{PIN_ENTRY}"
+    assert cite_bibtex(sample_pins(sample_entry(), again)) == f"{BIBTEX}\n\n{CITED_ENTRY}"
     other = cite_bibtex(sample_pins(sample_entry(), sample_entry("other", split="train[:8]")))
     assert re.findall(r"^@.*", other, flags=re.MULTILINE) == [
         "@misc{kaynak1998digits,",

@@ -70,7 +70,10 @@ def verify(
     for it, or --catalog names one: then you are told of versions that were yanked since, and files are looked for where
     the catalog reads them, too.
     """
+    from registry.pins.bundle import check_json
+
     pins = open_pins(file, data, session)
+    check_json(file, pins)
     chosen = pins.choose(names)
     folder = None
     if against is not None:
