@@ -24,17 +24,20 @@ def check_framing(store: Store, name: str, *, num_records: int) -> None:
         shard.read(first, min(_MOST_IN_BLOCK, num_records - first))
 
 
-def find_damaged(store: Store, name: str) -> Iterator[RegistryError]:
-    """The faults of the records of a file, one after the other, until one hides the rest."""
+def find_damaged(store: Store, name: str, *, num_records: int) -> Iterator[RegistryError]:
+    """The faults of the first ``num_records`` of a file, one after the other, until one hides the rest.
+
+    Those after them are nobody's: a gzip file of some kilobytes may hold millions.
+    """
     try:
         shard = open_shard(store, name, verify="record")
     except RegistryError as error:
         yield error
         return
     first, count = 0, _MOST_IN_BLOCK
-    while True:
+    while first < num_records:
         try:
-            shard.read(first, count)
+            shard.read(first, min(count, num_records - first))
         except CorruptRecordError as error:
             yield error
             if error.details["record"] < first:
@@ -49,4 +52,4 @@ def find_damaged(store: Store, name: str) -> Iterator[RegistryError]:
                 return
             count = max(count // 2, 1)
         else:
-            first += count
+            first += min(count, num_records - first)

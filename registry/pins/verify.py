@@ -237,11 +237,11 @@ class _Verification:
         differ = list(self._differences(plan, digests))
         if differ:
             damaged = self._damaged_records(
-                names if splits is not None else [fault.filename for fault in file_faults if fault.filename]
+                plan, names if splits is not None else [fault.filename for fault in file_faults if fault.filename]
             )
             return replace(self._report, faults=(*file_faults, *_join_faults(differ, damaged)))
         if self._unreadable is not None:  # the bytes of the records are the pinned ones: what is around them is not
-            damaged = self._damaged_records(names)
+            damaged = self._damaged_records(plan, names)
             return replace(self._report, faults=(*file_faults, *(damaged or [self._unreadable])))
         broken = list(self._broken_files(file_faults))
         if broken:
@@ -365,11 +365,13 @@ class _Verification:
                 except (VerificationError, StorageError) as error:
                     yield as_fault(error, filename=file.name)
 
-    def _damaged_records(self, names: Sequence[str] | Mapping[str, None]) -> list[PinFault]:
-        """The records of these files whose checksums are wrong, the first of them."""
+    def _damaged_records(self, plan: Plan, names: Sequence[str] | Mapping[str, None]) -> list[PinFault]:
+        """The records of these files of ``plan`` whose checksums are wrong, the first of them."""
         found: list[PinFault] = []
+        lengths = {file.name: file.num_examples for file in self._entry.files}
+        lengths |= {file.filename: file.examples_in_shard for file in plan}
         for name in dict.fromkeys(names):
-            for error in find_damaged(self._store, name):
+            for error in find_damaged(self._store, name, num_records=lengths[name]):
                 found.append(as_fault(error, filename=name))
                 if len(found) == _MOST_FAULTS:
                     return found

@@ -21,6 +21,7 @@ from registry.storage import Store
 from registry.tfrecord import FileFacts
 from registry.tfrecord import read_records as read_frames
 from registry.tfrecord import walk_file as walk_frames
+from registry.tfrecord.faults import not_so_many
 from registry.wire import FlatValue
 
 T = TypeVar("T")
@@ -70,24 +71,32 @@ def read_flat_values(
 
 
 def walk_file(
-    store: Store, name: str, *, file_format: str = "tfrecord", features: FeaturesDict | None = None
+    store: Store,
+    name: str,
+    *,
+    file_format: str = "tfrecord",
+    features: FeaturesDict | None = None,
+    num_records: int | None = None,
 ) -> FileFacts:
     """Check every record of a shard file, and count and hash it.
 
     As ``registry.tfrecord.walk_file``, for every format. ``num_payload_bytes`` of a Parquet file of typed columns is
-    what its columns take uncompressed. Errors as there, and as ``open_shard``.
+    what its columns take uncompressed. A file of another number of records than ``num_records`` is not walked. Errors
+    as there, and as ``open_shard``.
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
-        return walk_frames(store, name)
-    num_payload_bytes = num_records = 0
+        return walk_frames(store, name, num_records=num_records)
+    num_payload_bytes = num_walked = 0
     shard = _open(store, name, file_format, features, num_records=None)
+    if num_records is not None and shard.num_records != num_records:
+        raise not_so_many(store.locate(name), num_records, found=shard.num_records)
     if isinstance(shard, RowGroupShard):
         for block in shard.stream(0, shard.num_records):
-            num_records += block.num_records
+            num_walked += block.num_records
             num_payload_bytes += block.num_bytes
     else:
         for record in _read(store, name, file_format, features, skip=0, take=None, num_records=None):
-            num_records += 1
+            num_walked += 1
             num_payload_bytes += len(record)
     num_bytes, digest = 0, hashlib.sha256()
     with store.open(name) as file:
@@ -95,7 +104,7 @@ def walk_file(
             digest.update(piece)
             num_bytes += len(piece)
     return FileFacts(
-        num_records=num_records,
+        num_records=num_walked,
         num_payload_bytes=num_payload_bytes,
         num_bytes=num_bytes,
         sha256=digest.hexdigest(),

@@ -9,7 +9,7 @@ from typing import Final
 from registry.errors import ShardMismatchError, UsageError
 from registry.storage import Store
 from registry.tfrecord.facts import FileFacts
-from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, wrong_claim
+from registry.tfrecord.faults import FRAMING_BYTES, HEADER_BYTES, not_so_many, wrong_claim
 from registry.tfrecord.framing import iterate_records
 from registry.tfrecord.gzip_members import find_members
 from registry.tfrecord.streams import MOST_INFLATION, is_gzip, open_stream, stream_pieces
@@ -48,24 +48,30 @@ def _read(store: Store, name: str, *, skip: int, take: int | None, num_records: 
         yield from iterate_records(stream, skip=skip, take=take, num_records=num_records)
 
 
-def walk_file(store: Store, name: str) -> FileFacts:
+def walk_file(store: Store, name: str, *, num_records: int | None = None) -> FileFacts:
     """Check every record of a shard file, and count and hash it, in one pass over its bytes.
 
     Members of a gzip file that say which records they hold must be right: readers enter the file by what they say.
+    A compressed file that holds more than ``num_records`` is read up to the first that is too many: some kilobytes may
+    hold millions of them.
 
     Raises:
         CorruptRecordError: a record is damaged, or the file is cut off.
-        ShardMismatchError: a gzip member does not hold the records that it claims.
+        ShardMismatchError: the file does not hold ``num_records``, or a gzip member not the records that it claims.
         StorageError: the file cannot be read.
     """
     with store.open(name) as file:
         is_plain = not is_gzip(file.read(HEADER_BYTES))
         file.seek(0)
         found = walk_whole(file, num_bytes=store.size(name)) if is_plain else None
-    return found or _walk_each(store, name)
+    if found is None:
+        return _walk_each(store, name, promised=num_records)
+    if num_records is not None and found.num_records != num_records:
+        raise not_so_many(store.locate(name), num_records, found=found.num_records)
+    return found
 
 
-def _walk_each(store: Store, name: str) -> FileFacts:
+def _walk_each(store: Store, name: str, *, promised: int | None) -> FileFacts:
     """The same record by record, inflated where it is compressed: a fault is named by record and place."""
     num_records = num_payload_bytes = num_bytes = 0
     with store.open(name) as file:
@@ -80,7 +86,7 @@ def _walk_each(store: Store, name: str) -> FileFacts:
 
         stream = stream_pieces(read, read(HEADER_BYTES), size=store.size(name), path=store.locate(name))
         claims = _claims(store, name) if stream.compressed else {}
-        for record in iterate_records(stream, skip=0, take=None, num_records=None):
+        for record in iterate_records(stream, skip=0, take=None, num_records=promised):
             start = num_payload_bytes + FRAMING_BYTES * num_records
             if claims and claims.pop(num_records, start) != start:
                 raise wrong_claim(stream.path, num_records)

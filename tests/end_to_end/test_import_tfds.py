@@ -378,7 +378,7 @@ def test_a_folder_that_lies_is_refused_shard_by_shard_and_the_others_are_importe
         ("00001-of-00005", "corrupt_record"),
         ("00002-of-00005", "shard_mismatch"),
     ]
-    assert refused.details["faults"][2]["problem"].endswith("it holds 8 records, 4 were promised")
+    assert refused.details["faults"][2]["problem"].endswith(": 4 records were promised, but it holds 8 records")
     assert [str(one.version) for one in catalog.versions("animals")] == ["1.1.0", "1.0.0"]
 
 

@@ -82,7 +82,7 @@ def test_a_folder_that_lies_is_not_published(catalog: Catalog, tmp_path: Path, f
     url = open_store(folder).url
     assert str(caught.value) == (
         f"{url}: 2 of 3 shards are not as promised\n"
-        f"  animals-train.{file_format}-00001-of-00003: it holds 4 records, 17 were promised\n"
+        f"  {folder}/animals-train.{file_format}-00001-of-00003: 17 records were promised, but it holds 4 records\n"
         f"  {folder}/animals-train.{file_format}-00002-of-00003: it is no {file_format} file, or a damaged one"
     )
 
@@ -96,7 +96,7 @@ def test_a_parquet_shard_that_lost_records_when_tfds_wrote_it_is_named(catalog: 
     (folder / "dataset_info.json").write_text(json.dumps(info))
     kept = [ANIMALS.encode_example(one) for one in animals(250)[:100]]
     write_parquet(open_store(folder), "animals-train.parquet-00000-of-00001", kept, group_size=100)
-    with pytest.raises(ShardMismatchError, match="it holds 100 records, 250 were promised"):
+    with pytest.raises(ShardMismatchError, match="250 records were promised, but it holds 100 records"):
         catalog.publish(folder)
 
 

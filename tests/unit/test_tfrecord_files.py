@@ -10,13 +10,25 @@ import sys
 import tracemalloc
 import uuid
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from registry.errors import BuildError, ShardMismatchError, StorageError, UsageError
 from registry.storage import Store, open_store
-from registry.tfrecord import FileFacts, RecordWriter, frame_record, hash_file, masked_crc32c, read_records, walk_file
+from registry.tfrecord import (
+    FileFacts,
+    RecordWriter,
+    frame_record,
+    hash_file,
+    masked_crc32c,
+    read_records,
+    reader,
+    streams,
+    walk_file,
+)
 from registry.tfrecord.crc import crc32c
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "tfrecord"
@@ -244,3 +256,53 @@ def test_more_records_than_a_file_has_room_for_are_not_believed(
 def test_what_gzip_makes_shortest_has_room_for_its_records(store: Store) -> None:
     put(store, "shard", gzip.compress(framed([b""] * 100_000), 9, mtime=0))
     assert hash_file(store, "shard", num_records=100_000).num_records == 100_000
+
+
+def test_a_small_gzip_file_of_millions_of_records_is_walked_to_the_first_too_many(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """124 KB hold 4 million empty records: of these no more are looked at, or inflated, than one piece holds."""
+    packed = zlib.compressobj(9, wbits=31)
+    some = frame_record(b"") * 40_000
+    content = b"".join(packed.compress(some) for _ in range(100)) + packed.flush()
+    assert 100_000 < len(content) < 140_000
+    put(store, "shard", content)
+    inflated: list[int] = []
+    seen: list[int] = []
+    inflate, iterate = streams._Inflater.__call__, reader.iterate_records
+
+    def counted(inflater: streams._Inflater) -> bytes:
+        piece = inflate(inflater)
+        inflated.append(len(piece))
+        return piece
+
+    def counting(*args: Any, **options: Any) -> Iterator[bytes]:
+        for record in iterate(*args, **options):
+            seen.append(len(record))
+            yield record
+
+    monkeypatch.setattr(streams._Inflater, "__call__", counted)
+    monkeypatch.setattr(reader, "iterate_records", counting)
+    for num_records in (0, 3, 1000):
+        seen.clear()
+        inflated.clear()
+        with pytest.raises(ShardMismatchError) as refused:
+            walk_file(store, "shard", num_records=num_records)
+        told = f"{num_records} records were promised, but it holds more than {num_records} records"
+        assert str(refused.value) == f"{store.locate('shard')}: {told}"
+        assert len(seen) == num_records
+        assert sum(inflated) < 2**20
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_a_walk_tells_another_number_of_records_than_was_promised(store: Store, pack: Callable[[bytes], bytes]) -> None:
+    put(store, "shard", pack(framed(RECORDS)))
+    count = len(RECORDS)
+    assert walk_file(store, "shard", num_records=count) == walk_file(store, "shard")
+    with pytest.raises(ShardMismatchError) as fewer:
+        walk_file(store, "shard", num_records=count + 1)
+    assert str(fewer.value) == (
+        f"{store.locate('shard')}: {count + 1} records were promised, but it holds {count} records"
+    )
+    with pytest.raises(ShardMismatchError, match=f"{count - 1} records were promised, but it holds "):
+        walk_file(store, "shard", num_records=count - 1)
