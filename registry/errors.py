@@ -23,7 +23,8 @@
     ├── ConflictError                           somebody was there before
     │   ├── VersionExistsError                  that number is published with other content
     │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
-    │   └── NeighboursChangedError              a version beside it was published meanwhile: prove again
+    │   ├── NeighboursChangedError              a version beside it was published meanwhile: prove again
+    │   └── ReservedError                       others hold the place of a version in an object store
     ├── LockedError                             a reference that may move, where look-ups have to be exact
     ├── VerificationError (ValueError)          stored bytes are not what was promised
     │   ├── CorruptRecordError                  framing or checksum of one record
@@ -54,7 +55,7 @@
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
 Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning``, ``YankedVersionWarning``,
-``TwoRecordsWarning`` and ``AbsentFeatureWarning``.
+``TwoRecordsWarning``, ``AbsentFeatureWarning`` and ``LeftoverWarning``.
 
 Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
 (span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the
@@ -87,6 +88,10 @@ class TwoRecordsWarning(RegistryWarning):
 
 class AbsentFeatureWarning(RegistryWarning):
     """A feature was declared that no record holds, so that there is nothing of it but defaults."""
+
+
+class LeftoverWarning(RegistryWarning):
+    """Files that nobody needs any more could not be removed; a later run removes them."""
 
 
 class RegistryError(Exception):
@@ -308,6 +313,12 @@ class NeighboursChangedError(ConflictError):
     """While a version number was proved, another version was published right below or above it."""
 
     code = "neighbours_changed"
+
+
+class ReservedError(ConflictError):
+    """Others hold the place of a version in an object store, or took it over; ``details`` says who and since when."""
+
+    code = "reserved"
 
 
 class LockedError(RegistryError):

@@ -22,6 +22,7 @@ from registry.api.lock import current_lock, may_be_exact, refuse_moving
 from registry.api.moments import Moment, read_moment
 from registry.api.past import PastDataset
 from registry.api.references import parse_reference
+from registry.api.reservations import Reservations
 from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import DatasetNotFoundError, NotFoundError, UsageError, YankedVersionWarning
 from registry.model import (
@@ -159,6 +160,11 @@ class Catalog(Intake):
     def aliases(self) -> Aliases:
         """Names for versions, which may be moved: ``set``, ``remove``, ``list``, ``history``."""
         return Aliases(self._catalog, actor=current_actor())
+
+    @cached_property
+    def reservations(self) -> Reservations:
+        """Who is putting files into object stores: ``list``, ``release``, ``clear``."""
+        return Reservations(self._catalog, data=self._store)
 
     @property
     def experiments(self) -> Experiments:

@@ -210,7 +210,7 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
 
 
 def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:
-    notes = _notes(prepared)
+    notes = (*_notes(prepared), *publication.notes)
     if publication.proof is not None and publication.proof.refused is not None:
         step = publication.proof.refused
         notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} may",)

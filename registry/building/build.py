@@ -66,7 +66,7 @@ class StagedBuild:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.staged.discard()
+        self.staged.give_up()
 
 
 def build_dataset(
@@ -131,7 +131,7 @@ def build_dataset(
         )
         write_prepared(staged.store, prepared)
     except BaseException:
-        staged.discard()
+        staged.give_up()
         raise
     shards = MappingProxyType({name: written for name, (_, written) in made.items()})
     return StagedBuild(staged=staged, prepared=prepared, shards=shards)

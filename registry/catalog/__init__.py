@@ -7,6 +7,7 @@ from registry.catalog.configs import ConfigSummary, DefaultChange
 from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import Change
 from registry.catalog.location import sqlite_path
+from registry.catalog.reservations import Holder, Reservation
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
 from registry.catalog.summaries import (
     AliasChange,
@@ -27,9 +28,11 @@ __all__ = [
     "ConfigSummary",
     "DatasetSummary",
     "DefaultChange",
+    "Holder",
     "LogFault",
     "LogReport",
     "PastLookUp",
+    "Reservation",
     "SearchHit",
     "SqlCatalog",
     "VersionSummary",

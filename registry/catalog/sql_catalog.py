@@ -26,6 +26,7 @@ from registry.catalog.configs import ConfigSummary, DefaultChange, list_configs,
 from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import SqlLifecycle
 from registry.catalog.location import describe_url
+from registry.catalog.reservations import Holder, Reservation, SqlReservations
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
 from registry.catalog.summaries import (
@@ -224,6 +225,8 @@ class SqlCatalog:
         found: Mapping[str, SplitFingerprint] | None = None,
         proved_between: writes.Neighbours | None = None,
         experiment_defaults: Mapping[str, bool] | None = None,
+        held: tuple[Reservation, Holder] | None = None,
+        unreserved: str | None = None,
     ) -> bool:
         """Publish ``version`` in one transaction: after it everything is there, before it nothing.
 
@@ -237,6 +240,9 @@ class SqlCatalog:
             proved_between: the numbers right below and above, against which this number was proved.
             experiment_defaults: the flags that the build was given beside what the version overrides, kept with its
                 event; None are those of this moment.
+            held: the reservation of its location and who holds it; it goes in this transaction.
+            unreserved: the location of files that were in place before, in an object store: refused where other content
+                is being put there.
 
         Returns:
             True if this call published it; False if the same content digest stands there already, and nothing changed.
@@ -244,6 +250,7 @@ class SqlCatalog:
         Raises:
             VersionExistsError: the number was used for other content, or for a version that was deleted.
             NeighboursChangedError: ``proved_between`` are not the neighbours any more: prove again.
+            ReservedError: ``held`` was taken away, or others put files at ``unreserved``.
             ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
                 is retired.
             ExperimentNotFoundError: it overrides a flag that was never added.
@@ -259,7 +266,14 @@ class SqlCatalog:
             found=found,
             proved_between=proved_between,
             experiment_defaults=experiment_defaults,
+            held=held,
+            unreserved=unreserved,
         )
+
+    @cached_property
+    def reservations(self) -> SqlReservations:
+        """Who is putting files into object stores."""
+        return SqlReservations(self._engine)
 
     def experiments(self) -> tuple[Experiment, ...]:
         """Every flag, by name, with its default and the number of live versions that override it."""

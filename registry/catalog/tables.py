@@ -9,6 +9,7 @@ The tables themselves are made by the migrations (``registry.migrations``), whic
                      ├─< alias_event
                      └── search_document
     version_ledger, event: no foreign keys, they outlive what they speak of
+    reservation: no foreign keys, it is there before the version, and goes when the version comes
 """
 
 from __future__ import annotations
@@ -241,6 +242,27 @@ version_ledger: Final = sa.Table(
     _text("content_digest"),
     sa.Column("used_at", UtcDateTime, nullable=False),
     _text("used_by"),
+    sa.CheckConstraint("length(content_digest) = 64", name="content_digest"),
+)
+
+# Who is putting the files of a version into an object store, where nothing else decides who may (reservations.py).
+reservation: Final = sa.Table(
+    "reservation",
+    metadata,
+    _id(),
+    _text("location"),
+    _text("dataset"),
+    _text("version"),
+    _text("content_digest"),
+    # What the marker in the store says, too: the location is held for this catalog.
+    _text("token"),
+    # What another publisher left is being removed: nobody else may put anything there, or publish it.
+    sa.Column("is_cleaning", sa.Boolean, nullable=False),
+    _text("owners_json"),
+    # The objects that were there before the marker, which nobody may remove; None until they were listed.
+    sa.Column("found_json", sa.Text),
+    sa.Column("reserved_at", UtcDateTime, nullable=False),
+    sa.UniqueConstraint("location"),
     sa.CheckConstraint("length(content_digest) = 64", name="content_digest"),
 )
 

@@ -18,8 +18,10 @@ from registry.catalog.configs import mark_default
 from registry.catalog.events import append_event, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
+from registry.catalog.ledger import is_published
 from registry.catalog.locking import lock_dataset
-from registry.catalog.queries import find_digest, find_neighbours, find_version_id
+from registry.catalog.queries import find_neighbours, find_version_id
+from registry.catalog.reservations import Holder, Reservation, require_free, use_up
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
 from registry.catalog.seals import fingerprint_seals, version_seal
 from registry.catalog.search import refresh
@@ -32,7 +34,7 @@ from registry.catalog.tables import (
     split,
     version_ledger,
 )
-from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError, VersionExistsError
+from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError
 from registry.model import DatasetVersion, Shard, Split, SplitFingerprint, Version, VersionState, check_new_name
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
@@ -53,6 +55,8 @@ def publish_version(
     found: Mapping[str, SplitFingerprint] | None,
     proved_between: Neighbours | None,
     experiment_defaults: Mapping[str, bool] | None,
+    held: tuple[Reservation, Holder] | None,
+    unreserved: str | None,
 ) -> bool:
     """Publish ``version`` with its ``shards``; see ``SqlCatalog.publish``."""
     check_shards(version, shards)
@@ -61,13 +65,17 @@ def publish_version(
     canonical_json(dict(version.experiments))
 
     def action(connection: sa.Connection) -> bool:
-        if _is_published(connection, version):
+        if is_published(connection, version.reference, version.content_digest):
             return False
         check_new_name(version.name)
         now = datetime.now(UTC)
         config_id, builder_id = _ensure_config(connection, version, now)
         # From here on no other writer changes this dataset: its neighbours stay what they are.
         lock_dataset(connection, version.name)
+        if held is not None:
+            use_up(connection, *held)
+        if unreserved is not None:
+            require_free(connection, unreserved, version.content_digest)
         if proved_between is not None:
             _require_neighbours(connection, version, proved_between)
         # A rival for the very number waits here: before the work is done, not after it.
@@ -112,7 +120,7 @@ def publish_version(
             # then the number is still free and this call tries again.
             refused = error
             with reading(engine) as connection:
-                if _is_published(connection, version):
+                if is_published(connection, version.reference, version.content_digest):
                     return False
     raise CatalogError(
         f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
@@ -184,27 +192,6 @@ def check_shards(version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]
             if not 0 <= stored.num_bytes < 2**63:
                 raise UsageError(f"{version.reference} {one.name}: shard {index} has {stored.num_bytes} bytes")
             check_digest(stored.sha256, f"sha256 of shard {index} of {one.name}")
-
-
-def _is_published(connection: sa.Connection, version: DatasetVersion) -> bool:
-    """Whether the same content stands under the number; False where the number is free."""
-    digest = find_digest(connection, version.name, version.config, version.version)
-    if digest is None:
-        return False
-    exists = find_version_id(connection, version.name, version.config, version.version) is not None
-    if exists and digest == version.content_digest:
-        return True
-    what = (
-        f"is published with other content (sha256 {digest[:12]}, not {version.content_digest[:12]})"
-        if exists
-        else "was published and deleted"
-    )
-    raise VersionExistsError(
-        f"{version.reference} {what}",
-        hint="A number is never used twice. Raise the version: PATCH for the same records, "
-        "MINOR for added features, MAJOR for anything else.",
-        details={"published": digest, "offered": version.content_digest},
-    )
 
 
 def _insert_version(

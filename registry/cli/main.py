@@ -38,6 +38,7 @@ COMMANDS: Final = {
     "experiment": "Look after experiments: flags that versions switch on or off.",
     "alias": "Give versions names that may be moved: mnist@paper.",
     "pin": "Pin slices for a paper; verify, restore, cite and sign pins.",
+    "reservation": "Look after places in object stores that a publisher holds.",
     "log": "Show who did what and when, or verify the log.",
     "db": "Look after the catalog's database.",
     "completion": "Print the shell's completion script.",

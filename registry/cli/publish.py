@@ -115,4 +115,6 @@ def print_publication(session: Session, publication: Publication) -> None:
         else:
             session.out.line(f"{version.reference} is published already (sha256:{version.content_digest[:12]})")
 
+    for note in publication.notes:
+        session.out.note(f"note: {note}")
     session.out.result("publish", data, human)

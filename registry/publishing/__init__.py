@@ -5,6 +5,7 @@ verifies it like any other and finishes the job.
 """
 
 from registry.publishing.changes import Change, ChangeLevel, Changes
+from registry.publishing.clearing import Cleared, clear_place
 from registry.publishing.diff import VersionDiff, diff_versions
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.publish import (
@@ -24,6 +25,7 @@ __all__ = [
     "Change",
     "ChangeLevel",
     "Changes",
+    "Cleared",
     "Preview",
     "Proof",
     "Prover",
@@ -34,6 +36,7 @@ __all__ = [
     "Target",
     "VerifyReport",
     "VersionDiff",
+    "clear_place",
     "diff_versions",
     "measure_shards",
     "preview_folder",

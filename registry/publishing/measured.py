@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from registry.catalog import SqlCatalog
-from registry.errors import PreparedFormatError, StorageError, VersionExistsError
+from registry.errors import PreparedFormatError, StorageError, StorageUnavailableError, VersionExistsError
 from registry.model import DatasetVersion, SlicingRule, check_new_name, content_digest, version_folder
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.ranges import Advance
@@ -77,10 +77,16 @@ def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: S
 
 
 def digest_of(folder: Store, slicing: SlicingRule) -> str | None:
-    """The content digest of what lies in ``folder``; None where that is no sound prepared version."""
+    """The content digest of what lies in ``folder``; None where that is no sound prepared version.
+
+    Raises:
+        StorageUnavailableError: the store does not answer, so nobody knows.
+    """
     try:
         prepared = read_prepared(folder)
         report = measure_shards(folder, prepared.splits)
+    except StorageUnavailableError:
+        raise
     except (PreparedFormatError, OSError):
         return None
     return None if report.faults else describe_version(prepared, report, slicing).content_digest

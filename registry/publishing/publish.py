@@ -10,12 +10,11 @@ wrong in between, and what the next run finds:
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.catalog import SqlCatalog
+from registry.catalog import Holder, Reservation, SqlCatalog
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
@@ -43,15 +42,15 @@ from registry.publishing.diff import VersionDiff, diff_files
 from registry.publishing.measured import (
     absolute_location,
     describe_version,
-    digest_of,
     measure_folder,
     name_rule,
     stamp_shards,
 )
+from registry.publishing.placing import location_key, place_folder, require_unmarked
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.verify import verify_shards
-from registry.storage import FolderExistsError, StagedFolder, Store
+from registry.storage import StagedFolder, Store
 
 _MOST_RIVALS: Final = 100
 
@@ -60,13 +59,15 @@ _MOST_RIVALS: Final = 100
 class Publication:
     """What came of publishing.
 
-    ``newly`` is False where the same content had been published before; then nothing had to be proved.
+    ``newly`` is False where the same content had been published before; then nothing had to be proved. ``notes`` say
+    what an earlier run had left in an object store, and what became of it.
     """
 
     version: DatasetVersion
     newly: bool
     num_bytes: int
     proof: Proof | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,28 +122,30 @@ def publish_staged(
         ShardMismatchError: a shard on disk is not what was written.
         VersionExistsError: that number is published with other content.
         VersionTooSmallError: more has changed since the version below than the number says.
+        ReservedError: others put files at its place in an object store.
         ConflictError: the version's folder holds other data that no row describes.
     """
     report = verify_shards(staged.store, prepared.splits, shards, walk=not trust_lengths, advance=advance)
     report.raise_for_faults(str(prepared.reference))
     version = describe_version(prepared, report, target.slicing)
     evidence = None if trust_lengths else _gather(target, version, staged.store, prepared, advance=advance)
-    # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
-    # that has just put its own there, nor two that repair a damaged folder each other.
-    with target.store.exclusive(version.location):
-        published = _is_published(target.catalog, version)
-        moved = _move_into_place(staged, target.store, version, published=published)
+    with place_folder(
+        staged,
+        target.store,
+        target.catalog,
+        version,
+        shards,
+        check_number=lambda: _is_published(target.catalog, version),
+        actor=target.actor,
+    ) as placement:
         if evidence is not None:  # should it be proved again, its records are at their new place
             files = StoredSplits(target.store.child(version.location), prepared.splits, prepared.features)
             evidence = replace(evidence, files=files)
-        try:
-            newly, proof = _write_row(target, version, shards, evidence)
-        except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
-            if moved and digest_of(target.store.child(version.location), version.slicing) == version.content_digest:
-                target.store.retract(version.location)
-            raise
-        _tell_default_config(target, version)
-    return Publication(version=version, newly=newly, num_bytes=report.num_bytes, proof=proof)
+        newly, proof = _write_row(target, version, shards, evidence, held=placement.held)
+    _tell_default_config(target, version)
+    return Publication(
+        version=version, newly=newly, num_bytes=report.num_bytes, proof=proof, notes=tuple(placement.notes)
+    )
 
 
 def publish_folder(
@@ -197,7 +200,11 @@ def publish_folder(
                 hint="Nothing was published. Do it again when nobody writes there.",
                 details={"folder": source.url},
             )
-        newly, proof = _write_row(target, version, report.shards, evidence)
+        unreserved = None
+        if source.local_root is None and not source.url.startswith(("http://", "https://")):
+            require_unmarked(source, target.catalog, version)
+            unreserved = location_key(source)
+        newly, proof = _write_row(target, version, report.shards, evidence, unreserved=unreserved)
         _tell_default_config(target, version)
         return Publication(version=version, newly=newly, num_bytes=report.num_bytes, proof=proof)
     target.store.clear_abandoned(version.location.rpartition("/")[0])
@@ -284,7 +291,13 @@ def _gather(
 
 
 def _write_row(
-    target: Target, version: DatasetVersion, shards: Mapping[str, tuple[Shard, ...]], evidence: _Evidence | None
+    target: Target,
+    version: DatasetVersion,
+    shards: Mapping[str, tuple[Shard, ...]],
+    evidence: _Evidence | None,
+    *,
+    held: tuple[Reservation, Holder] | None = None,
+    unreserved: str | None = None,
 ) -> tuple[bool, Proof | None]:
     """Publish, and prove again as long as others publish beside it: whether this call did it, and the proof."""
     for _ in range(_MOST_RIVALS):
@@ -299,6 +312,8 @@ def _write_row(
                 experiment_defaults=target.experiment_defaults,
                 found=None if evidence is None else evidence.fingerprints,
                 proved_between=None if proof is None else proof.neighbours,
+                held=held,
+                unreserved=unreserved,
             )
         except NeighboursChangedError:
             if evidence is None:
@@ -333,27 +348,3 @@ def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:
             details={"published": published, "offered": version.content_digest},
         )
     return published is not None
-
-
-def _move_into_place(staged: StagedFolder, store: Store, version: DatasetVersion, *, published: bool) -> bool:
-    """Whether this call moved the folder; False where a sound folder of the same content is there already.
-
-    Where the catalog says that the place belongs to this very content (``published``), a damaged folder is set aside
-    under the name ``damaged.<random>_<version>``, never deleted, and replaced.
-    """
-    place = version.location
-    try:
-        staged.commit()
-    except FolderExistsError as error:
-        if digest_of(store.child(place), version.slicing) == version.content_digest:
-            return False
-        if not published:
-            raise ConflictError(
-                f"the folder of {version.reference} holds other data: {store.locate(place)}",
-                hint="No row describes it. Publish what is there with: registry publish FOLDER, or move it away.",
-                details={"folder": store.locate(place)},
-            ) from error
-        parent, _, last_part = place.rpartition("/")
-        store.publish_folder(place, f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}")
-        staged.commit()
-    return True

@@ -11,7 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from registry.errors import CorruptExampleError, ShardMismatchError, StorageError, VerificationError
+from registry.errors import (
+    CorruptExampleError,
+    ShardMismatchError,
+    StorageError,
+    StorageUnavailableError,
+    VerificationError,
+)
 from registry.features import FeaturesDict
 from registry.model import Shard, Split
 from registry.publishing.ranges import Advance
@@ -87,6 +93,9 @@ def measure_shards(
 
     With ``features`` every record is decoded too; without ``walk`` files are hashed, and the number of records is taken
     as promised. Faults are collected, not raised: one bad shard never hides the next.
+
+    Raises:
+        StorageUnavailableError: the store does not answer, which is not the shard's fault.
     """
     sound: dict[str, list[Shard]] = {split.name: [] for split in splits}
     faults: list[ShardFault] = []
@@ -112,6 +121,8 @@ def measure_shards(
     for split, index, outcome in _side_by_side(pending(), measure):
         try:
             found = outcome.result()
+        except StorageUnavailableError:  # says nothing about the file: another try may read it
+            raise
         except (VerificationError, StorageError) as error:
             filename = split.filename(index)
             faults.append(ShardFault(split=split.name, filename=filename, code=error.code, problem=error.message))

@@ -11,6 +11,9 @@ from registry.errors import StorageError
 OWNER_FILE: Final = ".owner.json"
 """Who is writing a staged folder; see ``staging``. Never listed as content."""
 
+MARKER_FILE: Final = ".reservation.json"
+"""Which catalog holds a version's place in an object store until its row is written. Never listed as content."""
+
 OBJECT_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
 """The schemes of URLs that lead to object stores, and which kind each of them is."""
 
@@ -72,6 +75,6 @@ def is_own_staged(part: str) -> bool:
 
 
 def is_content(name: str) -> bool:
-    """Whether a relative file name belongs to what is stored: no part is unfinished, and it is no owner file."""
+    """Whether a relative file name belongs to what is stored: no part is unfinished, no owner file, no marker."""
     parts = name.split("/")
-    return parts[-1] != OWNER_FILE and not any(map(is_unfinished, parts))
+    return parts[-1] not in (OWNER_FILE, MARKER_FILE) and not any(map(is_unfinished, parts))

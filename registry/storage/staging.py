@@ -13,13 +13,14 @@ import json
 import os
 import socket
 import uuid
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from registry.errors import NotStoredError, StorageError
+from registry.errors import LeftoverWarning, NotStoredError, StorageError
 from registry.storage.names import (
     OWNER_FILE,
     check_folder_name,
@@ -83,7 +84,17 @@ class StagedFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.discard()
+        self.give_up()
+
+    def give_up(self) -> None:
+        """``discard``, at the end of the work: what cannot be removed is a warning, for the work was done, or failed.
+
+        The error that ended the work stays the one that is told.
+        """
+        try:
+            self.discard()
+        except StorageError as error:
+            warn_of_leftover(self._parent.locate(self.name), error)
 
 
 def stage_folder(store: Store, final: str) -> StagedFolder:
@@ -102,6 +113,15 @@ def stage_folder(store: Store, final: str) -> StagedFolder:
     return StagedFolder(store, name=name, final=final)
 
 
+def warn_of_leftover(place: str, error: StorageError) -> None:
+    """Warn that files which nobody needs could not be removed."""
+    warnings.warn(
+        f"{place} is not needed any more and could not be removed ({error.message}); a later run removes it",
+        LeftoverWarning,
+        stacklevel=2,
+    )
+
+
 def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
     """The staged folders directly in ``parent`` whose owner is dead, relative to the store."""
     prefix = f"{check_folder_name(parent)}/" if parent else ""
@@ -112,15 +132,22 @@ def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
 
 
 def clear_abandoned(store: Store, parent: str) -> list[str]:
-    """Remove the staged folders directly in ``parent`` whose owner is dead; their names, relative to the store."""
+    """Remove the staged folders directly in ``parent`` whose owner is dead; their names, relative to the store.
+
+    One that cannot be removed is left, with a warning: nobody reads it, and the work can go on.
+    """
     prefix = f"{check_folder_name(parent)}/" if parent else ""
     removed = []
     for folder in store.folders(parent):
         if is_unfinished(folder):
             owner = _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
             if owner is not None and owner.is_dead():
-                store.remove_tree(prefix + folder)
-                removed.append(prefix + folder)
+                try:
+                    store.remove_tree(prefix + folder)
+                except StorageError as error:
+                    warn_of_leftover(store.locate(prefix + folder), error)
+                else:
+                    removed.append(prefix + folder)
             elif owner is None and is_own_staged(folder) and store.remove_stump(prefix + folder):
                 removed.append(prefix + folder)
     return removed
@@ -155,6 +182,16 @@ class Owner:
             namespace=_read_link("/proc/self/ns/pid"),
             pid=pid,
             started=_start_of(pid),
+        )
+
+    def is_of_this_machine(self) -> bool:
+        """Whether it is, or was, a process that can be looked for here: ``is_dead`` is certain then."""
+        here = Owner.this_process()
+        return (self.host, self.machine, self.boot, self.namespace) == (
+            here.host,
+            here.machine,
+            here.boot,
+            here.namespace,
         )
 
     def is_dead(self) -> bool:

@@ -293,7 +293,7 @@ def test_completion_scripts(cli: Cli, shell: str) -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("registry re", {"resolve", "read"}),
+        ("registry re", {"resolve", "read", "reservation"}),
         ("registry show di", {"digits"}),
         ("registry read digits tr", {"train"}),
         ("registry read digits train+tr", {"train+train"}),

@@ -1,0 +1,151 @@
+"""Publishers that meet in one object store: whatever happens between two steps, one wins and nothing is lost or mixed.
+
+The law runs a second publisher from beginning to end between every two requests of the first one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from prepared_samples import animals, prepare
+
+import registry
+from registry.catalog import session
+from registry.errors import ConflictError, RegistryError
+from registry.publishing import placing
+
+REQUESTS = ("_open", "cat_file", "cp_file", "exists", "find", "info", "rm_file")
+
+
+@contextmanager
+def before_step(wanted: int, action: Callable[[], object]) -> Iterator[list[str]]:
+    """Run ``action`` before the ``wanted``-th request to the store or transaction of the catalog; gives all steps."""
+    steps: list[str] = []
+    inside: list[bool] = []
+
+    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if not inside:
+                steps.append(name)
+                if len(steps) == wanted:
+                    inside.append(True)
+                    action()
+                    inside.clear()
+            return function(*arguments, **options)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in REQUESTS:
+            patch.setattr(MemoryFileSystem, name, watched(name, getattr(MemoryFileSystem, name)))
+        for name in ("connect", "begin"):
+            patch.setattr(session.sa.Engine, name, watched("transaction", getattr(session.sa.Engine, name)))
+        yield steps
+
+
+@pytest.fixture
+def rivals(tmp_path: Path) -> tuple[Path, Path]:
+    """Two folders of animals:1.0.0 whose shards are equally long and hold other values."""
+    one, other = (prepare(tmp_path / str(age), splits={"train": animals(20, age=age)}, shards=2) for age in (98, 99))
+    return one, other
+
+
+@pytest.fixture(autouse=True)
+def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "WAIT_SECONDS", 0.0)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, sqlite_template: Path) -> Callable[[], str]:
+    """Makes the URL of another new catalog."""
+    numbers = itertools.count()
+    return lambda: f"sqlite:///{shutil.copy(sqlite_template, tmp_path / f'{next(numbers)}.db')}"
+
+
+@dataclass
+class Publisher:
+    """One who publishes, and what came of it."""
+
+    url: str
+    data_dir: str
+    folder: Path
+    came_before: str = ""
+    newly: bool | None = None
+    error: RegistryError | None = None
+
+    def publish(self) -> None:
+        with registry.connect(self.url, data_dir=self.data_dir) as catalog:
+            try:
+                self.newly = catalog.publish(self.folder).newly
+            except RegistryError as error:
+                self.error = error
+
+    def check(self) -> None:
+        """What this publisher's catalog promises is there, and is what this publisher offered."""
+        with registry.connect(self.url, data_dir=self.data_dir) as catalog:
+            dataset = catalog.dataset("animals:1.0.0")
+            assert dataset.verify(deep=True).faults == ()
+            assert int(self.folder.name) in {int(example["age"]) for example in dataset.read("train")}
+
+
+def meet(first: Callable[[], Publisher], second: Callable[[Publisher], Publisher]) -> Iterator[tuple[Publisher, ...]]:
+    """A publisher, and a rival who runs from beginning to end before one of its steps; once for each step there is."""
+    for step in itertools.count(1):
+        one = first()
+        other = second(one)
+        with before_step(step, other.publish) as steps:
+            one.publish()
+        if len(steps) < step:
+            return
+        other.came_before = f"step {step} of {len(steps)}, {steps[step - 1]}"
+        yield one, other
+
+
+def test_between_any_two_steps_a_rival_of_other_content_wins_or_loses_whole(
+    fresh: Callable[[], str], rivals: tuple[Path, Path]
+) -> None:
+    wins = []
+    for one, other in meet(
+        lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
+        lambda one: Publisher(one.url, one.data_dir, rivals[1]),
+    ):
+        winner, loser = (one, other) if one.newly else (other, one)
+        assert (winner.newly, loser.newly) == (True, None), (one, other)
+        assert isinstance(loser.error, ConflictError), (one, other)
+        winner.check()
+        wins.append(winner is one)
+    assert any(wins)
+    assert not all(wins)
+
+
+def test_between_any_two_steps_a_rival_of_the_same_content_is_welcome(
+    fresh: Callable[[], str], rivals: tuple[Path, Path]
+) -> None:
+    for one, other in meet(
+        lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
+        lambda one: Publisher(one.url, one.data_dir, rivals[0]),
+    ):
+        assert {one.newly, other.newly} == {True, False}, (one, other)
+        one.check()
+
+
+def test_two_catalogs_that_share_a_store_never_lose_what_one_published(
+    fresh: Callable[[], str], rivals: tuple[Path, Path]
+) -> None:
+    for one, other in meet(
+        lambda: Publisher(fresh(), f"memory://{uuid.uuid4().hex}", rivals[0]),
+        lambda one: Publisher(fresh(), one.data_dir, rivals[1]),
+    ):
+        winner, loser = (one, other) if one.newly else (other, one)
+        assert (winner.newly, loser.newly) == (True, None), (one, other)
+        assert isinstance(loser.error, ConflictError), (one, other)
+        winner.check()
