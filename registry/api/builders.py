@@ -173,12 +173,13 @@ class Builder:
     def as_data_source(self, split: SplitArgument = None, **tfds_words: Any) -> Any:
         """Examples by number, in the order in which they are stored: one file after the other, in any format.
 
-        Errors as ``dataset`` and ``load``.
+        A missing value of an optional feature is None, as in TFDS's data sources. Errors as ``dataset`` and ``load``.
         """
         from registry.order import ReadConfig
 
         file_format = check_tfds_words("builder(...).as_data_source", tfds_words) or self._file_format
-        return read_tree(self.dataset, split, ReadConfig(interleave_cycle_length=1), file_format=file_format)
+        config = ReadConfig(interleave_cycle_length=1)
+        return read_tree(self.dataset, split, config, file_format=file_format, missing_as_tfds=False)
 
     def __repr__(self) -> str:
         return f"<Builder {self._reference}{'' if self.is_prepared() else ', not published yet'}>"

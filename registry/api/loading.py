@@ -69,7 +69,9 @@ def load(
             ``download_and_prepare_kwargs`` and ``as_dataset_kwargs`` empty; ``file_format`` that of the version.
 
     Returns:
-        A ``Reader`` (or a ``SupervisedReader``, or ``Batches``) for each expression.
+        A ``Reader`` (or a ``SupervisedReader``, or ``Batches``) for each expression. What it reads is what TFDS reads:
+        of an optional feature that has no value the lowest number of its dtype, ``b""`` or False, where the reader of
+        ``Dataset.read`` gives None (``Reader.missing_as_tfds``, ``Reader.missing_as_none``).
 
     Raises:
         UsageError: an argument that means nothing here, with what to do instead; or no supervised keys.
@@ -103,12 +105,21 @@ def read_tree(
     shuffle_files: bool = False,
     batch_size: int | None = None,
     file_format: str | None = None,
+    missing_as_tfds: bool = True,
     **resolving: Any,
 ) -> Any:
-    """What ``load`` gives of a dataset: a reader for each expression in ``split``, in its shape."""
+    """What ``load`` gives of a dataset: a reader for each expression in ``split``, in its shape.
+
+    Without ``missing_as_tfds`` a missing value is None, as in TFDS's data sources.
+    """
     _check_format(dataset, file_format)
     config = read_read_config(dataset, read_config, shuffle_files=shuffle_files)
-    form = _form(dataset, as_supervised=as_supervised, batch_size=batch_size)
+    as_asked = _form(dataset, as_supervised=as_supervised, batch_size=batch_size)
+
+    def form(reader: Reader) -> Any:
+        is_optional = missing_as_tfds and reader.features.optional_paths()
+        return as_asked(reader.missing_as_tfds() if is_optional else reader)
+
     if split is None and (pins := getattr(dataset, "pins", None)):
         return {pin.name: form(pin.read(config)) for pin in pins}
 

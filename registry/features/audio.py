@@ -48,7 +48,7 @@ class Audio(Tensor):
     minimum: int | None = field(default=None, init=False)
     maximum: int | None = field(default=None, init=False)
     optional: bool = field(default=False, init=False)
-    missing_is_none: bool = field(default=False, init=False)
+    missing: Any = field(default=None, init=False)
     file_format: str | None = None
     sample_rate: int | None = None
     lazy_decode: bool = False

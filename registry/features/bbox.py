@@ -40,7 +40,7 @@ class BBox(Tensor):
     minimum: int | None = field(default=None, init=False)
     maximum: int | None = field(default=None, init=False)
     optional: bool = field(default=False, init=False)
-    missing_is_none: bool = field(default=False, init=False)
+    missing: Any = field(default=None, init=False)
     bbox_format: str | None = "REL_YXYX"
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, RegistryError
-from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, take_texts
+from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, MaskedColumn, take_texts
 from registry.features.codec import Codec, ColumnReader, RawReader, fill_tree
 from registry.features.feature import TEXT
 from registry.features.nested import NestedExamples, NestedNode, plain_tree
@@ -73,8 +73,9 @@ class ExampleBlock:
         - an array (n, \*shape) of the feature's dtype, where the value has the same shape in every example;
         - an object array (n,) of ``bytes`` for text, (n, \*shape) for arrays of text;
         - an object array (n,) of arrays where their shapes differ, of ``Ragged`` for a Sequence of Sequences;
-        - of a Dataset what a Sequence gives; an object array (n,) of raw values for a feature that is not known, and of
-          values and None for an optional one after ``FeaturesDict.missing_as_none``.
+        - of a Dataset what a Sequence gives; an object array (n,) of raw values for a feature that is not known;
+        - for an optional feature whose missing values read as None, always a masked array (``numpy.ma``) of these
+          shapes and dtypes, masked where an example has None, with a mask for every entry.
 
         Raises:
             CorruptExampleError: a record could not be decoded; ``details["record"]`` is its place in the block.
@@ -135,7 +136,7 @@ class BlockCodec:
                 values, error = restore_each(flat, reader, num_sound)
                 if error is not None:
                     num_sound, fault = len(values), error
-                column = ArrayColumn(stack_rows(values, reader))
+                column = column_of_rows(values, reader)
             columns = (*columns, column)
         if fault is None:
             return ExampleBlock(self._codec.tree, columns, num_sound)
@@ -157,7 +158,7 @@ class BlockCodec:
                 fault = at_record(error, len(rows))
                 break
         readers = enumerate(self._codec.columns)
-        columns = [ArrayColumn(stack_rows([row[at] for row in rows], reader)) for at, reader in readers]
+        columns = [column_of_rows([row[at] for row in rows], reader) for at, reader in readers]
         return ExampleBlock(self._codec.tree, columns, len(rows), fault)
 
 
@@ -165,8 +166,13 @@ def restore_column(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> Bloc
     """The column of one leaf, all at once; None where that cannot be, or a record may not be sound."""
     if len(reader.lengths) > 1 or reader.holds_objects or not flat.num_records:
         return None
-    if reader.may_be_none and len(reader.parts) == 1 and (found := _restore_present(flat, reader, copy=copy)):
-        return found
+    if reader.may_be_absent:
+        return _restore_optional(flat, reader, copy=copy)
+    return _restore_whole(flat, reader, copy=copy)
+
+
+def _restore_whole(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
+    """The column of a leaf that all records hold."""
     columns: list[FlatColumn] = []
     for part, keys in reader.parts:
         column = _complete(flat, keys[0], part.kind, may_be_missing=reader.may_be_missing)
@@ -187,23 +193,41 @@ def restore_column(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> Bloc
     return reader.leaf.restore_block(BlockParts(flat.num_records, data, tuple(columns), counts, copy), reader.path)
 
 
-def _restore_present(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
-    """The column of an optional leaf that some records lack; None where none does, or one may not be sound."""
-    ((part, (key,)),) = reader.parts
-    stored = [flat.columns.get((key, kind)) for kind in ("int64", "float", "bytes")]
+def _restore_optional(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
+    """The column of an optional leaf, which some records may lack; None where one may not be sound."""
+    ((part, (key,)),) = reader.parts  # one: its shape is known
+    stored = [kind for kind in ("int64", "float", "bytes") if (key, kind) in flat.columns]
     column = flat.columns.get((key, part.kind))
-    if column is None or column.rows is None or sum(one is not None for one in stored) > 1:
+    if stored and (column is None or len(stored) > 1):
         return None
-    rows = column.rows
-    present = FlatBlock(rows.size, {(key, part.kind): replace(column, rows=None)}, flat.data)
-    found = restore_column(present, reader, copy=copy)
+    rows = np.arange(flat.num_records) if column is None or column.rows is None else column.rows
+    found: BlockColumn | None = ArrayColumn(_no_rows(reader))
+    if column is None:
+        rows = rows[:0]
+    elif rows.size:
+        present = FlatBlock(rows.size, {(key, part.kind): replace(column, rows=None)}, flat.data)
+        found = _restore_whole(present, reader, copy=copy)
     if found is None:
         return None
+    if reader.may_read_none:
+        return _masked_column(found, rows, flat.num_records, reader)
+    if rows.size == flat.num_records:
+        return found
     absent = reader.leaf.restore_absent()
     values = np.empty((flat.num_records, *np.shape(absent)), reader.leaf.dtype)
     values[...] = absent
     values[rows] = found.array(rows.size)
     return ArrayColumn(values)
+
+
+def _masked_column(
+    present: BlockColumn, rows: npt.NDArray[np.int64], num_rows: int, reader: ColumnReader
+) -> MaskedColumn:
+    leaf = reader.leaf
+    if 0 in leaf.shape:  # of no entries a mask would not tell: each value is an object
+        values = np.fromiter(present.rows(0, rows.size), TEXT, rows.size)
+        return MaskedColumn(ArrayColumn(values), rows, num_rows, (), TEXT)
+    return MaskedColumn(present, rows, num_rows, tuple(leaf.shape), leaf.dtype)
 
 
 def _complete(flat: FlatBlock, key: str, kind: Kind, *, may_be_missing: bool) -> FlatColumn | None:
@@ -242,8 +266,17 @@ def restore_each(flat: FlatBlock, reader: ColumnReader, num_records: int) -> tup
     return values, None
 
 
-def stack_rows(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
-    """The column of one leaf's ``values``, as ``ExampleBlock.columns`` describes it."""
+def column_of_rows(values: list[Any], reader: ColumnReader) -> BlockColumn:
+    """The column of one leaf's ``values``."""
+    if not reader.may_read_none:
+        return ArrayColumn(_stack(values, reader))
+    rows = np.array([row for row, value in enumerate(values) if value is not None], np.int64)
+    present = [value for value in values if value is not None]
+    return _masked_column(ArrayColumn(_stack(present, reader)), rows, len(values), reader)
+
+
+def _stack(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
+    """``values`` as ``ExampleBlock.columns`` describes them, of which none is missing."""
     if reader.holds_objects:
         return np.fromiter(values, TEXT, len(values))
     if not values:

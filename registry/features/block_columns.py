@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT
 from registry.wire import FlatColumn
 from registry.wire.gather import as_rows, constant, take
@@ -151,6 +152,56 @@ class StoredColumn:
             pieces = pieces.copy()
         stored = as_rows(pieces, self.dtype.newbyteorder("<")).reshape(-1, *self.shape)
         return stored.astype(self.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class MaskedColumn:
+    """Values of an optional leaf: ``present`` are those of the examples ``rows_present``; the others are missing.
+
+    ``shape`` and ``dtype`` are those of one value.
+    """
+
+    present: BlockColumn
+    rows_present: npt.NDArray[np.int64]
+    num_rows: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        """As the values that are there."""
+        return self.present.row_bytes
+
+    def array(self, stop: int) -> npt.NDArray[Any]:
+        """A masked array, whatever is missing. Below its mask: NaN, zero, False, None."""
+        rows = self.rows_present[: self._place(stop)]
+        column = all_masked((stop, *self.shape), self.dtype)
+        if rows.size:
+            column[rows] = self.present.array(rows.size)  # and takes their mask away
+        return column
+
+    def rows(self, start: int, stop: int) -> list[Any]:
+        """Values and None."""
+        first, last = self._place(start), self._place(stop)
+        present = self.present.rows(first, last)
+        if last - first == stop - start:
+            return present
+        found = np.full(stop - start, None, TEXT)
+        found[self.rows_present[first:last] - start] = np.fromiter(present, TEXT, last - first)
+        values: list[Any] = found.tolist()
+        return values
+
+    def _place(self, row: int) -> int:
+        """How many values there are before ``row``."""
+        return int(np.searchsorted(self.rows_present, row))
+
+
+def all_masked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ma.MaskedArray[Any, Any]:
+    """A masked array of which all is missing, with a mask of its own for each entry."""
+    # NaN, so that whoever loses the mask of floats, as np.asarray does, computes nothing that looks right.
+    is_float = dtype.kind == "f" or is_bfloat16(dtype)
+    values = np.full(shape, np.nan if is_float else None if dtype == TEXT else 0, dtype)
+    return np.ma.MaskedArray(values, np.ones(shape, np.bool_), fill_value=np.nan if is_float else None)
 
 
 def take_texts(

@@ -37,7 +37,7 @@ class ClassLabel(Tensor):
     minimum: int | None = field(default=None, init=False)
     maximum: int | None = field(default=None, init=False)
     optional: bool = field(default=False, init=False)
-    missing_is_none: bool = field(default=False, init=False)
+    missing: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -84,31 +84,32 @@ class ColumnReader:
     lengths: tuple[int | None, ...]
     parts: tuple[tuple[Part, tuple[str, ...]], ...]
     may_be_missing: bool
-    may_be_none: bool
+    may_be_absent: bool
+    may_read_none: bool
     holds_objects: bool
 
     @classmethod
     def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
         """The reader of ``column``; ``known`` are the keys of all features whose keys are known."""
         if isinstance(column.leaf, RawFeature):
-            return RawReader(column.path, column.leaf, (), (), True, False, True, known)
+            return RawReader(column.path, column.leaf, (), (), True, False, False, True, known)
         parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
         # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
         # writers left empty lists out at times.
         may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
-        may_be_none = column.leaf.may_be_absent and not column.lengths
         holds_objects = column.leaf.holds_objects and not column.lengths
-        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, may_be_none, holds_objects)
+        absent = (column.may_be_absent, column.may_read_none)
+        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent, holds_objects)
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
         """The value of this leaf in the example of these flat values."""
-        if self.may_be_none and self._is_absent(flat):
+        if self.may_be_absent and self._is_absent(flat):
             return self.leaf.restore_absent()
         return self._read(flat, self.leaf.restore)
 
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
         """What of the value two examples are compared by; where it may be None, a list of one value, or of none."""
-        if not self.may_be_none:
+        if not self.may_be_absent:
             return self._read(flat, self.leaf.restore_content)
         return [] if self._is_absent(flat) else [self._read(flat, self.leaf.restore_content)]
 

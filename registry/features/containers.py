@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import FeatureError
+from registry.errors import FeatureError, suggest
 from registry.features.class_label import ClassLabel
 from registry.features.dtypes import is_sane_shape
 from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
@@ -41,6 +41,16 @@ class Column:
     leaf: Leaf
     lengths: tuple[int | None, ...]
     words: tuple[str, ...] = ()
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether a record may store nothing for it: it is optional, and in no Sequence."""
+        return self.leaf.may_be_absent and not self.lengths
+
+    @property
+    def may_read_none(self) -> bool:
+        """Whether such a value reads as None."""
+        return self.leaf.may_read_none and not self.lengths
 
     def keys(self, part: Part) -> list[str]:
         """The keys of ``part`` in a tf.train.Example: the values, then one for each level of row lengths."""
@@ -177,21 +187,53 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         }
 
     def missing_as_none(self) -> FeaturesDict:
-        """This schema with None for the missing values of its optional features, where TFDS has the lowest number.
+        """This schema with None for the missing values of its optional features, which is how every schema begins.
 
-        Columns of these features are object arrays. features.json is the same.
+        Columns of these features are masked arrays (``numpy.ma``). features.json is the same.
+        """
+        return self._with_missing(lambda leaf, _: replace(leaf, missing=None))
+
+    def missing_as_tfds(self) -> FeaturesDict:
+        """This schema with what TFDS reads through TensorFlow for the missing values of its optional features.
+
+        That is the lowest number of the dtype, ``b""`` or False, which nobody can tell from an equal value that is
+        there. Columns are plain arrays. features.json is the same.
 
         >>> from registry.features import Scalar
         >>> features = FeaturesDict({"age": Scalar("int8", optional=True)})
         >>> record = features.encode_example({"age": None})
-        >>> int(features.decode_example(record)["age"]), features.missing_as_none().decode_example(record)["age"]
-        (-128, None)
+        >>> features.decode_example(record)["age"], int(features.missing_as_tfds().decode_example(record)["age"])
+        (None, -128)
         """
+        return self._with_missing(lambda leaf, _: replace(leaf, missing=leaf.lowest_value))
 
-        def change(leaf: Leaf, _: tuple[str, ...]) -> Leaf:
-            return replace(leaf, missing_is_none=True) if isinstance(leaf, Tensor) and leaf.optional else leaf
+    def fill_missing(self, values: Mapping[str, Any]) -> FeaturesDict:
+        """This schema with ``values`` for the missing values of optional features, by their paths (``a/b``).
 
-        return self._changed(change)
+        A value is one number, text or bytes; a tensor is filled with it. Columns are plain arrays.
+
+        Raises:
+            FeatureError: no feature has that path, it is not optional, or the value does not fit it.
+        """
+        columns = {column.path: column for column in columns_of(self)}
+        filled: dict[tuple[str, ...], Leaf] = {}
+        for path, value in values.items():
+            if path not in columns:
+                raise feature_fault(path, "there is no such feature", suggest(path, columns))
+            leaf = columns[path].leaf
+            if not columns[path].may_be_absent or not isinstance(leaf, Tensor):
+                raise feature_fault(path, "it is not optional: none of its values can be missing")
+            filled[columns[path].names] = leaf.with_missing(value, path)
+        return self._changed(lambda leaf, names: filled.get(names, leaf))
+
+    def optional_paths(self) -> list[str]:
+        """The paths of the features whose values may be None, in the order of their names."""
+        return [column.path for column in columns_of(self) if column.may_read_none]
+
+    def _with_missing(self, change: Callable[[Tensor, tuple[str, ...]], Leaf]) -> FeaturesDict:
+        return self._changed(
+            lambda leaf, names: change(leaf, names) if isinstance(leaf, Tensor) and leaf.optional else leaf
+        )
 
     def _changed(self, change: Callable[[Leaf, tuple[str, ...]], Leaf]) -> FeaturesDict:
         found = _change_leaves(self, change)

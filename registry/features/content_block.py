@@ -59,7 +59,7 @@ class BlockContentReader:
 
 def _buffers(flat: FlatBlock, reader: ColumnReader) -> Iterator[Any]:
     # Where content is another thing than the value, as with images, it is told one by one.
-    is_plain = type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_none
+    is_plain = type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_absent
     column = restore_column(flat, reader, copy=False) if is_plain else None
     if column is None:
         return (content_bytes(reader.read_content(record)) for record in split_leaf(flat, reader))

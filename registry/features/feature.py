@@ -99,6 +99,11 @@ class Leaf(Feature, ABC):
         return False
 
     @property
+    def may_read_none(self) -> bool:
+        """Whether a value that is absent reads as None, and as a masked one in a column."""
+        return False
+
+    @property
     def holds_objects(self) -> bool:
         """Whether the values of a block are Python objects, whatever the first of them is."""
         return False

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from registry.errors import RegistryError
-from registry.features.block import ExampleBlock, at_record, restore_column, restore_each, stack_rows
-from registry.features.block_columns import ArrayColumn, BlockColumn
+from registry.features.block import ExampleBlock, at_record, column_of_rows, restore_column, restore_each
+from registry.features.block_columns import BlockColumn
 from registry.features.containers import FeaturesDict
 from registry.wire import FlatBlock
 
@@ -32,6 +32,6 @@ def restore_flat_blocks(
         if column is None:
             values, error = restore_each(block, reader, num_sound)
             num_sound, fault = len(values), error or fault
-            column = ArrayColumn(stack_rows(values, reader))
+            column = column_of_rows(values, reader)
         columns.append(column)
     return ExampleBlock(codec.tree, columns, num_sound, None if fault is None else at_record(fault, num_sound))

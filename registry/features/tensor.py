@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,9 +58,9 @@ class Tensor(Leaf):
             same array is the same bytes everywhere.
         minimum, maximum: bounds for people and agents; they are kept in features.json, which holds them as
             whole numbers of 64 bits, and not enforced.
-        optional: whether None may be given, which is not stored. It decodes to what TFDS gives through TensorFlow: the
-            lowest number of the dtype, ``b""``, False; an array of them. The shape has to be known.
-        missing_is_none: whether it decodes to None instead: see ``FeaturesDict.missing_as_none``.
+        optional: whether None may be given, which is not stored. The shape has to be known.
+        missing: what a value that is not stored decodes to: None, or the number or bytes that an array of this shape is
+            filled with. See ``FeaturesDict.missing_as_tfds`` and ``fill_missing``.
 
     >>> Tensor(shape=(2, None), dtype="int32").flatten([[1, 2], [3, 4]], "mat")
     (array([1, 2, 3, 4]),)
@@ -75,7 +75,7 @@ class Tensor(Leaf):
     minimum: int | None = None
     maximum: int | None = None
     optional: bool = False
-    missing_is_none: bool = False
+    missing: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", as_dtype(self.dtype))
@@ -156,11 +156,10 @@ class Tensor(Leaf):
         return array.reshape([-1 if size is None else size for size in shape])
 
     def restore_absent(self) -> Any:
-        """None, or the value that TFDS gives."""
-        if self.missing_is_none:
-            return None
-        lowest = lowest_value(self.dtype, exact=self.encoding != "none")
-        return np.full(self.shape, lowest, self.dtype) if self.shape else lowest
+        """None, or what ``missing`` says instead."""
+        if self.missing is None or not self.shape:
+            return self.missing
+        return np.full(self.shape, self.missing, self.dtype)
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """All at once where the shape is known, or the number of values tells it."""
@@ -174,9 +173,25 @@ class Tensor(Leaf):
         return self.optional
 
     @property
-    def holds_objects(self) -> bool:
-        """Whether None may be among the values."""
-        return self.optional and self.missing_is_none
+    def may_read_none(self) -> bool:
+        """Whether it is optional, and nothing was chosen for a missing value."""
+        return self.optional and self.missing is None
+
+    def with_missing(self, value: Any, path: str) -> Tensor:
+        """This feature with ``value``, one number, text or bytes, for a missing value.
+
+        Raises:
+            FeatureError: the value does not fit the dtype.
+        """
+        array = exact_array(value, self.dtype, path)
+        if array.shape:
+            raise feature_fault(path, f"{show_value(value)} is not one value", "Give a number, a text or bytes.")
+        return replace(self, missing=array[()])
+
+    @property
+    def lowest_value(self) -> Any:
+        """What TFDS reads, through TensorFlow, where a value is missing: the lowest number, ``b""``, False."""
+        return lowest_value(self.dtype, exact=self.encoding != "none")
 
     def from_flat(self, values: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
         """Stored numbers cast to the dtype. Raises CorruptExampleError where that changes one."""

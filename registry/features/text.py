@@ -31,7 +31,7 @@ class Text(Tensor):
     minimum: int | None = field(default=None, init=False)
     maximum: int | None = field(default=None, init=False)
     optional: bool = field(default=False, init=False)
-    missing_is_none: bool = field(default=False, init=False)
+    missing: Any = field(default=None, init=False)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """One entry: the text's bytes."""

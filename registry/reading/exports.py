@@ -31,7 +31,7 @@ class Exports:
     def to_numpy(self) -> dict[str, Any]:
         """All examples of the first epoch at once, as a dict of arrays, nested as an example is; see ``batches``.
 
-        All of them are in memory, decoded. Errors as iterating.
+        All of them are in memory, decoded. An optional feature is a masked array. Errors as iterating.
         """
         from registry.reading.frameworks.arrays import read_arrays
 
@@ -43,7 +43,8 @@ class Exports:
         A column is named by the names on the way to the leaf, joined by ``/``. Numbers keep their dtype; values with
         dimensions stand in a column of objects, as arrays (``Ragged`` where they are ragged). A feature ``Text`` is
         ``str``; other strings are ``bytes``, because nothing says that they are text. A Dataset is as a Sequence, and
-        bfloat16 is float32. All of it is in memory.
+        bfloat16 is float32. An optional feature has a nullable dtype of pandas, such as ``Int64`` or ``Float32`` (which
+        float16 becomes, too), or is a column of objects and None. All of it is in memory.
 
         Raises:
             FeatureError: a text is no UTF-8; ``text="bytes"`` takes it as it is.
@@ -61,8 +62,7 @@ class Exports:
     def to_arrow_batches(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.RecordBatchReader:
         """The examples of the first epoch as a stream of record batches, each read when it is asked for.
 
-        The schema follows from the features alone, and no value is null, but the missing ones of features that decode
-        them to None (``FeaturesDict.missing_as_none``):
+        The schema follows from the features alone. No value is null, but the missing ones of optional features:
 
         - numbers and bools are Arrow's own; ``Text`` is ``string``, and any other string ``binary``;
         - a dimension of known size, of a tensor, an image or a Sequence, is a fixed-size list; any other is a list;
@@ -105,7 +105,8 @@ class Exports:
         """A dataset for ``torch.utils.data.DataLoader``, with any number of workers, forked or spawned.
 
         Numbers and arrays become tensors, text and bytes stay ``bytes``, and where shapes differ there are lists. A
-        Dataset is as a Sequence.
+        Dataset is as a Sequence. A missing value is None, and an optional feature is a list of tensors and None in a
+        batch; ``Reader.fill_missing`` gives tensors.
 
         Without ``iterable`` it is a map-style dataset of the first epoch, for samplers: ``dataset[i]`` is an example,
         ``dataset[[i, j]]`` a batch, and a loader fetches each of its batches at once.
@@ -142,7 +143,8 @@ class Exports:
     def to_grain(self) -> ReaderSource:
         """The examples of the first epoch as a random access source of Grain, which is not needed to make one.
 
-        For ``grain.MapDataset.source(...)`` and ``grain.DataLoader(data_source=...)``, with threads and processes.
+        For ``grain.MapDataset.source(...)`` and ``grain.DataLoader(data_source=...)``, with threads and processes. A
+        missing value is None, which Grain does not batch: see ``Reader.fill_missing``.
         """
         from registry.reading.frameworks.grain import ReaderSource
 
@@ -162,7 +164,8 @@ class Exports:
             drop_remainder: leave out a smaller last batch of each epoch.
 
         Raises:
-            UsageError: an option or a feature that TensorFlow has no tensor for.
+            UsageError: an option or a feature that TensorFlow has no tensor for, as an optional one of which a value
+                may be None; ``Reader.fill_missing`` chooses another.
             MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
         """
         check_batches(batch_size, drop_remainder=drop_remainder)

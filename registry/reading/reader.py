@@ -125,7 +125,7 @@ class Reader(Exports):
         return size_of(self._share)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Examples as dicts of numpy arrays, shaped and typed as ``features`` says.
+        """Examples as dicts of numpy arrays, shaped and typed as ``features`` says; None where a value is missing.
 
         Raises:
             CorruptRecordError: framing or checksum of a record is wrong.
@@ -152,6 +152,7 @@ class Reader(Exports):
         A batch never reaches over the end of an epoch: the last one of each is smaller, or is left out.
 
         A feature whose values have one shape is one array; else an object array of arrays, and of ``bytes`` for text.
+        An optional feature is always a masked array (``numpy.ma``), whose mask says which values are missing.
         Errors as iterating; batches before the one that holds a bad record are handed out.
         """
         size = _check_size(size)
@@ -223,14 +224,30 @@ class Reader(Exports):
         return reader
 
     def missing_as_none(self) -> Reader:
-        """These examples, with None where an optional feature has no value; TFDS gives the lowest number there.
+        """These examples, with None where an optional feature has no value, and a mask in batches.
 
-        Another reader, at its beginning. In batches such a feature is an array of objects.
+        Another reader, at its beginning. That is what a reader gives, unless ``missing_as_tfds`` or ``fill_missing``
+        made it, or ``registry.load``.
         """
-        features = self.features.missing_as_none()
-        reader = Reader(self.plan, features=features, config=self.config, process=self.process, **self._options)
-        reader._asked = self._asked
-        return reader
+        return self._with_features(self.features.missing_as_none())
+
+    def missing_as_tfds(self) -> Reader:
+        """These examples, with what TFDS reads where an optional feature has no value: the lowest number of its dtype.
+
+        Another reader, at its beginning. In batches such a feature is a plain array. Nobody can tell a missing value
+        from an equal one that is there.
+        """
+        return self._with_features(self.features.missing_as_tfds())
+
+    def fill_missing(self, values: Mapping[str, Any]) -> Reader:
+        """These examples, with ``values`` where an optional feature has none: ``{"age": -1, "place/name": b"?"}``.
+
+        Another reader, at its beginning. In batches such a feature is a plain array.
+
+        Raises:
+            FeatureError: no feature has that path, it is not optional, or the value does not fit it.
+        """
+        return self._with_features(self.features.fill_missing(values))
 
     def only(self, names: Sequence[str]) -> Reader:
         """These examples with some of their features, from the same place on: the others are not decoded.
@@ -262,6 +279,12 @@ class Reader(Exports):
 
     def __repr__(self) -> str:
         return f"<Reader {self.plan.expression}: {len(self)} examples>"
+
+    def _with_features(self, features: FeaturesDict) -> Reader:
+        """Another reader, at its beginning, whose examples are decoded by ``features``."""
+        reader = Reader(self.plan, features=features, config=self.config, process=self.process, **self._options)
+        reader._asked = self._asked
+        return reader
 
     def _iterate(self, item_lists: ItemLists) -> Iterator[Any]:
         """Begin an iteration: the next epoch, or where the state says."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, ItemNotFoundError, UsageError, WrongTypeError
 from registry.slim.stacking import stack_items
@@ -60,7 +61,11 @@ class DataDecoder(abc.ABC):
                 f"{type(self).__name__}.decode_rows gave {len(rows)} rows of {block.num_records} records",
                 hint="decode_rows gives a row for each record of the block, or raises.",
             )
-        return [stack_items([row[place] for row in rows]) for place in range(len(names))]
+        return [self.stack(name, [row[place] for row in rows]) for place, name in enumerate(names)]
+
+    def stack(self, item: str, values: list[Any]) -> npt.NDArray[Any]:  # noqa: ARG002 (for those who know more of it)
+        """The column of ``values``, which ``decode`` gave for ``item`` in many records."""
+        return stack_items(values)
 
     def inflates(self, items: Sequence[str]) -> bool:  # noqa: ARG002 (those who know better need them)
         """Whether the values of ``items`` may take much more memory than their record: then few are decoded ahead."""

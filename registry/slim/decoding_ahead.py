@@ -177,7 +177,7 @@ class DecodingAhead:
                 self._kept = rows
                 raise
         self._kept = []
-        return [stack_items([row[place] for row in rows]) for place in range(len(items))]
+        return [self._decoder.stack(item, [row[place] for row in rows]) for place, item in enumerate(items)]
 
     def _decode_one(self, record: Record, items: Sequence[str]) -> list[Any]:
         try:
@@ -263,6 +263,7 @@ def _num_bytes(column: npt.NDArray[Any]) -> int:
 
 def _rows_of(column: npt.NDArray[Any], start: int, stop: int) -> npt.NDArray[Any]:
     """Some rows of a column, as they would be without the others: an array where they are alike."""
-    if column.dtype.kind != "O" or column.ndim > 1 or stop - start == len(column):
+    is_whole = stop - start == len(column)
+    if column.dtype.kind != "O" or column.ndim > 1 or is_whole or isinstance(column, np.ma.MaskedArray):
         return column[start:stop]
     return stack_items(list(column[start:stop]))

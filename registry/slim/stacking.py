@@ -83,6 +83,8 @@ def _raise_other_number(count: int) -> NoReturn:
 
 def fill_up(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """An object array (n,) of arrays as one array, filled up as ``stack_arrays`` does; any other array as it is."""
+    if isinstance(column, np.ma.MaskedArray):  # its values are alike
+        return column
     if column.dtype.kind == "O" and column.ndim == 1 and all(isinstance(value, np.ndarray) for value in column):
         return stack_arrays(column.tolist(), pad=True) if column.size else column
     return column

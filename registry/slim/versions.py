@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.errors import UsageError, WrongTypeError
-from registry.features import ClassLabel, FeaturesDict
+from registry.features import ClassLabel, FeaturesDict, Leaf
+from registry.features.block import column_of_rows
+from registry.features.codec import Codec
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.data_files import DataFile, PlannedFiles
 from registry.splits import Plan
@@ -182,9 +185,17 @@ class FeaturesDecoder(DataDecoder):
             if decoded.fault is None:
                 record = block.data[block.offsets[0] : block.offsets[0] + block.lengths[0]].tobytes()
                 first, columns = features.decode_example(record), decoded.columns()
-                if all(isinstance(first[name], np.ndarray | np.generic | bytes) for name in names):
+                if all(isinstance(first[name], np.ndarray | np.generic | bytes | None) for name in names):
                     return [columns[name] for name in names]
         return super().decode_batch(block, names)
+
+    def stack(self, item: str, values: list[Any]) -> npt.NDArray[Any]:
+        """As ``DataDecoder.stack``; of an optional feature a masked array, whether or not one is missing."""
+        feature = self._features[item]
+        if not isinstance(feature, Leaf) or not feature.may_read_none:
+            return super().stack(item, values)
+        (column,) = Codec.of(self._features_of([item])).columns
+        return column_of_rows(values, column).array(len(values))
 
     def _features_of(self, names: Sequence[str]) -> FeaturesDict:
         """The schema of some features: others are not decoded."""

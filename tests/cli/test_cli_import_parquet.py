@@ -45,6 +45,22 @@ def test_a_folder_is_imported_and_read(cli: Cli, folder: Path) -> None:
     assert again.out.startswith("animals:1.0.0 is published already (sha256:")
 
 
+def test_a_null_is_null(cli: Cli, workspace: Path) -> None:
+    made = workspace / "people"
+    made.mkdir()
+    columns = {"height": [1.5, None, float("nan")], "name": ["Ann", "", None], "at": [{"n": 1}, {"n": None}, {"n": 0}]}
+    parquet.write_table(pa.table(columns), made / "train.parquet")
+    assert cli("import", "parquet", str(made)).code == 0
+    assert cli("read", "people", "train").out == (
+        '{"at": {"n": 1}, "height": 1.5, "name": "Ann"}\n'
+        '{"at": {"n": null}, "height": null, "name": ""}\n'
+        '{"at": {"n": 0}, "height": "nan", "name": null}\n'
+    )
+    assert cli("read", "people", "train[1:2]", "--format", "json").json()["data"]["examples"] == [
+        {"at": {"n": None}, "height": None, "name": ""}
+    ]
+
+
 def test_name_version_config_and_copy(cli: Cli, folder: Path, workspace: Path) -> None:
     options = ("--name", "beasts", "--version", "2.0.0", "--config", "few", "--copy", "--format", "json")
     ran = cli("import", "parquet", str(folder), *options)

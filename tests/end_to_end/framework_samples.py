@@ -30,6 +30,7 @@ from registry.features import Sequence as SequenceOf
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
+from registry.reading.frameworks.arrays import missing_rows
 from registry.reading.frameworks.epochs import Begun, EpochCounter
 from registry.splits import resolve
 from registry.storage import open_store
@@ -140,6 +141,9 @@ def plain(value: Any, *, texts: bool = False) -> Any:
     """
     if isinstance(value, dict):
         return {name: plain(inner, texts=texts and name != "key") for name, inner in value.items()}
+    if isinstance(value, np.ma.MaskedArray):
+        missing = missing_rows(value).tolist()
+        return [None if lost else plain(one, texts=texts) for one, lost in zip(value.data, missing, strict=True)]
     if isinstance(value, NestedExamples):
         return plain(value.columns(), texts=texts)
     if isinstance(value, Ragged):

@@ -189,7 +189,7 @@ def test_a_table_is_published_with_types_and_shapes_of_its_columns(catalog: Cata
             "tags": Tensor(shape=(None,), dtype=bytes),
         }
     )
-    rows = list(dataset.read("all_samples").missing_as_none())
+    rows = list(dataset.read("all_samples"))
     assert [row["elevation"] for row in rows] == [None, 0.5, 1.0]
     assert rows[2]["name"].decode() == "plötz 2"
     assert rows[1]["patch"].tolist() == [[1, 2], [3, 4]]

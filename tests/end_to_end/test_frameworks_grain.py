@@ -26,6 +26,7 @@ def test_a_source_holds_what_iterating_gives() -> None:
     assert [plain(source[place]) for place in range(9)] == expected
     assert [plain(example) for example in source.__getitems__([7, 0])] == [expected[7], expected[0]]
     assert source.__getitems__([]) == []
+    assert sum(source[place]["maybe"] is None for place in range(9)) == 6
     with pytest.raises(IndexError, match=r"^there are 9 examples, and none at 9$"):
         source[9]
 

@@ -22,7 +22,7 @@ tf = pytest.importorskip("tensorflow")
 
 IDS = FeaturesDict({"id": "int64"})
 FIXED = FeaturesDict({name: FEATURES[name] for name in ("id", "u64", "name", "image", "three", "place")})
-TENSORS = FeaturesDict({name: FEATURES[name] for name in FEATURES if name != "pictures"})
+TENSORS = FeaturesDict({name: FEATURES[name] for name in FEATURES if name != "pictures"}).missing_as_tfds()
 
 
 def untensor(value: Any) -> Any:
@@ -89,7 +89,7 @@ def test_a_dataset_without_end_goes_on() -> None:
 
 def test_what_has_no_tensor_is_refused() -> None:
     with pytest.raises(UsageError) as refused:
-        wide_reader([3]).to_tf_dataset(batch_size=2)
+        wide_reader([3]).missing_as_tfds().to_tf_dataset(batch_size=2)
     assert str(refused.value) == (
         "feature 'picture' differs in shape from example to example, so that a batch of it is no tensor"
     )
@@ -105,6 +105,26 @@ def test_what_has_no_tensor_is_refused() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="a sequence of values that differ in shape, which is no"):
         list(pictures)
     assert np.dtype("uint8") == FEATURES["image"].dtype
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_none_has_no_tensor_until_a_value_is_chosen_for_it(batch_size: int | None) -> None:
+    reader = wide_reader([4], features=FeaturesDict({name: FEATURES[name] for name in ("id", "maybe", "corners")}))
+    with pytest.raises(UsageError) as refused:
+        reader.to_tf_dataset(batch_size=batch_size)
+    assert str(refused.value) == (
+        "feature 'maybe' is optional: a value of it may be None, and a tensor of TensorFlow may not"
+    )
+    assert refused.value.hint == (
+        "Choose what is read for None: reader.fill_missing({'maybe': 0}), or what TFDS reads, with "
+        "reader.missing_as_tfds(). Or leave the feature out, with reader.only([...])."
+    )
+    assert refused.value.details == {"feature": "maybe", "optional": ["maybe", "corners"]}
+    filled = reader.fill_missing({"maybe": -1, "corners": 7})
+    dataset = filled.to_tf_dataset(batch_size=batch_size)
+    expected = filled if batch_size is None else filled.batches(batch_size)
+    assert [plain(untensor(item)) for item in dataset] == [plain(item) for item in expected]
+    assert [int(value) for item in dataset for value in np.atleast_1d(item["maybe"])] == [0, -1, -1, 3]
 
 
 @pytest.mark.parametrize("batch_size", [None, 2])

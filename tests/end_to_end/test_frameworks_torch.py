@@ -95,6 +95,13 @@ def test_examples_are_tensors_and_bytes() -> None:
     assert (batch["image"].shape, batch["name"], [one.shape for one in batch["mat"]]) == (
         (2, 2, 3, 1), ["grün 1".encode(), "grün 3".encode()], [(2, 1), (2, 0)],
     )  # fmt: skip
+    # A tensor holds no null: what may be missing is a list, whatever is missing in this batch.
+    assert (batch["maybe"][0], batch["maybe"][1].item()) == (None, 3)
+    assert [one.dtype for one in dataset[[0, 3]]["maybe"]] == [torch.int32] * 2
+    assert dataset[[1, 3]]["corners"] == [None, None]
+    assert [one.tolist() for one in dataset[[0, 2]]["corners"]] == [[0, -1], [2, -1]]
+    filled = reader.fill_missing({"maybe": -1}).to_torch()[[1, 3]]["maybe"]
+    assert (filled.dtype, filled.tolist()) == (torch.int32, [-1, 3])
 
 
 def untorch(value: Any) -> Any:
@@ -102,7 +109,9 @@ def untorch(value: Any) -> Any:
         return {name: untorch(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [untorch(inner) for inner in value]
-    return value.numpy()[()] if isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor):
+        return (value.float() if value.dtype == torch.bfloat16 else value).numpy()[()]  # of which NumPy has none
+    return value
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prepared_samples import animals, prepare
 
@@ -639,14 +640,19 @@ def test_missing_values_are_those_of_tfds_or_none(catalog: registry.Catalog, tmp
     examples = [{"id": n, "age": None if n % 2 else n} for n in range(4)]
     prepare(tmp_path / "people/1.0.0", "1.0.0", {"train": examples}, features=features, name="people")
     list(catalog.import_tfds(tmp_path / "people"))
-    reader = catalog.dataset("people").read("train", registry.ReadConfig(shuffle_files=True, shuffle_seed=1))
-    assert [int(example["age"]) for example in reader] == [0, -128, 2, -128]
-    told = reader.missing_as_none()
-    assert [example["age"] for example in told] == [0, None, 2, None]
-    assert told.config == reader.config
-    (batch,) = told.missing_as_none().batches(4)
+    config = registry.ReadConfig(shuffle_files=True, shuffle_seed=1)
+    reader = catalog.dataset("people").read("train", config)
+    assert [example["age"] for example in reader] == [0, None, 2, None]
+    (batch,) = reader.missing_as_none().batches(4)
     assert batch["age"].tolist() == [0, None, 2, None]
-    assert pickle.loads(pickle.dumps(told))[1] == {"id": 1, "age": None}  # noqa: S301 (made here)
+    assert pickle.loads(pickle.dumps(reader))[1] == {"id": 1, "age": None}  # noqa: S301 (made here)
+    loaded = registry.load("people", split="train", read_config=config, catalog=catalog)
+    for told in (loaded, reader.missing_as_tfds(), pickle.loads(pickle.dumps(loaded))):  # noqa: S301 (made here)
+        assert [int(example["age"]) for example in told] == [0, -128, 2, -128]
+        assert (told[1]["age"].dtype, type(told[[1]]["age"])) == (np.int8, np.ndarray)
+        assert told.config == reader.config
+    assert [example["age"] for example in loaded.missing_as_none()] == [0, None, 2, None]
+    assert [int(example["age"]) for example in reader.fill_missing({"age": 99})] == [0, 99, 2, 99]
 
 
 def test_a_version_that_lies_elsewhere_is_not_read_for_another_data_dir(

@@ -65,7 +65,10 @@ def assert_same(first: Any, second: Any) -> None:
             assert_same(first[name], second[name])
     elif isinstance(first, np.ndarray):
         assert (first.dtype, first.shape) == (second.dtype, second.shape)
-        if first.dtype == object:
+        if isinstance(first, np.ma.MaskedArray):
+            assert (first.mask.shape, first.mask.tolist()) == (second.mask.shape, second.mask.tolist())
+            assert_same(first.data, second.data)
+        elif first.dtype == object:
             for one, other in zip(first.flat, second.flat, strict=True):
                 assert_same(one, other)
         else:

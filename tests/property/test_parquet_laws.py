@@ -125,9 +125,9 @@ def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.S
 
 
 @settings(max_examples=60)
-@given(schema=SCHEMAS, data=st.data(), as_none=st.booleans(), statistics=st.booleans())
+@given(schema=SCHEMAS, data=st.data(), as_tfds=st.booleans(), statistics=st.booleans())
 def test_rows_with_nulls_give_what_their_records_give(
-    schema: pa.Schema, data: st.DataObject, *, as_none: bool, statistics: bool
+    schema: pa.Schema, data: st.DataObject, *, as_tfds: bool, statistics: bool
 ) -> None:
     features_or_not(schema)
     rows = rows_of(data, schema, most=12)
@@ -146,7 +146,7 @@ def test_rows_with_nulls_give_what_their_records_give(
         leaf = features[field.name]
         has_null = any(row[field.name] is None for row in rows)
         assert (isinstance(leaf, Tensor) and leaf.optional) == has_null
-    features = features.missing_as_none() if as_none else features
+    features = features.missing_as_tfds() if as_tfds else features
     block = TableBlock(table, features)
     records = [features.encode_example(row) for row in rows]
     assert block.records() == records

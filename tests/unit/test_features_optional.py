@@ -1,4 +1,4 @@
-"""Optional tensors: None is not stored; it decodes to what TFDS gives through TensorFlow, or to None."""
+"""Optional tensors: None is not stored and reads as None; on demand as what TFDS gives, or as a value of one's own."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ def test_a_missing_value_decodes_to_what_tfds_gives(dtype: str, lowest: Any) -> 
     )
     record = features.encode_example({"one": None, "many": None})
     assert decode_example(record) == {}
-    found = features.decode_example(record)
+    found = features.missing_as_tfds().decode_example(record)
     assert found["one"] == lowest
     assert found["many"].tolist() == [[lowest], [lowest]]
     assert found["many"].dtype == features["many"].dtype
     if dtype != "string":
         assert found["one"].dtype == features["one"].dtype
-    assert features.missing_as_none().decode_example(record) == {"one": None, "many": None}
+    assert features.decode_example(record) == {"one": None, "many": None}
+    assert features.missing_as_tfds().missing_as_none().decode_example(record) == {"one": None, "many": None}
 
 
 def test_a_float64_that_is_stored_exactly_is_missing_exactly() -> None:
     features = FeaturesDict({"x": Tensor(shape=(), dtype="float64", encoding="bytes", optional=True)})
-    assert features.decode_example(features.encode_example({"x": None}))["x"] == np.finfo(np.float64).min
+    found = features.missing_as_tfds().decode_example(features.encode_example({"x": None}))["x"]
+    assert found == np.finfo(np.float64).min
     bfloat = FeaturesDict({"x": Tensor(shape=(), dtype="bfloat16", encoding="zlib", optional=True)})
-    found = bfloat.decode_example(bfloat.encode_example({"x": None}))["x"]
+    found = bfloat.missing_as_tfds().decode_example(bfloat.encode_example({"x": None}))["x"]
     assert found.tobytes() == b"\x7f\xff"
     assert np.isfinite(found)
 
@@ -55,37 +57,117 @@ def test_a_value_that_is_the_lowest_is_a_value() -> None:
     features = FeaturesDict({"x": Scalar("int8", optional=True), "y": {"z": Scalar(str, optional=True)}})
     given = features.encode_example({"x": -128, "y": {"z": ""}})
     missing = features.encode_example({"x": None, "y": {"z": None}})
-    as_none = features.missing_as_none()
-    assert as_none.decode_example(given) == {"x": -128, "y": {"z": b""}}
-    assert as_none.decode_example(missing) == {"x": None, "y": {"z": None}}
-    assert features.decode_example(given) == features.decode_example(missing)
-    for schema in (features, as_none):
+    as_tfds = features.missing_as_tfds()
+    assert features.decode_example(given) == {"x": -128, "y": {"z": b""}}
+    assert features.decode_example(missing) == {"x": None, "y": {"z": None}}
+    assert as_tfds.decode_example(given) == as_tfds.decode_example(missing)
+    for schema in (features, as_tfds):
         contents = [ContentReader(schema).read(record) for record in (given, missing)]
         assert all(one != other for one, other in zip(*contents, strict=True))
-    assert ContentReader(features).read(missing) == ContentReader(as_none).read(missing)
+    assert ContentReader(features).read(missing) == ContentReader(as_tfds).read(missing)
 
 
-def test_missing_as_none_changes_nothing_but_what_is_decoded() -> None:
+def test_what_is_read_for_a_missing_value_changes_nothing_else() -> None:
     features = FeaturesDict({"x": Sequence({"y": Scalar("int8")}), "z": Scalar("int8", optional=True)})
-    as_none = features.missing_as_none()
-    assert as_none.to_json() == features.to_json()
-    assert as_none["x"] is features["x"]
-    assert as_none != features
-    assert repr(as_none["z"]) == "Scalar(dtype=int8, optional=True, missing_is_none=True)"
+    as_tfds = features.missing_as_tfds()
+    assert as_tfds.to_json() == features.to_json()
+    assert as_tfds["x"] is features["x"]
+    assert as_tfds != features
+    assert as_tfds.missing_as_none() == features
+    assert repr(features["z"]) == "Scalar(dtype=int8, optional=True)"
+    assert repr(as_tfds["z"]) == "Scalar(dtype=int8, optional=True, missing=np.int8(-128))"
+    assert (features.optional_paths(), as_tfds.optional_paths()) == (["z"], [])
 
 
-def test_columns_hold_none_as_objects() -> None:
+def test_a_missing_value_may_be_filled_with_one_of_ones_own() -> None:
+    features = FeaturesDict(
+        {
+            "id": "int8",
+            "age": Scalar("int8", optional=True),
+            "in": {"text": Scalar(str, optional=True), "pair": Tensor(shape=(2,), dtype="float32", optional=True)},
+            "many": Sequence(Scalar("int8", optional=True)),
+        }
+    )
+    records = [
+        features.encode_example({"id": n, "age": age, "in": {"text": age and "x", "pair": age and [1, 2]}, "many": []})
+        for n, age in enumerate([None, 3])
+    ]
+    filled = features.fill_missing({"age": -1, "in/text": "?", "in/pair": 0.5})
+    first, second = map(filled.decode_example, records)
+    assert (first["age"], first["age"].dtype, first["in"]["text"]) == (-1, np.int8, b"?")
+    assert (first["in"]["pair"].tolist(), first["in"]["pair"].dtype) == ([0.5, 0.5], np.float32)
+    assert (second["age"], second["in"]["text"], second["in"]["pair"].tolist()) == (3, b"x", [1, 2])
+    columns = decode(filled, records * 50)
+    assert type(columns["age"]) is type(columns["in"]["text"]) is type(columns["in"]["pair"]) is np.ndarray
+    assert columns["age"].tolist() == [-1, 3] * 50
+    assert columns["in"]["text"].tolist() == [b"?", b"x"] * 50
+    assert columns["in"]["pair"].tolist() == [[0.5, 0.5], [1, 2]] * 50
+    assert features.fill_missing({"age": 0}).optional_paths() == ["in/text", "in/pair"]
+    for values, message in (
+        ({"ages": 0}, "feature 'ages': there is no such feature"),
+        ({"id": 0}, "feature 'id': it is not optional: none of its values can be missing"),
+        ({"many": 0}, "feature 'many': it is not optional: none of its values can be missing"),
+        ({"age": 1000}, "feature 'age': 1000 does not fit int8"),
+        ({"age": None}, "feature 'age': None does not fit int8"),
+        ({"in/pair": [1, 2]}, "feature 'in/pair': [1, 2] is not one value"),
+        ({"in/text": None}, "feature 'in/text': None is neither text nor bytes"),
+    ):
+        with pytest.raises(FeatureError) as refused:
+            features.fill_missing(values)
+        assert str(refused.value) == message
+    with pytest.raises(FeatureError) as refused:
+        features.fill_missing({"ages": 0})
+    assert refused.value.hint == "Did you mean 'age'? There are: id, age, in/text, in/pair, many."
+
+
+def decode(features: FeaturesDict, records: list[bytes]) -> dict[str, Any]:
+    data = np.frombuffer(b"".join(records), np.uint8)
+    lengths = np.array([len(record) for record in records], np.int64)
+    return features.decode_block(data, lengths.cumsum() - lengths, lengths).columns()
+
+
+def test_columns_are_masked_whatever_they_hold() -> None:
     features = FeaturesDict({"x": Scalar("int8", optional=True), "y": Tensor(shape=(2,), dtype="int8", optional=True)})
     records = [features.encode_example(one) for one in ({"x": 1, "y": [1, 2]}, {"x": None, "y": None})]
     for chosen in (records, records * 100, records[:1] * 100, []):
-        data = np.frombuffer(b"".join(chosen), np.uint8)
-        lengths = np.array([len(record) for record in chosen], np.int64)
-        block = features.missing_as_none().decode_block(data, lengths.cumsum() - lengths, lengths)
-        columns = block.columns()
-        assert columns["x"].dtype == columns["y"].dtype == object
-        assert columns["x"].shape == columns["y"].shape == (len(chosen),)
-        plain = features.decode_block(data, lengths.cumsum() - lengths, lengths).columns()
-        assert (plain["x"].dtype, plain["y"].dtype, plain["y"].shape) == (np.int8, np.int8, (len(chosen), 2))
+        columns, plain = decode(features, chosen), decode(features.missing_as_tfds(), chosen)
+        missing = [record == records[1] for record in chosen]
+        for found in (columns, plain):
+            assert (found["x"].dtype, found["x"].shape) == (np.int8, (len(chosen),))
+            assert (found["y"].dtype, found["y"].shape) == (np.int8, (len(chosen), 2))
+        assert columns["x"].mask.tolist() == missing
+        assert columns["y"].mask.tolist() == [[one, one] for one in missing]
+        assert columns["x"].tolist() == [None if one else 1 for one in missing]
+        assert type(plain["x"]) is type(plain["y"]) is np.ndarray
+        assert plain["x"].tolist() == [-128 if one else 1 for one in missing]
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype, _ in LOWEST])
+def test_nothing_that_looks_like_a_value_is_below_the_mask_of_floats_and_texts(dtype: str) -> None:
+    features = FeaturesDict({"x": Scalar(dtype, optional=True), "y": Tensor(shape=(2,), dtype=dtype, optional=True)})
+    one = np.zeros(2, features["y"].dtype)
+    one[:] = b"a" if dtype == "string" else 1
+    given, missing = (features.encode_example({"x": x, "y": y}) for x, y in ((one[0], one), (None, None)))
+    for chosen in ([given, missing], [given, missing] * 100, [missing] * 100):
+        columns = decode(features, chosen)
+        below = [columns["x"].data[1], *columns["y"].data[1]]
+        if dtype == "string":
+            assert below == [None] * 3
+        else:
+            assert all(np.isnan(below) if dtype.startswith("float") else np.equal(below, 0))
+        if dtype.startswith("float"):
+            assert np.isnan(columns["x"].filled()[1])
+        assert columns["y"].filled(one[0]).tolist() == [one.tolist()] * len(chosen)
+
+
+def test_a_tensor_of_no_values_is_told_from_a_missing_one() -> None:
+    features = FeaturesDict({"x": Tensor(shape=(0, 2), dtype="int8", optional=True)})
+    records = [features.encode_example({"x": value}) for value in (np.empty((0, 2), np.int8), None)]
+    assert features.decode_example(records[1]) == {"x": None}
+    for chosen in (records, records * 50):
+        column = decode(features, chosen)["x"]
+        assert column.mask.tolist() == [False, True] * (len(chosen) // 2)
+        assert (column[0].shape, column[0].dtype) == ((0, 2), np.int8)
 
 
 def test_none_is_taken_only_where_nothing_can_be_stored() -> None:

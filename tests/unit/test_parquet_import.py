@@ -456,38 +456,37 @@ def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> Non
     )
     first, second, third = read(folder, "test")
     assert first == {
-        "number": 0,
+        "number": None,
         "precise": 0.1,
-        "flag": False,
+        "flag": None,
         "text": b"a",
         "kind": b"x",
         "bytes": b"1",
-        "day": -(2**31),
-        "in": {"a": {"x": -(2**63)}},
-        "nothing": np.finfo(np.float32).min,
+        "day": None,
+        "in": {"a": {"x": None}},
+        "nothing": None,
         "label": 1,
         "full": 1,
         "list": [1],
     }
-    assert second["precise"] == np.finfo(np.float64).min
-    assert (second["label"], second["day"], second["text"]) == (-1, 5, b"")
+    assert (second["precise"], second["label"], second["day"], second["text"]) == (None, -1, 5, None)
     (block,) = [TableBlock(WITH_NULLS, features)]
     assert [sorted(set(features) - set(flat)) for flat in block.flat_values()] == [
         ["day", "flag", "in", "nothing", "number"],
         ["in", "kind", "nothing", "precise", "text"],
         ["bytes", "day", "in", "nothing"],
     ]
-    as_none = features.missing_as_none()
-    one, *_ = [as_none.decode_example(record) for record in block.records()]
-    assert (one["number"], one["flag"], one["day"], one["in"], one["text"]) == (
-        None,
-        None,
-        None,
-        {"a": {"x": None}},
-        b"a",
-    )
-    assert next(TableBlock(WITH_NULLS, as_none).decode().examples()) == one
-    assert (third["text"], third["bytes"]) == (b"", b"")
+    as_tfds = features.missing_as_tfds()
+    one, *_ = [as_tfds.decode_example(record) for record in block.records()]
+    assert one == first | {
+        "number": 0,
+        "flag": False,
+        "day": -(2**31),
+        "in": {"a": {"x": -(2**63)}},
+        "nothing": np.finfo(np.float32).min,
+    }
+    assert next(TableBlock(WITH_NULLS, as_tfds).decode().examples()) == one
+    assert (third["text"], third["bytes"]) == (b"", None)
 
 
 def test_names_with_dots_are_told_apart_where_nulls_are_looked_for(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.features import FeaturesDict, Leaf, Tensor, Text
+from registry.features import FeaturesDict, Leaf, Text
+from registry.features.block_columns import all_masked
 from registry.features.containers import columns_of
 
 if TYPE_CHECKING:
@@ -40,20 +40,23 @@ class LeafColumn(NamedTuple):
         array: npt.NDArray[Any] = found
         return array
 
-    @property
-    def may_hold_none(self) -> bool:
-        """Whether missing values of an optional feature are None."""
-        return self.leaf.holds_objects and not self.lengths and isinstance(self.leaf, Tensor)
+    def unmask(self, column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+        """The values of ``column``, and which of them are missing; None where none can be."""
+        if not isinstance(column, np.ma.MaskedArray):
+            return column, None
+        values: npt.NDArray[Any] = column.data
+        missing = missing_rows(column)
+        if 0 in self.leaf.shape:  # objects, of which the mask tells
+            values = np.empty((len(column), *self.leaf.shape), self.leaf.dtype)
+        return values, missing
 
-    def fill(self, column: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """``column`` of values and None as one array, with what TFDS gives for each None; and where they were."""
-        if not isinstance(self.leaf, Tensor):
-            raise TypeError(self.leaf)
-        lowest = replace(self.leaf, missing_is_none=False).restore_absent()
-        values = np.empty((len(column), *(size or 0 for size in self.leaf.shape)), self.leaf.dtype)
-        for place, value in enumerate(column):
-            values[place] = lowest if value is None else value
-        return values, np.fromiter((value is None for value in column), np.bool_, len(column))
+
+def missing_rows(column: np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.bool_]:
+    """Which values of a masked column are missing: of a tensor it is all entries."""
+    mask = np.ma.getmaskarray(column)
+    first_entry: Any = (slice(None), *[0] * (mask.ndim - 1))
+    rows: npt.NDArray[np.bool_] = mask[first_entry]
+    return rows
 
 
 def read_features(reader: Reader) -> FeaturesDict:
@@ -102,7 +105,9 @@ def _add(columns: Any, block: Any, num_done: int, size: int) -> tuple[Any, int]:
 
 
 def _put(column: npt.NDArray[Any], added: npt.NDArray[Any], num_done: int, size: int) -> npt.NDArray[Any]:
-    if not num_done:
+    if isinstance(column, np.ma.MaskedArray):  # of the same shape and dtype in every block
+        column = column if num_done else all_masked((size, *added.shape[1:]), added.dtype)
+    elif not num_done:
         column = np.empty((size, *added.shape[1:]), added.dtype)
     elif column.shape[1:] != added.shape[1:] or column.dtype != added.dtype:
         if column.ndim > 1 or column.dtype != object:  # values of one shape until now

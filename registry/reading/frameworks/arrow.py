@@ -62,13 +62,10 @@ class BatchMaker:
 
     def _leaf_array(self, leaf: LeafColumn, column: npt.NDArray[Any]) -> pa.Array | None:
         """The array of a leaf; None for a feature that is not known, whose values have no type."""
-        values = column
         levels: list[_Lengths] = []
-        missing = None
         if isinstance(leaf.leaf, RawFeature):
             return None
-        if leaf.may_hold_none:
-            values, missing = leaf.fill(column)
+        values, missing = leaf.unmask(column)
         if leaf.lengths:
             values, levels = _unpack_sequences(column, leaf)
         flat, more = _unpack_tensors(values, leaf.leaf.shape)
@@ -84,7 +81,7 @@ class BatchMaker:
         if self._as_str and isinstance(leaf.leaf, Text):
             array = pa.array(decode_texts(values, leaf.path), pa.string())
         else:
-            array = pa.array([bytes(value) for value in values], pa.binary())
+            array = pa.array([None if value is None else bytes(value) for value in values], pa.binary())
         if isinstance(array, pa.ChunkedArray):
             raise _too_large(leaf.path)
         return array

@@ -10,6 +10,7 @@ import pandas as pd
 
 from registry.features import Text
 from registry.features.dtypes import is_bfloat16
+from registry.features.feature import TEXT
 from registry.reading.frameworks.arrays import LeafColumn, leaves_of, read_arrays, read_features
 from registry.reading.frameworks.texts import check_text_form, decode_texts
 
@@ -28,10 +29,28 @@ def read_frame(reader: Reader, *, text: TextForm) -> pd.DataFrame:
 
 
 def _series(leaf: LeafColumn, column: npt.NDArray[Any], *, as_str: bool) -> pd.Series[Any]:
+    values, missing = leaf.unmask(column)
+    if missing is not None:
+        return _nullable(leaf, values, missing)
     is_str = as_str and isinstance(leaf.leaf, Text)
     if not leaf.lengths and not leaf.leaf.shape:
         if is_bfloat16(column.dtype):  # which pandas has not
             column = column.astype(np.float32)
         return pd.Series(decode_texts(column, leaf.path), dtype="str") if is_str else pd.Series(column)
-    values = decode_texts(column, leaf.path) if is_str else column
-    return pd.Series(np.fromiter(values, object, len(column)), dtype=object)
+    objects = decode_texts(column, leaf.path) if is_str else column
+    return pd.Series(np.fromiter(objects, object, len(column)), dtype=object)
+
+
+def _nullable(leaf: LeafColumn, values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pd.Series[Any]:
+    """Values of which some may be missing: of pandas' own nullable dtypes, or objects and None."""
+    if leaf.leaf.shape or values.dtype == TEXT:
+        objects = np.fromiter(values, object, len(values))
+        objects[missing] = None
+        return pd.Series(objects, dtype=object)
+    if values.dtype.kind == "b":
+        return pd.Series(pd.arrays.BooleanArray(values, missing))
+    if values.dtype.kind in "iu":
+        return pd.Series(pd.arrays.IntegerArray(values, missing))
+    # pandas has no nullable float of 16 bits. Made of arrays: of values, pandas would take NaN for missing.
+    wide = values if values.dtype.itemsize > 2 else values.astype(np.float32)
+    return pd.Series(pd.arrays.FloatingArray(wide, missing))

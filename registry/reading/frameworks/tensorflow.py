@@ -15,7 +15,8 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from registry.errors import UsageError
-from registry.features import Dataset, RawFeature
+from registry.features import Dataset, FeaturesDict, RawFeature
+from registry.features.containers import columns_of
 from registry.features.feature import TEXT
 from registry.reading.frameworks.arrays import LeafColumn, leaves_of, no_examples, read_features
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 def read_dataset(reader: Reader, *, batch_size: int | None, drop_remainder: bool) -> tf.data.Dataset:
     """The examples as a tf.data.Dataset; see ``Reader.to_tf_dataset``."""
     features = read_features(reader)
+    _refuse_optional(features)
     leaves = [_form_of(leaf) for leaf in leaves_of(features) if not isinstance(leaf.leaf, RawFeature)]
     others = [form.leaf.path for form in leaves if not isinstance(form, _Dense)]
     if batch_size is not None and others:
@@ -61,7 +63,7 @@ class _Dense:
 
     def arrays(self, column: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
         """What the generator gives of a block."""
-        return [_with_bytes(self.leaf.fill(column)[0] if self.leaf.may_hold_none else column)]
+        return [_with_bytes(column)]
 
     def example(self, parts: list[Any], place: Any) -> Any:
         """The tensor of example ``place``."""
@@ -129,6 +131,20 @@ class _Nested:
             part[starts[place] : starts[place + 1]] for part, starts in zip(parts[::2], parts[1::2], strict=True)
         ]
         return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)
+
+
+def _refuse_optional(features: FeaturesDict) -> None:
+    """Refuse a feature of which a value may be None; the error tells how a value is chosen for these."""
+    optional = {
+        column.path: "''" if column.leaf.dtype == TEXT else 0 for column in columns_of(features) if column.may_read_none
+    }
+    for path, value in optional.items():
+        raise UsageError(
+            f"feature {path!r} is optional: a value of it may be None, and a tensor of TensorFlow may not",
+            hint=f"Choose what is read for None: reader.fill_missing({{{path!r}: {value}}}), or what TFDS reads, with "
+            "reader.missing_as_tfds(). Or leave the feature out, with reader.only([...]).",
+            details={"feature": path, "optional": list(optional)[:100]},
+        )
 
 
 _NUMBERS = tf.TensorSpec((None,), tf.int64)

@@ -10,13 +10,14 @@ import torch
 
 from registry.features import NestedExamples, Ragged
 from registry.features.dtypes import is_bfloat16
+from registry.reading.frameworks.arrays import missing_rows
 
 
 def to_tensors(value: Any) -> Any:
     """``value`` of an example or of a batch, with tensors for numbers and arrays of them.
 
     What has no tensor is a list: of ``bytes``, of tensors whose shapes differ, of such lists for a Ragged. A Dataset is
-    as a Sequence; a missing value that decodes to None stays None.
+    as a Sequence. A missing value is None, and a column of which values may be missing is a list of tensors and None.
     """
     if isinstance(value, dict):
         return {name: to_tensors(inner) for name, inner in value.items()}
@@ -24,6 +25,8 @@ def to_tensors(value: Any) -> Any:
         return to_tensors(value.columns())
     if value is None:
         return None
+    if isinstance(value, np.ma.MaskedArray):
+        return _with_none(value)
     if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], bytes):
         return value.tolist()  # text, without a look at each
     if isinstance(value, np.generic):
@@ -35,6 +38,14 @@ def to_tensors(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     return bytes(value)
+
+
+def _with_none(column: np.ma.MaskedArray[Any, Any]) -> list[Any]:
+    found = to_tensors(column.data)
+    rows = found if isinstance(found, list) else list(found.unbind())
+    for place in np.flatnonzero(missing_rows(column)).tolist():
+        rows[place] = None
+    return rows
 
 
 def examples_of(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
