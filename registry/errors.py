@@ -44,6 +44,7 @@
     │   ├── AlreadyStoredError (FileExistsError)
     │   │   └── FolderExistsError               the final name of a staged folder is taken
     │   ├── NotStoredError (FileNotFoundError)
+    │   ├── FetchNotAllowedError (PermissionError)  a place that somebody else named, and the reader did not agree to
     │   └── StorageUnavailableError             a store that is unreachable, silent or overloaded: try again
     ├── CatalogError                            the SQL catalog
     │   ├── NotACatalogError                    a database that holds something else
@@ -481,6 +482,16 @@ class NotStoredError(StorageError, FileNotFoundError):
     """No file of that name is stored."""
 
     code = "not_stored"
+
+
+class FetchNotAllowedError(StorageError, PermissionError):
+    """A place that a pin names was not asked, because its reader did not agree to that.
+
+    ``details['allow']`` is what ``--allow-host`` takes to agree, or None where nothing does.
+    """
+
+    code = "fetch_not_allowed"
+    exit_code = 6
 
 
 class StorageUnavailableError(StorageError):

@@ -8,7 +8,7 @@ every look-up is answered from its pins, without the catalog, and what is not pi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -40,7 +40,11 @@ _lock: ContextVar[Lock | None] = ContextVar("registry_lock", default=None)
 
 @contextmanager
 def locked(
-    pins: PinFile | str | os.PathLike[str] | None = None, *, data_dir: str | os.PathLike[str] | None = None
+    pins: PinFile | str | os.PathLike[str] | None = None,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    fetch: bool = False,
+    allow_hosts: Iterable[str] = (),
 ) -> Iterator[Lock]:
     """Refuse every look-up in this block that does not name one version exactly, or is not in ``pins``.
 
@@ -61,6 +65,8 @@ def locked(
             slices within the pinned records can be read, and nothing else. What was looked up before is not locked.
             ``$REGISTRY_LOCKED`` may name one as well.
         data_dir: where the shards of the pins lie; see ``load_pin``.
+        fetch: whether places that the pins name may be asked; see ``load_pin``.
+        allow_hosts: those that may; see ``load_pin``.
 
     Raises:
         PinFormatError, PinChangedError, NotStoredError: there is no such pin file, or it is not as it was written.
@@ -69,6 +75,11 @@ def locked(
     """
     if pins is None and data_dir is not None:
         raise UsageError("data_dir is where the shards of pins lie, and no pin file is given")
+    if fetch or allow_hosts:
+        if pins is None:
+            raise UsageError("fetch and allow_hosts say where the shards of pins may lie, and no pin file is given")
+        opened = _open_pins(pins, data_dir)
+        pins = opened and opened.with_places(opened.places.allowing(fetch=fetch, hosts=allow_hosts))
     outer = current_lock()
     entered = Lock(pins=_open_pins(pins, data_dir) if pins is not None or outer is None else outer.pins)
     token = _lock.set(entered)

@@ -6,14 +6,18 @@ import os
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from registry.api.locations import catalog_url, data_folder, index_folder
-from registry.errors import YankedVersionWarning
+from registry.errors import UsageError, YankedVersionWarning
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
     from registry.api.catalog import Catalog
     from registry.pins import Pin, PinFile, Places
+    from registry.storage import Allowed
+
+ALLOWED_HOSTS_VARIABLE: Final = "REGISTRY_ALLOWED_HOSTS"
+"""Hosts that every pin's files may be fetched from, with commas between."""
 
 
 def load_pin(
@@ -21,6 +25,8 @@ def load_pin(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     catalog: Catalog | None = None,
+    fetch: bool = False,
+    allow_hosts: Iterable[str] = (),
 ) -> PinFile:
     """The pins of a file: ``registry.load_pin("dataset.lock.yaml")["train"].read()``. No catalog is opened.
 
@@ -32,13 +38,19 @@ def load_pin(
             ``data`` beside the file, in ``$REGISTRY_DATA_DIR`` or the default data directory, and where the pin says.
         catalog: an open catalog, to be warned as well of versions that were yanked since, and to look where it reads
             them; None asks nobody.
+        fetch: whether places that the pins name may be asked: URLs, and folders of this machine. Whoever wrote the file
+            chose them, so by default none is. Addresses that are not public have to be named in ``allow_hosts``.
+        allow_hosts: what may be asked: ``example.org``, ``example.org:8443``, an address or a network
+            (``10.0.0.0/8``), a bucket (``s3://bucket``), a folder (``file:///data``). Those of
+            ``$REGISTRY_ALLOWED_HOSTS``, with commas between, may be asked always.
 
     Raises:
         PinFormatError: it is no pin file; every fault with its key path.
         PinChangedError: it was changed since it was written.
         NotStoredError: there is no such file.
+        UsageError: an allowed host that is none.
     """
-    pins = open_pin_file(path, data_dir)
+    pins = open_pin_file(path, data_dir, fetch=fetch, allow_hosts=allow_hosts)
     if catalog is not None:
         pins = catalog.pins.place(pins)
     for note in yank_notes(pins.values(), catalog):
@@ -47,12 +59,18 @@ def load_pin(
 
 
 def open_pin_file(
-    path: str | os.PathLike[str], data_dir: str | os.PathLike[str] | None = None, *, fallback: str | None = None
+    path: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    fallback: str | None = None,
+    fetch: bool = False,
+    allow_hosts: Iterable[str] = (),
 ) -> PinFile:
     """As ``load_pin``, without a warning; ``fallback`` is a data directory instead of the default one."""
     from registry.pins import PinFile
 
-    return PinFile.load(path, places=pin_places(path, data_dir, fallback=fallback))
+    places = pin_places(path, data_dir, fallback=fallback).allowing(fetch=fetch, hosts=allow_hosts)
+    return PinFile.load(path, places=places)
 
 
 def yank_notes(pins: Iterable[Pin], catalog: Catalog | None = None) -> list[str]:
@@ -76,4 +94,15 @@ def pin_places(
         beside=text.rpartition("/")[0] if "://" in text else str(Path(text).absolute().parent),
         data_dirs=(fallback or data_folder(catalog_url()),),
         index_folder=index_folder(),
+        allowed=_allowed_by_environment(),
     )
+
+
+def _allowed_by_environment() -> Allowed:
+    from registry.storage import Allowed
+
+    named = os.environ.get(ALLOWED_HOSTS_VARIABLE, "").replace(",", " ").split()
+    try:
+        return Allowed.of(hosts=named)
+    except UsageError as error:
+        raise UsageError(f"${ALLOWED_HOSTS_VARIABLE}: {error.message}", hint=error.hint) from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from registry.api.pinning import pin_source, software
 from registry.errors import (
+    FetchNotAllowedError,
     LockedError,
     NotFoundError,
     NotStoredError,
@@ -62,7 +63,8 @@ class PinAudit(PinState):
 
     Attributes:
         folder: where its files lie, or None.
-        missing: what of its files is missing; ``""`` where all are there with their sizes.
+        missing: what of its files is missing; ``""`` where all are there with their sizes. Places that the pin names
+            and that were not asked are among it.
         today: what the request gives today, where that is another version, and look-ups are not locked.
     """
 
@@ -219,8 +221,8 @@ class CatalogPins:
         folder, missing = None, ""
         try:
             folder = mask(pin.store().url)
-        except NotStoredError as error:
-            missing = error.message
+        except (NotStoredError, FetchNotAllowedError) as error:
+            missing = f"{error.message}\n{error.hint}" if isinstance(error, FetchNotAllowedError) else error.message
         return PinAudit(
             name=state.name,
             reference=state.reference,

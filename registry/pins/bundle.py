@@ -99,6 +99,7 @@ def write_bundle(
         AlreadyStoredError: there is a file of that name, and ``overwrite`` is False.
         ShardMismatchError: a shard is nowhere as it was pinned, and somewhere as it was not; no tar is left.
         NotStoredError: a shard is nowhere at all; no tar is left.
+        FetchNotAllowedError: the same, and places that the pins name were not asked (``PinFile.places``).
     """
     store, filename = _open_target(path)
     chosen = pin_file.only(names or ())

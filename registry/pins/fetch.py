@@ -15,17 +15,20 @@ from urllib.parse import unquote
 
 from registry.errors import (
     ConflictError,
+    FetchNotAllowedError,
     MissingExtraError,
     NotStoredError,
     RegistryError,
     ShardMismatchError,
     StorageError,
 )
+from registry.masking import mask
 from registry.pins.document import FileEntry, PinEntry
 from registry.pins.layout import folder_of
 from registry.pins.pin import Pin
-from registry.pins.places import Places
-from registry.storage import Store, open_store
+from registry.pins.places import NOT_ASKED, Places, agreement_hint
+from registry.splits import counted
+from registry.storage import Store
 from registry.storage.names import check_relative_name
 
 NO_SUCH_FILE: Final = "no such file"
@@ -70,16 +73,25 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A place that was passed over, and why. ``is_wrong``: a file is there, and is not the pinned one."""
+    """A place that was passed over, and why.
+
+    Attributes:
+        place, problem: the file's place, and what is wrong there.
+        is_wrong: a file is there, and is not the pinned one.
+        allow: what ``--allow-host`` takes to agree to the place, where the reader did not.
+    """
 
     place: str
     problem: str
     is_wrong: bool = False
+    allow: str | None = None
 
     @classmethod
     def of(cls, place: str, error: RegistryError) -> Refusal:
         """The refusal of a place for an error, which may name the place itself."""
         problem = error.message.removeprefix(f"cannot read {place}: ")
+        if isinstance(error, FetchNotAllowedError):  # a server sends on to another one
+            return cls(place=place, problem=problem, allow=error.details["allow"])
         if isinstance(error, MissingExtraError):
             problem = f"{problem}. {error.hint}"
         return cls(place=place, problem=problem, is_wrong=isinstance(error, ShardMismatchError))
@@ -144,7 +156,7 @@ class Finding:
         if self._places.data_dir is not None:  # one folder was named: nowhere else is looked
             return
         for location in entry.locations:  # candidates pass over what cannot be opened; here it is told
-            if "://" in location:
+            if "://" in location or location.startswith("/"):
                 self._open(location)
         for location in file.locations:
             folder, _, last_part = location.rpartition("/")
@@ -155,9 +167,13 @@ class Finding:
 
     def _open(self, url: str, *, shown: str | None = None) -> Store | None:
         try:
-            return open_store(url)
+            return self._places.open_named(url)
+        except FetchNotAllowedError as error:
+            allow = error.details["allow"]
+            self.refusals.append(Refusal(place=mask(shown or url), problem=NOT_ASKED, allow=allow))
+            return None
         except (StorageError, MissingExtraError) as error:
-            self.refusals.append(Refusal.of(shown or url, error))
+            self.refusals.append(Refusal.of(mask(shown or url), error))
             return None
 
 
@@ -196,16 +212,25 @@ def no_right_bytes(missing: list[tuple[PinnedFile, list[Refusal]]]) -> RegistryE
     if len(missing) > _MOST_TOLD:
         told.append(f"\n  and {len(missing) - _MOST_TOLD} more")
     count = "1 pinned file is" if len(missing) == 1 else f"{len(missing)} pinned files are"
+    details = {
+        "files": [
+            {"path": wanted.path, "sha256": wanted.sha256, "places": [str(one) for one in refusals]}
+            for wanted, refusals in missing[:100]
+        ]
+    }
+    unasked = dict.fromkeys(one.allow for _, refusals in missing for one in refusals if one.allow is not None)
+    if unasked:
+        num_bytes = sum(wanted.file.num_bytes for wanted, _ in missing)
+        return FetchNotAllowedError(
+            f"{count} in no place that may be asked ({counted(num_bytes, 'byte')}){''.join(told)}",
+            hint=agreement_hint(list(unasked)),
+            details={**details, "allow": list(unasked)[:100]},
+        )
     wrong = any(refusal.is_wrong for _, refusals in missing for refusal in refusals)
     kind: type[RegistryError] = ShardMismatchError if wrong else NotStoredError
     return kind(
         f"{count} nowhere to be had with the pinned bytes{''.join(told)}",
         hint="Name a folder that holds them with --data DIR (data_dir= in Python), or fetch them by hand: "
         "the sha256 tells the right ones.",
-        details={
-            "files": [
-                {"path": wanted.path, "sha256": wanted.sha256, "places": [str(one) for one in refusals]}
-                for wanted, refusals in missing[:100]
-            ]
-        },
+        details=details,
     )

@@ -6,7 +6,7 @@ Reading one needs the file and the shards, and nothing else: no catalog is opene
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -87,11 +87,18 @@ class Pin:
             return None
         return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
 
+    def allowing(self, *, fetch: bool = False, allow_hosts: Iterable[str] = ()) -> Pin:
+        """The same pin, where more of the places that it names may be asked: see ``registry.load_pin``."""
+        if not fetch and not allow_hosts:
+            return self
+        return Pin(self.entry, self._places.allowing(fetch=fetch, hosts=allow_hosts))
+
     def store(self) -> Store:
         """The folder in which all files of the pin lie, each with its pinned size.
 
         Raises:
             NotStoredError: there is none; the message names where was looked.
+            FetchNotAllowedError: the same, and places that the pin names were not asked.
         """
         return self._places.find(self.entry)
 
@@ -103,6 +110,8 @@ class Pin:
         process: tuple[int, int] = (0, 1),
         verify: Verify = "block",
         copy: bool = True,
+        fetch: bool = False,
+        allow_hosts: Iterable[str] = (),
     ) -> Reader:
         """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as those of ``Dataset.read``.
 
@@ -115,12 +124,18 @@ class Pin:
             process: (index, count), where several processes share the examples.
             verify: how the checksums of records are checked.
             copy: False gives large values as read-only views of the mapped files.
+            fetch: whether places that the pin names may be asked, as long as their addresses are public.
+            allow_hosts: hosts, buckets and folders that may be asked; what the pin file was loaded with counts as well.
 
         Raises:
             NotStoredError: the files are nowhere where they were looked for.
+            FetchNotAllowedError: the same, and places that the pin names were not asked.
             RecordsMismatchError: they hold other records.
             As ``Reader``, and while iterating as it does.
         """
+        if fetch or allow_hosts:
+            allowing = self.allowing(fetch=fetch, allow_hosts=allow_hosts)
+            return allowing.read(read_config, state=state, process=process, verify=verify, copy=copy)
         self.require_spots()
         options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
         return self.read_plan(self.plan, read_config, **options)
@@ -174,6 +189,8 @@ class Pin:
         quick: bool = False,
         processes: int | None = None,
         advance: AdvanceBytes | None = None,
+        fetch: bool = False,
+        allow_hosts: Iterable[str] = (),
     ) -> PinReport:
         """Prove that the records are the pinned ones, or say what differs: see ``registry.pins.verify``.
 
@@ -183,13 +200,17 @@ class Pin:
             quick: where all files are the pinned ones, look at three records instead of all.
             processes: how many hash; None takes as many as there are cores where there is enough to do.
             advance: called with the number of bytes hashed since the last call.
+            fetch: whether places that the pin names may be asked, as long as their addresses are public.
+            allow_hosts: hosts, buckets and folders that may be asked; what the pin file was loaded with counts as well.
 
         Raises:
             NotStoredError: there is nothing to verify.
+            FetchNotAllowedError: the same, and places that the pin names were not asked.
         """
         from registry.pins.verify import verify_pin
 
-        store = self._places.find_any(self.entry) if folder is None else open_store(folder)
+        places = self.allowing(fetch=fetch, allow_hosts=allow_hosts)._places
+        store = places.find_any(self.entry) if folder is None else open_store(folder)
         return verify_pin(
             self.entry,
             store,

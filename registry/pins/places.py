@@ -2,20 +2,31 @@
 
 A location of a pin is a URL or path of the folder that holds its files, or a path below a data directory. A folder
 counts where it holds every file of the pin with the pinned size; what is in them, ``verify`` proves.
+
+Whoever wrote the pin chose its locations, so a URL or an absolute path is asked once the reader agreed to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
-from registry.errors import MissingExtraError, NotStoredError, StorageError
+from registry.errors import FetchNotAllowedError, MissingExtraError, NotStoredError, StorageError
 from registry.masking import mask
 from registry.pins.document import PinEntry
 from registry.pins.layout import folder_of, reference_of
 from registry.prepared.info import FILENAME as INFO_FILENAME
-from registry.storage import Store, open_store
+from registry.splits import counted
+from registry.storage import Allowed, Store, open_named, open_store
+from registry.storage.consent import entry_for, needs_name
 from registry.tfrecord import IndexFolder
+
+NOT_ASKED: Final = "not asked: the pin names it, and you did not agree to that"
+"""What is told of a place that nobody allowed."""
+
+_MOST_TOLD: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -29,6 +40,7 @@ class Places:
         data_dirs: data directories of this machine.
         folders: where a catalog reads versions that lie elsewhere, by their place below a data directory.
         index_folder: where readers keep the places of records, or None.
+        allowed: which of the places that pins name may be asked. The other places are the reader's own.
     """
 
     data_dir: str | None = None
@@ -36,6 +48,7 @@ class Places:
     data_dirs: tuple[str, ...] = ()
     folders: Mapping[str, str] = field(default_factory=dict)
     index_folder: str | None = None
+    allowed: Allowed = field(default_factory=Allowed)
 
     def __repr__(self) -> str:
         return mask(f"<Places {self.data_dir or [self.beside, *self.data_dirs, *self.folders.values()]}>")
@@ -49,14 +62,31 @@ class Places:
 
         Raises:
             NotStoredError: none does; the message names them all, with what each lacks.
+            FetchNotAllowedError: the same, and places that the pin names were not asked.
         """
         told = []
+        allow: dict[str, None] = {}
         for store in self.candidates(entry):
-            lacking = first_missing(store, entry)
+            try:
+                lacking = first_missing(store, entry)
+            except FetchNotAllowedError as error:  # a server that was asked sends on to another one
+                lacking = error.message
+                allow |= dict.fromkeys(filter(None, [error.details["allow"]]))
             if lacking is None:
                 return store
             told.append(f"{store.url}: {lacking}")
+        for url in self.unasked(entry):
+            told.append(f"{url}: {NOT_ASKED}")
+            allow |= dict.fromkeys(filter(None, [entry_for(url)]))
         listed = "".join(f"\n  {line}" for line in dict.fromkeys(told))
+        if allow:
+            num_bytes = sum(file.num_bytes for file in entry.files)
+            raise FetchNotAllowedError(
+                f"the files of {reference_of(entry)} {entry.split} ({counted(len(entry.files), 'file')}, "
+                f"{counted(num_bytes, 'byte')}) are in none of the folders that were looked at{listed}",
+                hint=agreement_hint(list(allow)),
+                details={"places": told[:100], "allow": list(allow)[:100]},
+            )
         raise NotStoredError(
             f"the files of {reference_of(entry)} {entry.split} are in none of the folders that were looked at{listed}",
             hint="Name their folder with --data DIR (data_dir= in Python), or get them with: registry pin restore",
@@ -67,45 +97,84 @@ class Places:
         """As ``find``; where nobody has all files as pinned, the first folder that has one of them, or a version.
 
         Raises:
-            NotStoredError: none has anything.
+            NotStoredError, FetchNotAllowedError: none has anything.
         """
         try:
             return self.find(entry)
-        except NotStoredError:
+        except (NotStoredError, FetchNotAllowedError):
             for store in self.candidates(entry):
                 if any(_has(store, name) for name in (*(file.name for file in entry.files[:100]), INFO_FILENAME)):
                     return store
             raise
 
     def candidates(self, entry: PinEntry) -> Iterator[Store]:
-        """The folders that may hold the files of a pin, the nearest first; each once."""
+        """The folders that may hold the files of a pin, the nearest first; each once. Only those that may be asked."""
         seen = set()
-        for url in self._urls(entry):
+        for url, open_place in self._urls(entry):
             try:
-                store = open_store(url)
+                store = open_place(url)
             except (StorageError, MissingExtraError):
                 continue
             if store.url not in seen:
                 seen.add(store.url)
                 yield store
 
-    def _urls(self, entry: PinEntry) -> Iterator[str]:
+    def unasked(self, entry: PinEntry) -> list[str]:
+        """The folders that a pin names and that may not be asked."""
+        if self.data_dir is not None:
+            return []
+        return [text for text in entry.locations if _is_absolute(text) and not self.allowed.covers(text)]
+
+    def open_named(self, url: str) -> Store:
+        """The folder at a place that a pin names.
+
+        Raises:
+            FetchNotAllowedError: the reader did not agree to it.
+            StorageError, MissingExtraError: it cannot be opened.
+        """
+        return open_named(url, self.allowed)
+
+    def allowing(self, *, fetch: bool, hosts: Iterable[str]) -> Places:
+        """The same places, where more of those that pins name may be asked; see ``Allowed.of``."""
+        return replace(self, allowed=self.allowed | Allowed.of(fetch=fetch, hosts=hosts))
+
+    def _open_beside(self, url: str) -> Store:
+        """A folder beside the pin file. A web server that the reader named may send on to nobody else."""
+        if not url.startswith(("http://", "https://")):
+            return open_store(url)
+        return open_named(url, self.allowed.with_typed(url))
+
+    def _urls(self, entry: PinEntry) -> Iterator[tuple[str, Callable[[str], Store]]]:
+        """Each place, and how it is opened: the reader's own, and those that the pin names."""
         relative = [folder_of(entry), *(text for text in entry.locations if not _is_absolute(text))]
         roots = [self.data_dir] if self.data_dir is not None else []
         if self.data_dir is not None:
-            yield self.data_dir
+            yield self.data_dir, open_store
             roots.append(f"{self.data_dir}/data")  # an unpacked bundle
         else:
             if self.beside is not None:
-                roots.append(f"{self.beside}/data")
+                for folder in relative:
+                    yield f"{self.beside.rstrip('/')}/data/{folder}", self._open_beside
             roots += self.data_dirs
         for root in roots:
             for folder in relative:
-                yield f"{root.rstrip('/')}/{folder}"
+                yield f"{root.rstrip('/')}/{folder}", open_store
         if self.data_dir is None:
             if folder_of(entry) in self.folders:
-                yield self.folders[folder_of(entry)]
-            yield from (text for text in entry.locations if _is_absolute(text))
+                yield self.folders[folder_of(entry)], open_store
+            yield from ((text, self.open_named) for text in entry.locations if _is_absolute(text))
+
+
+def agreement_hint(allow: Sequence[str]) -> str:
+    """How to agree to places; ``allow`` is what ``--allow-host`` takes for each."""
+    chosen = list(allow[:_MOST_TOLD])
+    options = " ".join(f"--allow-host {shlex.quote(one)}" for one in chosen)
+    is_covered = not any(needs_name(one if "://" in one else f"https://{one}") for one in allow)
+    covered = " (or --fetch, for every place that a pin names)" if is_covered else ""
+    return (
+        f"If you trust whoever made the pin, add {options}{covered}; in Python allow_hosts={chosen}. "
+        "If you have the files, name their folder with --data DIR (data_dir= in Python)."
+    )
 
 
 def first_missing(store: Store, entry: PinEntry) -> str | None:
@@ -115,6 +184,8 @@ def first_missing(store: Store, entry: PinEntry) -> str | None:
             num_bytes = store.size(file.name)
         except NotStoredError:
             return f"no {file.name}"
+        except FetchNotAllowedError:
+            raise
         except StorageError as error:
             return error.message
         if num_bytes != file.num_bytes:

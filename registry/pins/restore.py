@@ -7,7 +7,7 @@ hard, goes on where it was when it is run again.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -86,6 +86,8 @@ def restore(
     dry_run: bool = False,
     advance: AdvanceBytes | None = None,
     threads: int | None = None,
+    fetch: bool = False,
+    allow_hosts: Iterable[str] = (),
 ) -> RestoreReport:
     """Put the files of some pins, or all, into a data directory, as ``<target>/<name>[/<config>]/<version>/<file>``.
 
@@ -101,6 +103,8 @@ def restore(
         dry_run: say what would be done; files that are there are hashed, and of others only the size is looked at.
         advance: called with the number of bytes hashed or copied since the last call, by one thread at a time.
         threads: how many files at once; None is a few more than there are cores.
+        fetch: whether places that the pins name may be asked, as long as their addresses are public.
+        allow_hosts: hosts, buckets and folders that may be asked; what ``pin_file`` was loaded with counts as well.
 
     Raises:
         PinNotFoundError: no such pin.
@@ -108,11 +112,13 @@ def restore(
         AlreadyStoredError: a file is there with other bytes, and ``overwrite`` is False; nothing was copied.
         ShardMismatchError: a file is nowhere as it was pinned, and somewhere as it was not.
         NotStoredError: a file is nowhere at all. Files that were found are in place in both cases.
+        FetchNotAllowedError: the same, and places that the pins name were not asked.
         StorageError: the target cannot be written.
     """
     files = list_files(pin_file.choose(names))
     target = open_store(target_folder)
-    work = _Work(target, pin_file.places, advance, overwrite=overwrite)
+    places = pin_file.places.allowing(fetch=fetch, hosts=allow_hosts)
+    work = _Work(target, places, advance, overwrite=overwrite)
     count = threads or min(_MOST_THREADS, num_cpus() + 2)
     # One restore into a folder at a time: what another one left unfinished is then of a dead process.
     with nullcontext() if dry_run else _exclusive(target, files):

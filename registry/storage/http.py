@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, BinaryIO, Final, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
 
 from registry.errors import MissingExtraError, StorageError
 from registry.masking import mask
@@ -21,6 +21,9 @@ from registry.storage.faults import StoredFile, storage_errors
 from registry.storage.names import check_relative_name
 from registry.storage.range_reader import RangeReader
 from registry.storage.remote import RemoteStore
+
+if TYPE_CHECKING:
+    from registry.storage.consent import Allowed
 
 _READ_BYTES: Final = 2**20
 _SILENCE_SECONDS: float = 60
@@ -96,12 +99,18 @@ def http_errors() -> Iterator[None]:
     """Within the block, what the HTTP client raises becomes the OSError that says what the server did."""
     import aiohttp
 
+    from registry.storage.guarded_http import RefusedConnection
+
     try:
         yield
     except (aiohttp.ClientError, TimeoutError) as error:
         raise _as_os_error(error) from error
+    except RefusedConnection as refused:
+        raise refused.error from None
     except FileNotFoundError as error:  # fsspec says so of every failure; the cause is the true one
         cause = error.__cause__
+        if isinstance(cause, RefusedConnection):
+            raise cause.error from None
         if isinstance(cause, aiohttp.ClientError | OSError):
             raise _as_os_error(cause) from error
         raise
@@ -179,17 +188,27 @@ class _Response(RangeReader):
             stream.close()
 
 
-def open_http(url: str) -> HttpStore:
+def open_http(url: str, *, allowed: Allowed | None = None) -> HttpStore:
     """The store at an ``http://`` or ``https://`` URL. No connection is made yet.
+
+    The URL is the reader's own, unless ``allowed`` says what was agreed to; then every connection is held against it.
 
     Raises:
         MissingExtraError: aiohttp is not installed.
     """
     try:
         from aiohttp import ClientTimeout
+        from fsspec.config import conf
         from fsspec.implementations.http import HTTPFileSystem
     except ImportError as error:
         raise MissingExtraError(package="aiohttp", extra="http", needed_for=f"reading {mask(url)[:200]}") from error
     # The client's own limit is five minutes for the whole file.
     timeout = ClientTimeout(total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS)
-    return HttpStore(HTTPFileSystem(client_kwargs={"timeout": timeout}), url, url=url)
+    if allowed is None:
+        # Credentials come from fsspec's configuration, e.g. $FSSPEC_HTTP_CLIENT_KWARGS: a URL with them is not stored.
+        configured = conf.get("http", {}).get("client_kwargs", {})
+        return HttpStore(HTTPFileSystem(client_kwargs={**configured, "timeout": timeout}), url, url=url)
+    from registry.storage.guarded_http import GuardedFiles, guarded_client
+
+    client = guarded_client(allowed, is_secure=url.startswith("https://"))
+    return HttpStore(GuardedFiles(client_kwargs={"timeout": timeout}, get_client=client), url, url=url)

@@ -9,6 +9,7 @@ from urllib.request import url2pathname
 
 from registry.errors import StorageError, UsageError
 from registry.masking import has_secret, mask
+from registry.storage.consent import Allowed
 from registry.storage.local import LocalStore
 from registry.storage.names import OBJECT_SCHEMES
 from registry.storage.store import Store
@@ -76,6 +77,23 @@ def _open_url(url: str) -> Store:
     from registry.storage.remote import open_remote
 
     return open_remote(url)
+
+
+def open_named(url_or_path: str, allowed: Allowed) -> Store:
+    """The store at a place that a stranger named, such as the location of a pin.
+
+    Raises:
+        FetchNotAllowedError: the reader did not agree to it; the same, at any request, where the server redirects to
+            another host, or a name leads to an address that is not public.
+        As ``open_store``.
+    """
+    allowed.require(url_or_path)
+    scheme, separator, rest = url_or_path.partition("://")
+    if separator and scheme.lower() in ("http", "https"):
+        from registry.storage.http import open_http
+
+        return open_http(f"{scheme.lower()}://{rest}", allowed=allowed)
+    return open_store(f"{scheme.lower()}://{rest}" if separator else url_or_path)
 
 
 def open_location(data: Store, location: str) -> Store:

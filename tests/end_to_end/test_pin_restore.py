@@ -32,7 +32,10 @@ from registry.errors import (
 from registry.pins import PinFile, Places
 from registry.pins.fetch import list_files
 from registry.pins.restore import restore
-from registry.storage import open_store
+from registry.storage import Allowed, open_store
+
+AGREED = Allowed.of(fetch=True, hosts=["127.0.0.1"])
+"""The pins of these tests are the reader's own; test_pin_consent.py has those of strangers."""
 
 WANTED = {
     "train": ("animals:1.0.0", "train[:60%]"),
@@ -289,7 +292,12 @@ def loose(data: Path, tmp_path: Path) -> Path:
 
 
 def test_locations_of_single_files(catalog: Catalog, loose: Path, tmp_path: Path) -> None:
-    pins = pin(catalog, WANTED, places=Places(), file_locations=["file:///nowhere", f"file://{quote(str(loose))}"])
+    pins = pin(
+        catalog,
+        WANTED,
+        places=Places(allowed=AGREED),
+        file_locations=["file:///nowhere", f"file://{quote(str(loose))}"],
+    )
     report = restore(pins, None, tmp_path / "restored")
     assert [file.source for file in report.files] == [
         str(loose / file.path.rpartition("/")[2]) for file in report.files
@@ -307,12 +315,17 @@ def test_files_are_fetched_from_a_web_server(
     catalog: Catalog, loose: Path, data: Path, tmp_path: Path, manner: Manner
 ) -> None:
     with serve(tmp_path, manner) as url:
-        pins = pin(catalog, {"train": WANTED["train"]}, places=Places(), file_locations=[f"{url}/{quote(loose.name)}"])
+        pins = pin(
+            catalog,
+            {"train": WANTED["train"]},
+            places=Places(allowed=AGREED),
+            file_locations=[f"{url}/{quote(loose.name)}"],
+        )
         report = restore(pins, None, tmp_path / "restored")
         assert {file.source for file in report.files} == {
             f"{url}/loose%20files%20%231/{file.path.rpartition('/')[2]}" for file in report.files
         }
-        whole = pin(catalog, WANTED, places=Places(), locations=[f"{url}/data/animals/1.0.0"])
+        whole = pin(catalog, WANTED, places=Places(allowed=AGREED), locations=[f"{url}/data/animals/1.0.0"])
         assert len(restore(whole, ["rest"], tmp_path / "whole").copied) == 3
         assert tree(tmp_path / "whole") == {
             name: content for name, content in tree(data).items() if name in tree(tmp_path / "whole")
@@ -331,7 +344,9 @@ def test_what_a_web_server_does_wrong_is_told(
     catalog: Catalog, data: Path, tmp_path: Path, manner: Manner, problem: str
 ) -> None:
     with serve(data / "beasts" if manner == "plain" else data / "animals" / "1.0.0", manner) as url:
-        pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), file_locations=[url])
+        pins = pin(
+            catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
+        )
         with pytest.raises(NotStoredError) as told:
             restore(pins, None, tmp_path / "restored")
     file = pins["train"].entry.files[0]
@@ -345,7 +360,9 @@ def test_what_a_web_server_does_wrong_is_told(
 
 def test_a_response_that_ends_early_is_told(catalog: Catalog, data: Path, tmp_path: Path) -> None:
     with serve(data / "animals" / "1.0.0", "cut") as url:
-        pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), file_locations=[url])
+        pins = pin(
+            catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
+        )
         with pytest.raises(NotStoredError) as told:
             restore(pins, None, tmp_path / "restored")
     place = f"{url}/animals-train.tfrecord-00000-of-00004"
@@ -356,7 +373,7 @@ def test_a_response_that_ends_early_is_told(catalog: Catalog, data: Path, tmp_pa
 def test_a_server_that_is_not_there_is_told(catalog: Catalog, tmp_path: Path) -> None:
     with serve(tmp_path) as url:
         pass
-    pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), file_locations=[url])
+    pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url])
     with pytest.raises(NotStoredError, match="the server is not to be reached"):
         restore(pins, None, tmp_path / "restored")
 
@@ -374,7 +391,9 @@ def test_a_server_that_says_nothing_is_given_up(
 ) -> None:
     monkeypatch.setattr("registry.storage.http._SILENCE_SECONDS", 0.5)
     with serve(data / "animals" / "1.0.0", manner) as url:
-        pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), file_locations=[url])
+        pins = pin(
+            catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
+        )
         with pytest.raises(NotStoredError) as told:
             restore(pins, None, tmp_path / "restored")
         place = f"{url}/animals-train.tfrecord-00000-of-00004"
@@ -417,7 +436,10 @@ def test_without_aiohttp_the_extra_is_named(catalog: Catalog, tmp_path: Path, mo
     )
     assert told.value.hint == "Install it with: pip install 'shardbook[http]'"
     pins = pin(
-        catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(), locations=["https://example.org/data"]
+        catalog,
+        {"train": ("animals:1.0.0", "train[:5]")},
+        places=Places(allowed=AGREED),
+        locations=["https://example.org/data"],
     )
     with pytest.raises(NotStoredError) as missing:
         restore(pins, None, tmp_path / "restored")
@@ -436,7 +458,7 @@ from registry.pins.restore import restore
 
 pins = PinFile.load(sys.argv[1], places=Places(data_dirs=(sys.argv[2],)))
 print("begun", flush=True)
-restore(pins, None, sys.argv[3], threads=1)
+restore(pins, None, sys.argv[3], threads=1, allow_hosts=["127.0.0.1"])
 """
 
 
@@ -446,7 +468,7 @@ def test_a_restore_that_is_killed_goes_on(catalog: Catalog, data: Path, tmp_path
     (some / SHARD).parent.mkdir(parents=True)
     shutil.copy(data / SHARD, some / SHARD)
     with serve(data / "animals" / "1.0.0", "stall") as url:
-        pins = pin(catalog, {"train": WANTED["train"]}, places=Places(), file_locations=[url])
+        pins = pin(catalog, {"train": WANTED["train"]}, places=Places(allowed=AGREED), file_locations=[url])
         path = pins.save(tmp_path / "dataset.lock.yaml")
         (target / SHARD).parent.mkdir(parents=True)
         shutil.copy(data / SHARD, target / SHARD)

@@ -14,6 +14,7 @@ from registry.cli.pin.files import (
     complete_file,
     count_bytes,
     data_option,
+    fetch_options,
     file_argument,
     names_argument,
     note_yanks,
@@ -21,7 +22,14 @@ from registry.cli.pin.files import (
 )
 from registry.cli.pin.making import print_pins
 from registry.cli.progress import byte_progress
-from registry.errors import LockedError, PinNotFoundError, RecordsMismatchError, UsageError, VerificationError
+from registry.errors import (
+    FetchNotAllowedError,
+    LockedError,
+    PinNotFoundError,
+    RecordsMismatchError,
+    UsageError,
+    VerificationError,
+)
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
@@ -42,6 +50,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 @file_argument
 @names_argument
 @data_option
+@fetch_options
 @click.option("--deep", is_flag=True, help="Decode every record too, and check all that the pin says of them.")
 @click.option("--quick", is_flag=True, help="Where all files are the pinned ones, look at three records, not at all.")
 @click.option(
@@ -58,6 +67,8 @@ def verify(
     names: tuple[str, ...],
     *,
     data: str | None,
+    fetch: bool,
+    allow_hosts: tuple[str, ...],
     deep: bool,
     quick: bool,
     against: str | None,
@@ -72,7 +83,7 @@ def verify(
     """
     from registry.pins.bundle import check_json
 
-    pins = open_pins(file, data, session)
+    pins = open_pins(file, data, session, fetch=fetch, allow_hosts=allow_hosts)
     check_json(file, pins)
     chosen = pins.choose(names)
     folder = None
@@ -85,7 +96,18 @@ def verify(
             folder = found.folder
     note_yanks(session, chosen)
     with byte_progress(session.out, "verifying", count_bytes(chosen) * (1 if quick else 2)) as advance:
-        reports = [pin.verify(folder=folder, deep=deep, quick=quick, advance=advance) for pin in chosen]
+        reports, refusals = [], []
+        for pin in chosen:
+            try:
+                reports.append(pin.verify(folder=folder, deep=deep, quick=quick, advance=advance))
+            except FetchNotAllowedError as error:  # the other pins are verified
+                refusals.append(error)
+    if refusals and not reports:
+        raise _joined(refusals)
+
+    is_sound = all(report.is_sound for report in reports)
+    for refusal in refusals if not is_sound else ():
+        session.out.note(refusal.message)
 
     def human() -> None:
         for report in reports:
@@ -93,7 +115,9 @@ def verify(
 
     data_ = {"file": file, "digest": pins.digest, "pins": [_report_json(report) for report in reports]}
     session.out.result("pin.verify", data_, human)
-    if not all(report.is_sound for report in reports):
+    if refusals and is_sound:
+        raise _joined(refusals)
+    if not is_sound:
         ctx.exit(VerificationError.exit_code)
 
 
@@ -103,15 +127,25 @@ def verify(
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)
 @data_option
+@fetch_options
 @click.pass_context
-def audit(ctx: click.Context, session: Session, files: tuple[str, ...], data: str | None) -> None:
+def audit(
+    ctx: click.Context,
+    session: Session,
+    files: tuple[str, ...],
+    *,
+    data: str | None,
+    fetch: bool,
+    allow_hosts: tuple[str, ...],
+) -> None:
     """Show how each pin stands today: the state of its version in the catalog, and whether its files are there.
 
     Ends with exit code 6 where a version is yanked, dropped, unknown to the catalog or of other content, else with 5
     where files are missing.
     """
     with session.connect() as catalog:
-        found = [(file, one) for file in files for one in catalog.pins.audit(open_pins(file, data, session))]
+        opened = [(file, open_pins(file, data, session, fetch=fetch, allow_hosts=allow_hosts)) for file in files]
+        found = [(file, one) for file, pins in opened for one in catalog.pins.audit(pins)]
     rows = [
         (
             file,
@@ -182,6 +216,20 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
     if output is not None:
         pins.save(output, overwrite=force)
     print_pins(session.out, pins, output, schema="pin.from-citation")
+
+
+def _joined(refusals: Sequence[FetchNotAllowedError]) -> FetchNotAllowedError:
+    """One error for pins whose files are not here, and may not be fetched."""
+    from registry.pins.places import agreement_hint
+
+    if len(refusals) == 1:
+        return refusals[0]
+    allow = list(dict.fromkeys(one for refusal in refusals for one in refusal.details["allow"]))
+    return FetchNotAllowedError(
+        "\n".join(dict.fromkeys(refusal.message for refusal in refusals)),
+        hint=agreement_hint(allow),
+        details={"places": [place for refusal in refusals for place in refusal.details["places"]], "allow": allow},
+    )
 
 
 def _find_cited(pins: PinFile, cited: Citation) -> PinFile:

@@ -37,14 +37,38 @@ def data_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
-def open_pins(file: str, data: str | None = None, session: Session | None = None) -> PinFile:
+def fetch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--fetch and --allow-host: which places that pins name may be asked."""
+    for option in (
+        click.option(
+            "--allow-host",
+            "allow_hosts",
+            multiple=True,
+            metavar="HOST",
+            help="Ask this host where a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
+            "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
+        ),
+        click.option("--fetch", is_flag=True, help="Ask every place that a pin names, if its address is public."),
+    ):
+        function = option(function)
+    return function
+
+
+def open_pins(
+    file: str,
+    data: str | None = None,
+    session: Session | None = None,
+    *,
+    fetch: bool = False,
+    allow_hosts: tuple[str, ...] = (),
+) -> PinFile:
     """The pin file at ``file``, with its shards in ``data``, or also in the data directory that a session names."""
     from registry.api.locations import catalog_url, data_folder
     from registry.api.pin_files import open_pin_file
 
     is_named = session is not None and (session.url or session.data_dir)
     fallback = data_folder(catalog_url(session.url), session.data_dir) if session is not None and is_named else None
-    pins = open_pin_file(file, data, fallback=fallback)
+    pins = open_pin_file(file, data, fallback=fallback, fetch=fetch, allow_hosts=allow_hosts)
     if session is None or session.url is None:
         return pins
     with session.connect() as catalog:

@@ -11,7 +11,7 @@ import click
 
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
-from registry.cli.pin.files import count_bytes, data_option, file_argument, names_argument, open_pins
+from registry.cli.pin.files import count_bytes, data_option, fetch_options, file_argument, names_argument, open_pins
 from registry.cli.progress import byte_progress
 from registry.errors import NotStoredError, SignatureError, StorageError
 from registry.splits import counted
@@ -33,19 +33,29 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 @names_argument
 @click.option("--to", "target", required=True, metavar="DIR", help="A data directory; made where it is missing.")
 @data_option
+@fetch_options
 @click.option("--force", is_flag=True, help="Replace files that are there with other bytes.")
 @click.option("--dry-run", is_flag=True, help="Say what would be copied from where, and write nothing.")
 def restore(
-    session: Session, file: str, names: tuple[str, ...], *, target: str, data: str | None, force: bool, dry_run: bool
+    session: Session,
+    file: str,
+    names: tuple[str, ...],
+    *,
+    target: str,
+    data: str | None,
+    fetch: bool,
+    allow_hosts: tuple[str, ...],
+    force: bool,
+    dry_run: bool,
 ) -> None:
     """Get the pinned files of all pins, or of NAME, into DIR: from wherever they are, each checked against its sha256.
 
     Files that are there and right are left as they are, so a restore that was interrupted goes on where it was. A file
-    that some place has with other bytes is taken from the next one.
+    that some place has with other bytes is taken from the next one. Places that the pins name are asked once you agree.
     """
     from registry.pins.restore import restore as restore_files
 
-    pins = open_pins(file, data)
+    pins = open_pins(file, data, fetch=fetch, allow_hosts=allow_hosts)
     with byte_progress(session.out, "restoring", count_bytes(pins.choose(names))) as advance:
         report = restore_files(pins, names or None, target, overwrite=force, dry_run=dry_run, advance=advance)
     data_ = {
@@ -87,8 +97,19 @@ def restore(
     "-o", "--output", required=True, metavar="TAR", type=click.Path(dir_okay=False), help="The archive: *.tar"
 )
 @data_option
+@fetch_options
 @click.option("--force", is_flag=True, help="Replace TAR where it is there.")
-def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, data: str | None, force: bool) -> None:
+def bundle(
+    session: Session,
+    file: str,
+    names: tuple[str, ...],
+    *,
+    output: str,
+    data: str | None,
+    fetch: bool,
+    allow_hosts: tuple[str, ...],
+    force: bool,
+) -> None:
     """Pack pins, the shards that they need and no others, what to cite, and a verifier into one archive.
 
     The verifier, verify.py, takes Python and nothing else: it works when this software is long gone. The same pins give
@@ -97,7 +118,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
 
-    pins = open_pins(file, data)
+    pins = open_pins(file, data, fetch=fetch, allow_hosts=allow_hosts)
     chosen = pins.only(names) if names else pins
     signature, note = _signature(file, chosen, pins)
     if note is not None:

@@ -15,6 +15,7 @@ from registry.cli.pin.files import (
     complete_name,
     count_bytes,
     data_option,
+    fetch_options,
     file_argument,
     names_argument,
     note_yanks,
@@ -132,16 +133,27 @@ def diff(ctx: click.Context, session: Session, old: str, new: str, exit_code: bo
 @file_argument
 @click.argument("name", metavar="NAME", shell_complete=complete_name)
 @data_option
+@fetch_options
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
 @click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead.")
-def read(session: Session, file: str, name: str, *, data: str | None, take: int | None, ids: bool) -> None:
+def read(
+    session: Session,
+    file: str,
+    name: str,
+    *,
+    data: str | None,
+    fetch: bool,
+    allow_hosts: tuple[str, ...],
+    take: int | None,
+    ids: bool,
+) -> None:
     """Print the examples of the pin NAME in its order, one JSON object a line.
 
     Every record is held against its checksums; that the files are the pinned ones, `registry pin verify` proves. No
     catalog is opened, unless --catalog names one: then you are told of versions that were yanked since, and files are
     looked for where the catalog reads them, too.
     """
-    pin = open_pins(file, data, session)[name]
+    pin = open_pins(file, data, session, fetch=fetch, allow_hosts=allow_hosts)[name]
     note_yanks(session, [pin])
     reader = pin.read()
     total = len(reader) if take is None else min(take, len(reader))

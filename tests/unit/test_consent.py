@@ -1,0 +1,161 @@
+"""Which places and addresses does an agreement cover?"""
+
+from __future__ import annotations
+
+import pytest
+
+from registry.errors import FetchNotAllowedError, UsageError
+from registry.storage import Allowed
+from registry.storage.consent import canonical_host, entry_for, is_public, needs_name
+
+LOOPBACK = [
+    "http://localhost/x",
+    "http://LOCALHOST./x",
+    "http://a.localhost/x",
+    "http://127.0.0.1/x",
+    "http://127.1/x",
+    "http://2130706433/x",
+    "http://0x7f000001/x",
+    "http://0177.0.0.1/x",
+    "http://[::1]/x",
+    "http://[::ffff:127.0.0.1]/x",
+    "http://[::ffff:7f00:1]/x",
+    "http://0.0.0.0/x",
+]
+
+
+@pytest.mark.parametrize("url", ["https://example.org/x", "http://8.8.8.8/x", "s3://bucket/x", "gs://b", "/data/x"])
+def test_nothing_is_covered_until_the_reader_agrees(url: str) -> None:
+    assert not Allowed().covers(url)
+    assert Allowed.of(fetch=True).covers(url)
+    assert Allowed.of(hosts=[str(entry_for(url))]).covers(url)
+    with pytest.raises(FetchNotAllowedError) as caught:
+        Allowed().require(url)
+    assert str(caught.value) == f"{url} was not asked: a pin names it, and you did not agree to that"
+    assert caught.value.details == {"path": url, "allow": entry_for(url)}
+    assert caught.value.exit_code == 6
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *LOOPBACK,
+        "http://10.0.0.1/x",
+        "http://192.168.1.1/x",
+        "http://169.254.169.254/latest",
+        "http://100.100.100.200/x",
+        "http://168.63.129.16/x",
+        "http://224.0.0.1/x",
+        "http://[fe80::1]/x",
+        "http://[fd00:ec2::254]/x",
+        "http://[64:ff9b::7f00:1]/x",
+        "http://[2002:7f00:1::]/x",
+        "http://[::]/x",
+        "sftp://example.org/x",
+        "local:///etc",
+        "simplecache::http://example.org/x",
+        "//server/share",
+        "file:////server/share",
+        "file://server/share",
+        "\\\\server\\share",
+        "/data/../etc",
+        "http:///x",
+        "http://[::1/x",
+    ],
+)
+def test_fetch_does_not_cover_what_has_to_be_named(url: str) -> None:
+    assert not Allowed.of(fetch=True).covers(url)
+    assert needs_name(url)
+
+
+@pytest.mark.parametrize("url", LOOPBACK)
+def test_one_address_is_meant_however_it_is_spelled(url: str) -> None:
+    named = str(entry_for(url))
+    assert Allowed.of(hosts=[named]).covers(url)
+    assert not Allowed.of(hosts=["example.org", "10.0.0.0/8", f"{named}:1"]).covers(url)
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "is_covered"),
+    [
+        ("example.org", "https://example.org/x", True),
+        ("example.org", "https://EXAMPLE.org./x", True),
+        ("example.org", "https://example.org:8443/x", True),
+        ("example.org", "https://example.org@evil.org/x", False),
+        ("example.org", "https://evil.org/example.org", False),
+        ("example.org", "https://sub.example.org/x", False),
+        ("example.org", "https://example.org.evil.org/x", False),
+        ("example.org:8443", "https://example.org:8443/x", True),
+        ("example.org:8443", "https://example.org/x", False),
+        ("https://example.org", "https://example.org/x", True),
+        ("https://example.org", "http://example.org/x", False),
+        ("bücher.example", "https://xn--bcher-kva.example/x", True),
+        ("10.0.0.0/8", "http://10.1.2.3/x", True),
+        ("10.0.0.0/8", "http://11.1.2.3/x", False),
+        ("127.0.0.1", "http://[::ffff:127.0.0.1]/x", True),
+        ("[::1]:80", "http://[::1]/x", True),
+        ("::1", "http://[::1]:8000/x", True),
+        ("s3://bucket", "s3://bucket/x", True),
+        ("s3://bucket", "s3://bucket-2/x", False),
+        ("s3://bucket", "gs://bucket/x", False),
+        ("bucket", "s3://bucket/x", False),
+        ("sftp://example.org", "sftp://example.org/x", True),
+        ("file:///data", "/data/x", True),
+        ("file:///data", "file:///data/x", True),
+        ("file:///data", "/data2/x", False),
+        ("file:///data", "/data/../etc", False),
+        ("file:///data", "file:///data/%2e%2e/etc", False),
+    ],
+)
+def test_what_is_named_covers_that_and_nothing_else(host: str, url: str, is_covered: bool) -> None:
+    assert Allowed.of(hosts=[host]).covers(url) is is_covered
+
+
+@pytest.mark.parametrize(
+    ("hosts", "host", "address", "is_covered"),
+    [
+        (["example.org"], "example.org", "8.8.8.8", True),
+        (["example.org"], "example.org", "127.0.0.1", False),
+        (["example.org"], "example.org", "10.0.0.1", False),
+        (["example.org"], "example.org", "::ffff:10.0.0.1", False),
+        (["example.org"], "example.org", "fe80::1%eth0", False),
+        (["example.org", "10.0.0.0/8"], "example.org", "10.0.0.1", True),
+        (["example.org", "10.0.0.1:81"], "example.org", "10.0.0.1", False),
+        (["localhost"], "localhost.", "127.0.0.1", True),
+        (["localhost"], "localhost", "::1", True),
+        (["localhost"], "localhost", "10.0.0.1", False),
+        (["localhost"], "example.org", "127.0.0.1", False),
+    ],
+)
+def test_an_address_that_is_not_public_is_named_itself(
+    hosts: list[str], host: str, address: str, is_covered: bool
+) -> None:
+    assert Allowed.of(fetch=True, hosts=hosts).covers_address("http", host, 80, address) is is_covered
+
+
+@pytest.mark.parametrize("address", ["8.8.8.8", "1.1.1.1", "2606:4700::1111"])
+def test_addresses_of_the_internet_are_public(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", " ", "*.example.org", "http://", "a b", "https://example.org/path", "https://ann:PW@host", "10.0.0.1/8"],
+)
+def test_what_names_no_host_is_refused(host: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Allowed.of(hosts=[host])
+    assert str(caught.value).endswith(" names no host")
+    assert "PW" not in str(caught.value)
+    assert caught.value.hint == "Write example.org, example.org:8443, 10.0.0.0/8, s3://bucket or file:///folder."
+
+
+def test_a_text_is_no_list_of_hosts() -> None:
+    with pytest.raises(UsageError, match=r"^allowed hosts are a list, and this is one text$"):
+        Allowed.of(hosts="example.org")
+
+
+def test_what_is_no_number_is_a_name() -> None:
+    assert canonical_host("1.2.3.4.5") == "1.2.3.4.5"
+    assert canonical_host("0x") == "0x"
+    assert canonical_host("999.1") == "999.1"
