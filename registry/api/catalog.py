@@ -36,6 +36,7 @@ from registry.model import (
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.pins import CatalogPins
+    from registry.features import FeaturesDict
     from registry.publishing import Advance, VersionDiff
     from registry.storage import Store
     from registry.tfrecord import IndexFolder
@@ -191,7 +192,7 @@ class Catalog(Intake):
         """
         from registry.publishing import Prover, diff_versions
 
-        prover = Prover(catalog=self._catalog, data=self._store(), advance=advance)
+        prover = Prover(catalog=self._catalog, data=self._store(), indexes=self.indexes(), advance=advance)
         return diff_versions(prover, self.look_up(old).details, self.look_up(new).details, show=show)
 
     def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
@@ -211,8 +212,22 @@ class Catalog(Intake):
             return copy if copy.exists("dataset_info.json") else found
         return found
 
+    def proved_store(self, version: DatasetVersion, splits: Collection[str], *, features: FeaturesDict) -> Store:
+        """``version_store`` for readers: each shard of ``splits`` is proved to be the published one when opened."""
+        from registry.shards import ProvedStore
+
+        return ProvedStore(
+            self.version_store(version),
+            self._catalog.promises(version, splits),
+            file_format=version.file_format,
+            features=features,
+            indexes=self.indexes(),
+            hint=f"This is not the file that was published. `registry verify {version.reference}` names every such "
+            f"shard. Fetch them again, or build them again: registry build {version.reference} --rebuild",
+        )
+
     def indexes(self) -> IndexFolder:
-        """Where readers keep the places of records for the next time."""
+        """Where readers keep what they found out of files for the next time: places of records, and stamps."""
         from registry.tfrecord import IndexFolder
 
         return IndexFolder(index_folder())

@@ -291,7 +291,9 @@ class Dataset:
         read_config = check_config(read_config, is_ordered=is_ordered)
         return Reader(
             plan,
-            store=self._store(),
+            store=self._catalog.proved_store(
+                self._version, {split.name for split in plan.splits}, features=self.features
+            ),
             features=self.features,
             config=read_config,
             dataset=f"{self.reference} (sha256:{self._version.content_digest[:12]})",
@@ -398,7 +400,14 @@ class Dataset:
 
         splits = self._version.splits
         promised = {split.name: self._catalog.shards(self._version, split.name) for split in splits}
-        return verify_shards(self._store(), splits, promised, features=self.features if deep else None, advance=advance)
+        return verify_shards(
+            self._store(),
+            splits,
+            promised,
+            features=self.features if deep else None,
+            indexes=self._catalog.indexes(),
+            advance=advance,
+        )
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self._version.splits)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or pu
     from registry.prepared import PreparedDataset
     from registry.publishing import Advance, Preview, Publication
     from registry.storage import Store
+    from registry.tfrecord import IndexFolder
 
 
 class Intake(ABC):
@@ -28,6 +29,10 @@ class Intake(ABC):
     @abstractmethod
     def version_store(self, version: DatasetVersion) -> Store:
         """The folder that holds the shards of ``version``."""
+
+    @abstractmethod
+    def indexes(self) -> IndexFolder:
+        """Where it is kept which files were hashed."""
 
     @abstractmethod
     def _store(self) -> Store:
@@ -89,6 +94,7 @@ class Intake(ABC):
             actor=current_actor(),
             processes=processes,
             experiment_defaults=defaults,
+            indexes=self.indexes(),
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
@@ -153,7 +159,9 @@ class Intake(ABC):
         if promote is None:
             prepared = read_prepared(source)
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
-        target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())
+        target = Target(
+            store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor(), indexes=self.indexes()
+        )
         publication = publish_folder(source, target, version_to_prepare=code, advance=advance)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
@@ -199,7 +207,9 @@ class Intake(ABC):
         found = find_tfds(folder, name=name)
         if dry_run:
             return look_at(found)
-        target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=current_actor())
+        target = Target(
+            store=self._store(), catalog=self._catalog, promote=False, actor=current_actor(), indexes=self.indexes()
+        )
         return take_in(
             found,
             target,
@@ -266,7 +276,9 @@ class Intake(ABC):
 
         if promote is None:
             promote = self._is_highest(prepared.name, prepared.config, prepared.version)
-        target = Target(store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor())
+        target = Target(
+            store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor(), indexes=self.indexes()
+        )
         return publish_folder(source, target, prepared=prepared, in_place=in_place, advance=advance)
 
     def preview_parquet(
@@ -294,7 +306,9 @@ class Intake(ABC):
         from registry.publishing import Target, preview_folder
         from registry.storage import open_store
 
-        target = Target(store=self._store(), catalog=self._catalog, promote=False, actor=current_actor())
+        target = Target(
+            store=self._store(), catalog=self._catalog, promote=False, actor=current_actor(), indexes=self.indexes()
+        )
         return preview_folder(open_store(folder), target, show=show, advance=advance)
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:

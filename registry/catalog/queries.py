@@ -100,18 +100,8 @@ def load_shards(connection: sa.Connection, version: DatasetVersion, split_name: 
         SplitNotFoundError: the version has no such split.
     """
     name = version.split(split_name).name
-    query = (
-        sa.select(shard.c.shard_index, shard.c.first_example, shard.c.num_examples, shard.c.num_bytes, shard.c.sha256)
-        .select_from(_published())
-        .join(split, split.c.version_id == dataset_version.c.id)
-        .join(shard, shard.c.split_id == split.c.id)
-        .where(_is_version(version.name, version.config, version.version), split.c.name == name)
-        .order_by(shard.c.shard_index)
-    )
-    shards = tuple(
-        Shard(index=index, first_example=first, num_examples=examples, num_bytes=size, sha256=digest)
-        for index, first, examples, size, digest in connection.execute(query, execution_options={"yield_per": _BLOCK})
-    )
+    rows = connection.execute(_shards_query(version, name), execution_options={"yield_per": _BLOCK})
+    shards = tuple(_read_shard(row) for row in rows)
     if len(shards) != version.split(name).num_shards:
         raise SplitNotFoundError(
             f"the catalog does not hold the shards of {version.reference} {name}",
@@ -119,6 +109,43 @@ def load_shards(connection: sa.Connection, version: DatasetVersion, split_name: 
             details={"name": name},
         )
     return shards
+
+
+def load_some_shards(
+    connection: sa.Connection, version: DatasetVersion, split_name: str, *, first: int, stop: int
+) -> tuple[Shard, ...]:
+    """The shards ``first``..``stop`` (stop excluded) of a split, in order, as many of them as there are."""
+    of_range = sa.and_(shard.c.shard_index >= first, shard.c.shard_index < stop)
+    with stored_values():
+        return tuple(map(_read_shard, connection.execute(_shards_query(version, split_name).where(of_range))))
+
+
+def _shards_query(version: DatasetVersion, split_name: str) -> sa.Select[Any]:
+    # A subquery, for the reason that stored_lengths.py gives.
+    split_id = (
+        sa.select(split.c.id)
+        .select_from(_published())
+        .join(split, split.c.version_id == dataset_version.c.id)
+        .where(_is_version(version.name, version.config, version.version), split.c.name == split_name)
+        .scalar_subquery()
+    )
+    return (
+        sa.select(
+            shard.c.shard_index,
+            shard.c.first_example,
+            shard.c.num_examples,
+            shard.c.num_bytes,
+            shard.c.sha256,
+            shard.c.entity_tag,
+        )
+        .where(shard.c.split_id == split_id)
+        .order_by(shard.c.shard_index)
+    )
+
+
+def _read_shard(row: sa.Row[*tuple[Any, ...]]) -> Shard:
+    index, first, examples, size, digest, tag = row
+    return Shard(index=index, first_example=first, num_examples=examples, num_bytes=size, sha256=digest, entity_tag=tag)
 
 
 def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:

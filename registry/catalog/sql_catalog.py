@@ -26,6 +26,7 @@ from registry.catalog.configs import ConfigSummary, DefaultChange, list_configs,
 from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import SqlLifecycle
 from registry.catalog.location import describe_url
+from registry.catalog.promised import PublishedShards
 from registry.catalog.reservations import Holder, Reservation, SqlReservations
 from registry.catalog.session import open_engine, reading, use_wal
 from registry.catalog.standings import load_standing
@@ -166,6 +167,15 @@ class SqlCatalog:
         """
         with reading(self._engine) as connection:
             return queries.load_shards(connection, version, split)
+
+    def promises(self, version: DatasetVersion, splits: Collection[str] | None = None) -> PublishedShards:
+        """What is promised of the files of these ``splits`` of ``version``, or of all; loaded as they are asked for.
+
+        Raises:
+            SplitNotFoundError: at the first file that is asked for: the version is not of this catalog.
+        """
+        chosen = [split for split in version.splits if splits is None or split.name in splits]
+        return PublishedShards(self._engine, version, chosen)
 
     def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
         """The content digest that was ever published under this number, or None where the number is free."""

@@ -179,6 +179,8 @@ shard: Final = sa.Table(
     _count("num_examples"),
     _count("num_bytes"),
     _text("sha256"),
+    # What the object store called these bytes when they were published; NULL on disks, and where nobody asked it.
+    sa.Column("entity_tag", sa.Text, nullable=True),
     # A slice that touches ten of a million shards is one range query.
     sa.Index(None, "split_id", "first_example"),
     sa.CheckConstraint(

@@ -271,7 +271,7 @@ def _split_values(one: Split, position: int) -> dict[str, Any]:
 
 def _insert_shards(connection: sa.Connection, split_id: int, shards: tuple[Shard, ...]) -> None:
     """Insert in batches on SQLite, by COPY on PostgreSQL: a million rows in bounded memory."""
-    rows = ((split_id, s.index, s.first_example, s.num_examples, s.num_bytes, s.sha256) for s in shards)
+    rows = ((split_id, s.index, s.first_example, s.num_examples, s.num_bytes, s.sha256, s.entity_tag) for s in shards)
     if connection.dialect.name == "postgresql":
         _copy_shards(connection, rows)
         return
@@ -285,7 +285,7 @@ def _copy_shards(connection: sa.Connection, rows: Iterator[tuple[Any, ...]]) -> 
     import psycopg
 
     driver: Any = connection.connection.driver_connection
-    copy = "COPY shard (split_id, shard_index, first_example, num_examples, num_bytes, sha256) FROM STDIN"
+    copy = "COPY shard (split_id, shard_index, first_example, num_examples, num_bytes, sha256, entity_tag) FROM STDIN"
     try:
         with driver.cursor() as cursor, cursor.copy(copy) as target:
             for row in rows:

@@ -20,6 +20,7 @@ from registry.model.experiment import Experiment, ExperimentChange, experiment_n
 from registry.model.filenames import DEFAULT_TEMPLATE, ShardedFileTemplate, tfds_id, version_folder
 from registry.model.fingerprint import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint, block_size
 from registry.model.moment import describe_moment, parse_moment
+from registry.model.promises import KnownShards, Promises
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.shard_lengths import ShardLengths
 from registry.model.shard_span import ShardSpan
@@ -45,6 +46,8 @@ __all__ = [
     "Experiment",
     "ExperimentChange",
     "FeatureFingerprint",
+    "KnownShards",
+    "Promises",
     "Reference",
     "Refusal",
     "Shard",

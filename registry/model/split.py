@@ -58,13 +58,17 @@ class Split:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """One stored file of a split. ``num_bytes`` is the file's size, ``sha256`` 64 hex digits over its bytes."""
+    """One stored file of a split. ``num_bytes`` is the file's size, ``sha256`` 64 hex digits over its bytes.
+
+    ``entity_tag`` is the ETag that an object store gave these bytes when they were published; None on disks.
+    """
 
     index: int
     first_example: int
     num_examples: int
     num_bytes: int
     sha256: str
+    entity_tag: str | None = field(default=None, compare=False)
 
 
 def check_splits(splits: Sequence[Split], where: str) -> None:

@@ -17,7 +17,9 @@ from registry.features import FeaturesDict, features_from_json
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
+    KnownShards,
     Reference,
+    Shard,
     ShardedFileTemplate,
     ShardLengths,
     SlicingRule,
@@ -94,6 +96,22 @@ def instruction_of(entry: PinEntry) -> ReadInstruction:
     """The split expression of a pin, with its rounding."""
     instruction = ReadInstruction.from_spec(entry.split, slicing=entry.slicing).read_by(entry.slicing)
     return instruction if entry.rounding is None else instruction.with_rounding(entry.rounding)
+
+
+def promises_of(entry: PinEntry) -> KnownShards:
+    """What a pin promises of its files."""
+    return KnownShards(
+        {
+            file.name: Shard(
+                index=file.index,
+                first_example=file.first_example,
+                num_examples=file.num_examples,
+                num_bytes=file.num_bytes,
+                sha256=file.sha256.removeprefix("sha256:"),
+            )
+            for file in entry.files
+        }
+    )
 
 
 def features_of(entry: PinEntry) -> FeaturesDict:

@@ -26,6 +26,7 @@ from registry.shards import as_records
 from registry.splits import Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, RecordBlock, Verify
+from registry.tfrecord.stamps import Watch
 from registry.wire import BlockDecoder
 
 AdvanceBytes = Callable[[int], None]
@@ -144,7 +145,12 @@ def measure_records(
 
 
 def measure_files(
-    store: Store, files: Sequence[str], *, processes: int | None = None, advance: AdvanceBytes | None = None
+    store: Store,
+    files: Sequence[str],
+    *,
+    indexes: IndexFolder | None = None,
+    processes: int | None = None,
+    advance: AdvanceBytes | None = None,
 ) -> dict[str, FileDigest]:
     """Size and sha256 of each of ``files``, hashed side by side in threads; arguments as above.
 
@@ -153,7 +159,7 @@ def measure_files(
     """
     count = _choose_count(store, sum(map(store.size, files)), processes)
     digests = {}
-    with closing(call_in_threads(partial(hash_file, store), files, threads=count)) as outcomes:
+    with closing(call_in_threads(partial(hash_file, store, indexes=indexes), files, threads=count)) as outcomes:
         for name, found in outcomes:
             digests[name] = found
             if advance is not None:
@@ -183,7 +189,7 @@ class Measurer:
 
     def __call__(self, task: str | tuple[int, int]) -> RunDigests | FileDigest:
         """The digests of a run, or size and sha256 of a file."""
-        return hash_file(self.store, task) if isinstance(task, str) else self._hash_run(*task)
+        return hash_file(self.store, task, indexes=self.indexes) if isinstance(task, str) else self._hash_run(*task)
 
     def _hash_run(self, start: int, stop: int) -> RunDigests:
         source, order, decoder = self._opened()
@@ -233,13 +239,16 @@ class Measurer:
         return Measurer, (self.plan, self.store, self.verify, self.indexes, self.features, self.whole)
 
 
-def hash_file(store: Store, name: str) -> FileDigest:
-    """Size and sha256 of a stored file."""
+def hash_file(store: Store, name: str, *, indexes: IndexFolder | None = None) -> FileDigest:
+    """Size and sha256 of a stored file; in ``indexes`` it is kept that it was hashed."""
     hasher, num_bytes = hashlib.sha256(), 0
+    watch = None if indexes is None else Watch.begin(store, name)
     with store.open(name) as file:
         while piece := file.read(_PIECE):
             hasher.update(piece)
             num_bytes += len(piece)
+    if watch is not None and indexes is not None:
+        indexes.stamps.keep_watched(watch, hasher.hexdigest())
     return FileDigest(num_bytes, hasher.hexdigest())
 
 

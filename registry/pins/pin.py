@@ -14,7 +14,15 @@ from registry.errors import RecordsMismatchError
 from registry.model import DatasetVersion, Reference
 from registry.order import ReadConfig, check_config
 from registry.pins.document import PinEntry
-from registry.pins.layout import config_of, features_of, merge_entries, plan_of, reference_of, version_of
+from registry.pins.layout import (
+    config_of,
+    features_of,
+    merge_entries,
+    plan_of,
+    promises_of,
+    reference_of,
+    version_of,
+)
 from registry.pins.places import Places
 from registry.splits import Plan
 from registry.storage import open_store
@@ -35,9 +43,11 @@ class Pin:
         entry: everything that the file says of it.
     """
 
-    def __init__(self, entry: PinEntry, places: Places) -> None:
+    def __init__(self, entry: PinEntry, places: Places, *, parts: Sequence[PinEntry] = ()) -> None:
+        """A pin as its file has it, or several pins of one version as one: then ``parts`` are these."""
         self.entry = entry
         self._places = places
+        self._parts = tuple(parts) or (entry,)
         self._is_checked = False
 
     @property
@@ -91,7 +101,7 @@ class Pin:
         """The same pin, where more of the places that it names may be asked: see ``registry.load_pin``."""
         if not fetch and not allow_hosts:
             return self
-        return Pin(self.entry, self._places.allowing(fetch=fetch, hosts=allow_hosts))
+        return Pin(self.entry, self._places.allowing(fetch=fetch, hosts=allow_hosts), parts=self._parts)
 
     def store(self) -> Store:
         """The folder in which all files of the pin lie, each with its pinned size.
@@ -115,8 +125,8 @@ class Pin:
     ) -> Reader:
         """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as those of ``Dataset.read``.
 
-        The first, the middle and the last record are held against the pin at once, and every record against its
-        checksums while it is read. That all of them are the pinned ones, ``verify`` proves.
+        The first, the middle and the last record are held against the pin at once. Each file is proved to be the pinned
+        one when it is opened, or to hold all pinned records; and each record is held against its checksums.
 
         Args:
             read_config: another order; None is the pinned one.
@@ -131,7 +141,7 @@ class Pin:
             NotStoredError: the files are nowhere where they were looked for.
             FetchNotAllowedError: the same, and places that the pin names were not asked.
             RecordsMismatchError: they hold other records.
-            As ``Reader``, and while iterating as it does.
+            As ``Reader``, and while iterating as it does; ShardMismatchError also for a file that holds others.
         """
         if fetch or allow_hosts:
             allowing = self.allowing(fetch=fetch, allow_hosts=allow_hosts)
@@ -167,7 +177,7 @@ class Pin:
 
         return Reader(
             plan,
-            store=self.store(),
+            store=self._proved_store(),
             features=self.features,
             config=self.read_config
             if read_config is None
@@ -177,9 +187,25 @@ class Pin:
             **options,
         )
 
+    def _proved_store(self) -> Store:
+        """``store`` for readers: each file is proved to be the pinned one, or to hold the pinned records."""
+        from registry.pins.pinned_records import PinnedRecords
+        from registry.shards import ProvedStore
+
+        return ProvedStore(
+            self.store(),
+            promises_of(self.entry),
+            file_format=self.entry.file_format,
+            records=PinnedRecords(self._parts),
+            indexes=self._places.indexes(),
+            hint="This is not the file that was pinned. `registry pin verify FILE` says what differs, and "
+            "`registry pin restore FILE` gets the pinned files.",
+        )
+
     def joined(self, others: Sequence[Pin]) -> Pin:
         """This pin with the splits and files of ``others`` too, which are of the same version: a way to all of them."""
-        return Pin(merge_entries([self.entry, *(other.entry for other in others)]), self._places)
+        parts = [self.entry, *(other.entry for other in others)]
+        return Pin(merge_entries(parts), self._places, parts=parts)
 
     def verify(
         self,

@@ -31,6 +31,7 @@ from registry.pins.places import Places
 from registry.processes import num_cpus
 from registry.storage import Store, open_store
 from registry.storage.names import is_own_staged
+from registry.tfrecord.stamps import Watch
 
 _MOST_THREADS: Final = 8
 _MOST_TOLD: Final = 10
@@ -173,7 +174,10 @@ class _Work:
         try:
             if self._target.size(wanted.path) != wanted.file.num_bytes:
                 return False
+            watch = Watch.begin(self._target, wanted.path)
             copy_checked(wanted, Source(store=self._target, name=wanted.path), self._count)
+            if (indexes := self._places.indexes()) is not None:
+                indexes.stamps.keep_watched(watch, wanted.sha256)
         except NotStoredError:
             return None
         except ShardMismatchError:

@@ -197,7 +197,7 @@ class _Verification:
                     filename=file.name,
                     pinned=file.sha256,
                 )
-        found = measure_files(self._store, [file.name for file in alike], **self._options)
+        found = measure_files(self._store, [file.name for file in alike], indexes=self._indexes, **self._options)
         self._count([(found[file.name].num_bytes) for file in alike])
         for file in alike:
             digest = f"sha256:{found[file.name].sha256}"

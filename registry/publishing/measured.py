@@ -12,6 +12,7 @@ from registry.publishing.ranges import Advance
 from registry.publishing.verify import VerifyReport, measure_shards
 from registry.shards import check_file_format
 from registry.storage import Store, require_no_secrets
+from registry.tfrecord import IndexFolder
 
 
 def measure_folder(
@@ -20,11 +21,12 @@ def measure_folder(
     *,
     prepared: PreparedDataset | None = None,
     walk: bool = True,
+    indexes: IndexFolder | None = None,
     advance: Advance | None,
 ) -> tuple[PreparedDataset, VerifyReport]:
     """What ``source`` holds, by its own files or as ``prepared`` says, and its shards as they were found.
 
-    Without ``walk`` they are hashed, and no more.
+    Without ``walk`` they are hashed, and no more. In ``indexes`` it is kept which files were.
 
     Raises:
         PreparedFormatError, StorageError: the folder is no prepared dataset, or cannot be read.
@@ -41,7 +43,7 @@ def measure_folder(
         )
     if catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # before an hour of verifying
-    report = measure_shards(source, prepared.splits, walk=walk, advance=advance)
+    report = measure_shards(source, prepared.splits, walk=walk, indexes=indexes, advance=advance)
     report.raise_for_faults(source.url)
     return prepared, report
 

@@ -18,7 +18,9 @@ from registry.publishing.fingerprint import fingerprint_splits
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.record_diff import first_difference
 from registry.publishing.verify import verify_shards
-from registry.storage import Store
+from registry.shards import ProvedStore
+from registry.storage import Store, open_location
+from registry.tfrecord import IndexFolder
 
 _MOST_TOLD: Final = 5
 _SUMMARY: Final = {
@@ -132,6 +134,7 @@ class Prover:
     data: Store
     actor: str | None = None
     processes: int | None = None
+    indexes: IndexFolder | None = None
     advance: Advance | None = None
 
     def fingerprint(self, stored: StoredSplits) -> dict[str, SplitFingerprint]:
@@ -147,9 +150,9 @@ class Prover:
         if found:
             return Described(version=version, fingerprints=found)
         try:
-            files = self.files(version)
+            files = StoredSplits.of(version, open_location(self.data, version.location))
             promised = {split.name: self.catalog.shards(version, split.name) for split in version.splits}
-            report = verify_shards(files.store, version.splits, promised, advance=self.advance)
+            report = verify_shards(files.store, version.splits, promised, indexes=self.indexes, advance=self.advance)
             report.raise_for_faults(str(version.reference))
             found = self.fingerprint(files)
         except (StorageError, VerificationError, MissingExtraError) as error:
@@ -160,8 +163,15 @@ class Prover:
         return Described(version=version, fingerprints=found)
 
     def files(self, version: DatasetVersion) -> StoredSplits:
-        """The files of a published version."""
-        return StoredSplits.of(version, self.data)
+        """The files of a published version, each of which is proved to be the published one when it is opened."""
+        store = ProvedStore(
+            open_location(self.data, version.location),
+            self.catalog.promises(version),
+            file_format=version.file_format,
+            indexes=self.indexes,
+            hint=f"`registry verify {version.reference}` names every shard that is not as it was published.",
+        )
+        return StoredSplits.of(version, store)
 
     def prove(self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
         """Hold ``version``, which has these ``fingerprints``, against its neighbours."""

@@ -39,6 +39,7 @@ from registry.prepared import (
 )
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.diff import VersionDiff, diff_files
+from registry.publishing.entity_tags import tag_shards
 from registry.publishing.measured import (
     absolute_location,
     describe_version,
@@ -50,7 +51,8 @@ from registry.publishing.placing import location_key, place_folder, require_unma
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.verify import verify_shards
-from registry.storage import StagedFolder, Store
+from registry.storage import StagedFolder, Store, open_location
+from registry.tfrecord import IndexFolder
 
 _MOST_RIVALS: Final = 100
 
@@ -91,7 +93,8 @@ class Target:
     ``promote`` makes it the version that an unversioned look-up gives, ``default_config`` its config the one that a
     reference without a config means. ``experiment_defaults`` are the flags that a build was given; None are those of
     the moment of publication. Without ``requires_number`` a number that says less than has changed is taken as it is:
-    it was given by others, long ago; ``Publication.proof`` tells of it.
+    it was given by others, long ago; ``Publication.proof`` tells of it. In ``indexes`` it is kept which files were
+    hashed, so that readers on this machine need not hash them again.
     """
 
     store: Store
@@ -103,6 +106,7 @@ class Target:
     slicing: SlicingRule = SlicingRule.DOCUMENTED
     experiment_defaults: Mapping[str, bool] | None = None
     requires_number: bool = True
+    indexes: IndexFolder | None = None
 
 
 def publish_staged(
@@ -125,7 +129,9 @@ def publish_staged(
         ReservedError: others put files at its place in an object store.
         ConflictError: the version's folder holds other data that no row describes.
     """
-    report = verify_shards(staged.store, prepared.splits, shards, walk=not trust_lengths, advance=advance)
+    report = verify_shards(
+        staged.store, prepared.splits, shards, walk=not trust_lengths, indexes=target.indexes, advance=advance
+    )
     report.raise_for_faults(str(prepared.reference))
     version = describe_version(prepared, report, target.slicing)
     evidence = None if trust_lengths else _gather(target, version, staged.store, prepared, advance=advance)
@@ -181,7 +187,12 @@ def publish_folder(
     prepared = prepared or read_prepared(source)
     stamp = stamp_shards(source, prepared)
     prepared, report = measure_folder(
-        source, target.catalog, prepared=prepared, walk=not trust_lengths, advance=advance
+        source,
+        target.catalog,
+        prepared=prepared,
+        walk=not trust_lengths,
+        indexes=target.indexes,
+        advance=advance,
     )
     prepared = replace(prepared, version_to_prepare=version_to_prepare)
     version = describe_version(prepared, report, target.slicing)
@@ -244,7 +255,13 @@ def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Adv
     prepared, report = measure_folder(source, target.catalog, advance=advance)
     version = describe_version(prepared, report, target.slicing)
     is_published = _is_published(target.catalog, version)
-    prover = Prover(catalog=target.catalog, data=target.store, processes=target.processes, advance=advance)
+    prover = Prover(
+        catalog=target.catalog,
+        data=target.store,
+        processes=target.processes,
+        indexes=target.indexes,
+        advance=advance,
+    )
     files = StoredSplits(source, prepared.splits, prepared.features)
     proof = prover.prove(version, prover.fingerprint(files))
     step = proof.refused or proof.lower
@@ -282,7 +299,12 @@ def _gather(
     if _is_published(target.catalog, version):
         return None
     prover = Prover(
-        catalog=target.catalog, data=target.store, actor=target.actor, processes=target.processes, advance=advance
+        catalog=target.catalog,
+        data=target.store,
+        actor=target.actor,
+        processes=target.processes,
+        indexes=target.indexes,
+        advance=advance,
     )
     stored = StoredSplits(files, prepared.splits, prepared.features)
     found = prover.fingerprint(stored)
@@ -300,6 +322,7 @@ def _write_row(
     unreserved: str | None = None,
 ) -> tuple[bool, Proof | None]:
     """Publish, and prove again as long as others publish beside it: whether this call did it, and the proof."""
+    shards = tag_shards(open_location(target.store, version.location), version.splits, shards)
     for _ in range(_MOST_RIVALS):
         proof = None if evidence is None else evidence.proof
         try:

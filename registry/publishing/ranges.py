@@ -12,7 +12,7 @@ from registry.features.content import ContentReader
 from registry.model import LEAF_EXAMPLES, DatasetVersion, Split
 from registry.processes import call_in_order, num_cpus
 from registry.shards import as_records, open_shard, read_flat_values, read_records
-from registry.storage import Store, open_location, open_store
+from registry.storage import Store
 from registry.tfrecord import RecordBlock
 from registry.wire import FlatValue
 
@@ -47,10 +47,10 @@ class StoredSplits:
     features: FeaturesDict
 
     @classmethod
-    def of(cls, version: DatasetVersion, data: Store) -> StoredSplits:
-        """The splits of a published ``version``; ``data`` is the data folder that its location is relative to."""
+    def of(cls, version: DatasetVersion, store: Store) -> StoredSplits:
+        """The splits of a published ``version``, whose shards lie in ``store``."""
         features = features_from_json(version.features_json).with_labels(version.labels)
-        return cls(open_location(data, version.location), version.splits, features)
+        return cls(store, version.splits, features)
 
     def contents(self, run: RecordRun, reader: ContentReader) -> Iterator[list[bytes]]:
         """The content of each record of ``run``, a list of one entry for each of ``reader.paths``.
@@ -130,9 +130,6 @@ class StoredSplits:
             return read_flat_values(self.store, filename, features=self.features, **part)
         return read_records(self.store, filename, file_format=split.files.file_format, features=self.features, **part)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _open_again, (self.store.url, self.splits, self.features)
-
 
 def _cut_at_leaves(position: int, count: int) -> Iterator[tuple[int, int]]:
     """``count`` records, the first at ``position``, cut where a leaf ends; counted from the first of them."""
@@ -141,10 +138,6 @@ def _cut_at_leaves(position: int, count: int) -> Iterator[tuple[int, int]]:
         end = min(count, start + LEAF_EXAMPLES - (position + start) % LEAF_EXAMPLES)
         yield start, end
         start = end
-
-
-def _open_again(url: str, splits: tuple[Split, ...], features: FeaturesDict) -> StoredSplits:
-    return StoredSplits(open_store(url), splits, features)
 
 
 def plan_runs(splits: Sequence[Split], *, processes: int) -> list[RecordRun]:

@@ -23,7 +23,8 @@ from registry.model import Shard, Split
 from registry.publishing.ranges import Advance
 from registry.shards import decode_block, open_shard, walk_file
 from registry.storage import Store
-from registry.tfrecord import FileFacts, hash_file
+from registry.tfrecord import FileFacts, IndexFolder, hash_file
+from registry.tfrecord.stamps import Watch
 
 _IN_FLIGHT = 64
 _RECORDS_DECODED = 256
@@ -87,12 +88,14 @@ def measure_shards(
     *,
     features: FeaturesDict | None = None,
     walk: bool = True,
+    indexes: IndexFolder | None = None,
     advance: Advance | None = None,
 ) -> VerifyReport:
     """Walk every shard file of ``splits`` under ``store``: framing, checksums, and the number of records promised.
 
     With ``features`` every record is decoded too; without ``walk`` files are hashed, and the number of records is taken
-    as promised. Faults are collected, not raised: one bad shard never hides the next.
+    as promised. Faults are collected, not raised: one bad shard never hides the next. In ``indexes`` it is kept which
+    files were hashed, so that readers need not hash them again.
 
     Raises:
         StorageUnavailableError: the store does not answer, which is not the shard's fault.
@@ -108,6 +111,13 @@ def measure_shards(
                 yield split, index
 
     def measure(split: Split, index: int) -> FileFacts:
+        watch = Watch.begin(store, split.filename(index)) if indexes is not None else None
+        found = measure_unwatched(split, index)
+        if watch is not None and indexes is not None:
+            indexes.stamps.keep_watched(watch, found.sha256)
+        return found
+
+    def measure_unwatched(split: Split, index: int) -> FileFacts:
         filename = split.filename(index)
         if not walk:
             file_format = split.files.file_format
@@ -154,10 +164,11 @@ def verify_shards(
     *,
     features: FeaturesDict | None = None,
     walk: bool = True,
+    indexes: IndexFolder | None = None,
     advance: Advance | None = None,
 ) -> VerifyReport:
     """``measure_shards``, and each file's size and sha256 compared with ``promised``."""
-    measured = measure_shards(store, splits, features=features, walk=walk, advance=advance)
+    measured = measure_shards(store, splits, features=features, walk=walk, indexes=indexes, advance=advance)
     sound: dict[str, tuple[Shard, ...]] = {}
     faults = list(measured.faults)
     for split in splits:

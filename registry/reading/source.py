@@ -45,6 +45,7 @@ class RecordSource:
         self._verify = check_verify(verify)
         self._indexes = indexes
         self._open: OrderedDict[str, Shard] = OrderedDict()
+        self._seen: set[int] = set()
         self._most_open = _most_open()
         self._instructions: dict[int, FileInstruction] = {}
 
@@ -63,6 +64,7 @@ class RecordSource:
         bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
         blocks: list[Block] = []
         some: list[Block] = []
+        self._prove_new(files[bounds[:-1]].tolist())
         for start, stop in pairwise(bounds):
             some.append(self._fetch_from(int(files[start]), records[by_file[start:stop]]))
             if len(some) >= self._most_open // 4:  # a block keeps its file mapped, and so open; a copy does not
@@ -80,6 +82,13 @@ class RecordSource:
                 self._instructions.clear()
             found = self._instructions[index] = self._plan[index]
         return found
+
+    def _prove_new(self, instructions: list[int]) -> None:
+        """Have the files that this source opens for the first time proved side by side."""
+        new = [index for index in instructions if index not in self._seen]
+        if len(new) > 1:
+            self._store.prove(dict.fromkeys(self.instruction(index).filename for index in new))
+        self._seen.update(new)
 
     def _fetch_from(self, index: int, records: Places) -> Block:
         while True:

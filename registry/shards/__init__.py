@@ -13,6 +13,7 @@ from registry.shards.blocks import Block, as_records, decode_block, join_blocks
 from registry.shards.faults import name_record
 from registry.shards.formats import FILE_FORMATS, STORED_ORDER, check_file_format
 from registry.shards.opening import Shard, open_shard
+from registry.shards.proved import ProvedStore
 from registry.shards.row_groups import BlockCache
 from registry.shards.walking import read_flat_values, read_records, walk_file
 
@@ -21,6 +22,7 @@ __all__ = [
     "STORED_ORDER",
     "Block",
     "BlockCache",
+    "ProvedStore",
     "Shard",
     "as_records",
     "check_file_format",

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import CorruptRecordError, MissingExtraError, StorageError
+from registry.shards.by_path import opened_by_path
 from registry.shards.faults import bad_file, bad_record, check_promise
 from registry.storage import Store
 from registry.tfrecord import Places, RecordBlock
@@ -26,6 +27,7 @@ class ArrayRecordShard:
 
     def __init__(self, store: Store, name: str, *, num_records: int | None) -> None:
         self._path = _local_path(store, name)
+        self._store, self._name = store, name
         self._promised = num_records
         self._reader = self._open()
         self.num_records: int = self._reader.num_records()
@@ -64,7 +66,8 @@ class ArrayRecordShard:
 
     def _open(self) -> Any:
         module = _import_module()
-        reader = module.ArrayRecordReader(self._path, _NO_READ_AHEAD, file_reader_buffer_size=_BUFFER_BYTES)
+        with self._store.open(self._name) as file, opened_by_path(file, self._path):  # it says what cannot be opened
+            reader = module.ArrayRecordReader(self._path, _NO_READ_AHEAD, file_reader_buffer_size=_BUFFER_BYTES)
         if not reader.ok():  # it has no way to say why but to fail
             reason: object = ""
             try:
@@ -83,7 +86,6 @@ def _local_path(store: Store, name: str) -> str:
             hint="Copy the dataset's folder to this machine, and import or read it there.",
             details={"path": path, "errno": None, "doing": "read"},
         )
-    store.open(name).close()  # says in our words that it is missing, or no file
     return path
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from registry.errors import RegistryError
 from registry.shards.arrow_import import import_pyarrow
 from registry.shards.blocks import Block, join_blocks
+from registry.shards.by_path import opened_by_path
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
 from registry.shards.parquet_footer import Footer, read_footer
 from registry.storage import Store
@@ -282,7 +283,7 @@ def open_parquet(store: Store, name: str, *, checksums: bool = True) -> tuple[An
         source: Any = stack.enter_context(store.open(name))
         footer = read_footer(source)
         if store.local_root is not None:  # read by Arrow itself, without the interpreter's lock
-            with storage_errors("read", path):
+            with opened_by_path(source, path), storage_errors("read", path):
                 source = arrow.OSFile(path)
         # What was checked is what pyarrow uses: it does not read the footer of the file again.
         metadata = parquet.read_metadata(arrow.BufferReader(footer.content))

@@ -120,13 +120,17 @@ class StoredFile(io.RawIOBase):
     """An open file whose errors are StorageErrors that name it, also far from the place that opened it.
 
     Meant to be wrapped in ``io.BufferedReader`` or ``io.BufferedWriter``, which call it once per buffer.
+
+    Attributes:
+        entity_tag: of an object that is read, the ETag of the bytes that are read and no others; else None.
     """
 
-    def __init__(self, file: RawFile, *, path: str, writing: bool = False) -> None:
+    def __init__(self, file: RawFile, *, path: str, writing: bool = False, entity_tag: str | None = None) -> None:
         super().__init__()
         self._file = file
         self._path = path
         self._writing = writing
+        self.entity_tag = entity_tag
 
     def readable(self) -> bool:
         """Whether it was opened for reading."""

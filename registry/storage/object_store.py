@@ -63,7 +63,8 @@ class ObjectStore(Store):
         def fetch(start: int, stop: int) -> Any:
             return bucket.read_range(facts, start, stop, shown=shown)
 
-        return io.BufferedReader(StoredFile(RangeReader(fetch, size=facts.num_bytes), path=shown), _READ_BYTES)
+        raw = StoredFile(RangeReader(fetch, size=facts.num_bytes), path=shown, entity_tag=facts.entity_tag)
+        return io.BufferedReader(raw, _READ_BYTES)
 
     def size(self, name: str) -> int:
         """Size of an object, in bytes."""

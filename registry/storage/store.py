@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import shutil
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
@@ -111,6 +112,12 @@ class Store(abc.ABC):
 
         Raises:
             FolderExistsError: something is stored at ``final``.
+        """
+
+    def prove(self, names: Iterable[str]) -> None:  # noqa: B027 (nothing is what most stores have to do)
+        """Prepare to open ``names``, where opening one has to prove something first, see ``registry.shards.proved``.
+
+        Nobody has promised anything of the files of a plain store.
         """
 
     def exclusive(self, name: str) -> AbstractContextManager[None]:

@@ -24,13 +24,14 @@ from typing import Final
 import numpy as np
 
 from registry.tfrecord.block import Octets, Places
+from registry.tfrecord.sealing import FolderKey
+from registry.tfrecord.stamps import FileState, StampFolder
 
 _MAGIC: Final = b"shardix1"
 _TAG_BYTES: Final = 16
 _STARTS_IN_TAG: Final = 4096
-_IDENTITY: Final = struct.Struct("<5q")
+_IDENTITY_BYTES: Final = 40
 _COUNT: Final = struct.Struct("<q")
-_KEY_BYTES: Final = 32
 
 
 class KeptIndex:
@@ -40,7 +41,7 @@ class KeptIndex:
         self.num_starts = num_starts
         self._key = key
         num_tags = -(-num_starts // _STARTS_IN_TAG)
-        head = _TAG_BYTES + len(_MAGIC) + _IDENTITY.size + _COUNT.size
+        head = _TAG_BYTES + len(_MAGIC) + _IDENTITY_BYTES + _COUNT.size
         self._tags = bytes(data[head : head + num_tags * _TAG_BYTES])
         self.starts: Places = data[head + num_tags * _TAG_BYTES :].view("<i8")
         self._checked = np.zeros(num_tags, bool)
@@ -69,21 +70,26 @@ class KeptIndex:
 
 
 class IndexFolder:
-    """The folder in which indexes are kept. Where it cannot be written or read, nothing is kept: nobody needs them."""
+    """The folder in which indexes are kept. Where it cannot be written or read, nothing is kept: nobody needs them.
+
+    Attributes:
+        stamps: which files were hashed already, kept in the same folder under the same key.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
-        self._known_key: bytes | None = None
+        self._key = FolderKey(self._folder)
+        self.stamps = StampFolder(self._folder, self._key)
 
     def load(self, path: str, facts: os.stat_result) -> KeptIndex | None:
         """What was kept of the file at ``path`` with these ``facts``; None where there is nothing that counts."""
         try:
-            key = self._key(make=False)
+            key = self._key.read(make=False)
             with self._file(path).open("rb") as file:
                 data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         except (OSError, ValueError):  # an empty file cannot be mapped
             return None
-        head = _TAG_BYTES + len(_MAGIC) + _IDENTITY.size + _COUNT.size
+        head = _TAG_BYTES + len(_MAGIC) + _IDENTITY_BYTES + _COUNT.size
         if data.size < head or bytes(data[_TAG_BYTES : _TAG_BYTES + len(_MAGIC)]) != _MAGIC:
             return None
         (num_starts,) = _COUNT.unpack_from(data.data, head - _COUNT.size)
@@ -93,17 +99,17 @@ class IndexFolder:
             return None
         seal = blake2b(bytes(data[_TAG_BYTES:sealed]), key=key, digest_size=_TAG_BYTES).digest()
         identity = bytes(data[_TAG_BYTES + len(_MAGIC) : head - _COUNT.size])
-        if not secrets.compare_digest(seal, bytes(data[:_TAG_BYTES])) or identity != _identity(facts):
+        if not secrets.compare_digest(seal, bytes(data[:_TAG_BYTES])) or identity != FileState.of(facts).content():
             return None
         return KeptIndex(data, key, num_starts)
 
     def keep(self, path: str, facts: os.stat_result, starts: Places) -> None:
         """Keep ``starts`` for the file at ``path``, which had these ``facts`` when it was opened."""
         with suppress(OSError):
-            key = self._key(make=True)
+            key = self._key.read(make=True)
             starts = np.ascontiguousarray(starts, "<i8")
             tags = b"".join(_tag(key, starts, group) for group in range(-(-starts.size // _STARTS_IN_TAG)))
-            sealed = _MAGIC + _identity(facts) + _COUNT.pack(starts.size) + tags
+            sealed = _MAGIC + FileState.of(facts).content() + _COUNT.pack(starts.size) + tags
             seal = blake2b(sealed, key=key, digest_size=_TAG_BYTES).digest()
             target = self._file(path)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,36 +131,6 @@ class IndexFolder:
     def _file(self, path: str) -> Path:
         name = blake2b(os.fsencode(path), digest_size=20).hexdigest()
         return self._folder / name[:2] / f"{name}.index"
-
-    def _key(self, *, make: bool) -> bytes:
-        if self._known_key is None:
-            self._known_key = self._read_key(make=make)
-        return self._known_key
-
-    def _read_key(self, *, make: bool) -> bytes:
-        file = self._folder / "key"
-        if make and not file.exists():
-            self._folder.mkdir(parents=True, exist_ok=True)
-            temporary = file.with_name(f"key.{secrets.token_hex(8)}")
-            try:
-                descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "wb") as out:
-                    out.write(secrets.token_bytes(_KEY_BYTES))
-                with suppress(FileExistsError):
-                    os.link(temporary, file)
-            finally:
-                temporary.unlink(missing_ok=True)
-        key = file.read_bytes()
-        if len(key) != _KEY_BYTES:
-            raise OSError(f"{file} is no key")
-        return key
-
-
-def _identity(facts: os.stat_result) -> bytes:
-    """What tells one state of a file from every other: a file that is written to has another change time."""
-    inode = facts.st_ino & (2**63 - 1)
-    device = facts.st_dev & (2**63 - 1)
-    return _IDENTITY.pack(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, inode, device)
 
 
 def _tag(key: bytes, starts: Places, group: int) -> bytes:

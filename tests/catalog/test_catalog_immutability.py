@@ -94,8 +94,8 @@ def test_the_state_of_a_version_may_change(populated: str, catalog: SqlCatalog) 
         "INSERT INTO builder (name, has_configs, created_at) VALUES ('', (1 = 0), CURRENT_TIMESTAMP)",
         "INSERT INTO builder_config (builder_id, name, is_default, created_at) "
         "VALUES (1, 'second default', (1 = 1), CURRENT_TIMESTAMP)",
-        "INSERT INTO shard SELECT 1, 99, 0, -1, 0, sha256 FROM shard WHERE split_id = 1 AND shard_index = 0",
-        "INSERT INTO shard VALUES (1, 99, 0, 0, 0, 'short')",
+        "INSERT INTO shard SELECT 1, 99, 0, -1, 0, sha256, NULL FROM shard WHERE split_id = 1 AND shard_index = 0",
+        "INSERT INTO shard VALUES (1, 99, 0, 0, 0, 'short', NULL)",
     ],
 )
 def test_constraints_hold_against_plain_sql(populated: str, statement: str) -> None:

@@ -22,7 +22,7 @@ SHARDS = [
     "DELETE FROM shard WHERE shard_index = 5",
     "DELETE FROM shard WHERE shard_index = 13",
     "DELETE FROM shard WHERE shard_index >= 8",
-    "INSERT INTO shard SELECT split_id, 14, 37, 0, 0, sha256 FROM shard WHERE shard_index = 13",
+    "INSERT INTO shard SELECT split_id, 14, 37, 0, 0, sha256, NULL FROM shard WHERE shard_index = 13",
     "UPDATE shard SET shard_index = 20 WHERE shard_index = 7",
     "UPDATE shard SET num_examples = 2 WHERE shard_index = 5",
     "UPDATE shard SET num_examples = 0 WHERE shard_index = 5",
@@ -56,7 +56,7 @@ TYPES = [
 ]
 # What only some questions come across.
 HALF_SEEN = [
-    "INSERT INTO shard SELECT split_id, 999, 5, 9, 0, sha256 FROM shard WHERE shard_index = 13",
+    "INSERT INTO shard SELECT split_id, 999, 5, 9, 0, sha256, NULL FROM shard WHERE shard_index = 13",
     "UPDATE shard SET first_example = 30 WHERE shard_index = 5",
     "UPDATE shard SET first_example = 2 WHERE shard_index = 8",
 ]
@@ -89,7 +89,7 @@ def test_damaged_rows_are_an_error_of_the_catalog(catalog: SqlCatalog, catalog_u
     [
         ("UPDATE shard SET first_example = first_example + 1", lambda lengths: lengths.start(0)),
         ("UPDATE shard SET first_example = first_example + 1", lambda lengths: lengths.start(13)),
-        ("INSERT INTO shard SELECT split_id, 14, 37, 0, 0, sha256 FROM shard WHERE shard_index = 13", list),
+        ("INSERT INTO shard SELECT split_id, 14, 37, 0, 0, sha256, NULL FROM shard WHERE shard_index = 13", list),
     ],
 )
 def test_shards_that_do_not_fill_their_split_from_end_to_end_are_damaged(

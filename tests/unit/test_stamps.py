@@ -1,0 +1,274 @@
+"""Stamps: which files need not be hashed again, and which stamps do not count."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from registry.errors import ShardMismatchError
+from registry.model import KnownShards, Shard
+from registry.shards import ProvedStore, proved
+from registry.storage import open_store
+from registry.tfrecord import IndexFolder, RecordWriter
+from registry.tfrecord.stamps import FileState, Watch
+
+SECOND = 10**9
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The sha256 of every file that was hashed by a proof since; each test begins as a new process does."""
+    found: list[str] = []
+    inner = proved._hash
+
+    def counted(file: Any) -> str:
+        found.append(inner(file))
+        return found[-1]
+
+    monkeypatch.setattr(proved, "_hash", counted)
+    monkeypatch.setattr(proved, "_proofs", proved._Proofs())
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two shards of equal size, which settled before they are hashed."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name, record in (("one", b"first"), ("two", b"other")):
+        with (folder / name).open("wb") as file:
+            RecordWriter(file).write(record)
+    settle()
+    return folder
+
+
+def settle() -> None:
+    """Wait until a change of a file is sure to change its times."""
+    time.sleep(0.15)
+
+
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proved, "_proofs", proved._Proofs())
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def promise(folder: Path, **sha256: str) -> KnownShards:
+    """What was promised of ``one`` and ``two``: what they hold now, where no other sha256 is given."""
+    return KnownShards(
+        {
+            name: Shard(
+                index=index,
+                first_example=index,
+                num_examples=1,
+                num_bytes=(folder / name).stat().st_size,
+                sha256=sha256.get(name) or digest(folder / name),
+            )
+            for index, name in enumerate(("one", "two"))
+        }
+    )
+
+
+def opened(folder: Path, promises: KnownShards, indexes: IndexFolder | None) -> ProvedStore:
+    return ProvedStore(open_store(folder), promises, file_format="tfrecord", indexes=indexes, hint="Fetch it again.")
+
+
+def test_a_file_is_hashed_once_and_by_its_stamp_never_again(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promises = promise(folder)
+    for _ in range(2):
+        with opened(folder, promises, IndexFolder(tmp_path / "cache")).open("one") as file:
+            assert file.read() == (folder / "one").read_bytes()
+    assert len(hashed) == 1
+    new_process(monkeypatch)
+    opened(folder, promises, IndexFolder(tmp_path / "cache")).open("one").close()
+    assert len(hashed) == 1
+
+
+def test_without_a_folder_for_stamps_each_process_hashes_once(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder can be made here")
+    for indexes in (None, IndexFolder(tmp_path / "file" / "cache")):
+        new_process(monkeypatch)
+        hashed.clear()
+        store = opened(folder, promise(folder), indexes)
+        store.open("one").close()
+        store.open("one").close()
+        assert len(hashed) == 1
+
+
+def test_a_stamp_goes_with_the_file_when_its_folder_is_renamed(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promises = promise(folder)
+    opened(folder, promises, IndexFolder(tmp_path / "cache")).open("one").close()
+    new_process(monkeypatch)
+    moved = folder.rename(tmp_path / "moved")
+    opened(moved, promises, IndexFolder(tmp_path / "cache")).open("one").close()
+    assert len(hashed) == 1
+
+
+@pytest.mark.parametrize("way", ["rewritten", "replaced", "touched", "of another mode"])
+def test_a_file_that_changed_is_hashed_again(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    promises, path = promise(folder), folder / "one"
+    opened(folder, promises, IndexFolder(tmp_path / "cache")).open("one").close()
+    facts, content = path.stat(), path.read_bytes()
+    if way == "rewritten":
+        path.write_bytes(content)
+    elif way == "replaced":
+        path.unlink()
+        path.write_bytes(content)
+    elif way == "of another mode":
+        path.chmod(0o600)
+    if way != "of another mode":
+        os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    for _ in range(2):  # in this process, and in another one
+        settle()
+        opened(folder, promises, IndexFolder(tmp_path / "cache")).open("one").close()
+        assert len(hashed) == 2
+        new_process(monkeypatch)
+
+
+def stamps_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.stamp"))
+
+
+def test_a_stamp_without_the_key_does_not_count(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody who can write into the folder, and does not have the key, wants a wrong file to be believed."""
+    promises = promise(folder, one="0" * 64)
+    forger = IndexFolder(tmp_path / "forger")
+    forger.stamps.keep(FileState.of((folder / "one").stat()), "0" * 64)
+    IndexFolder(tmp_path / "cache").stamps.keep(FileState.of((folder / "two").stat()), "1" * 64)  # makes the key
+    shutil.copytree(tmp_path / "forger", tmp_path / "cache", dirs_exist_ok=True, ignore=shutil.ignore_patterns("key"))
+    with pytest.raises(ShardMismatchError):
+        opened(folder, promises, IndexFolder(tmp_path / "cache")).open("one")
+    assert len(hashed) == 1
+
+
+def test_the_stamp_of_another_file_or_of_another_sha256_does_not_count(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    store = opened(folder, promise(folder), IndexFolder(cache))
+    store.open("one").close()
+    store.open("two").close()
+    new_process(monkeypatch)
+    first, second = stamps_in(cache)
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    swapped = promise(folder, one=digest(folder / "two"), two=digest(folder / "one"))
+    for name in ("one", "two"):
+        with pytest.raises(ShardMismatchError):
+            opened(folder, swapped, IndexFolder(cache)).open(name)
+    assert len(hashed) == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"torn", bytes(32)])
+def test_a_damaged_stamp_is_made_again(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    cache, promises = tmp_path / "cache", promise(folder)
+    opened(folder, promises, IndexFolder(cache)).open("one").close()
+    (stamp,) = stamps_in(cache)
+    stamp.write_bytes(content)
+    for _ in range(2):
+        new_process(monkeypatch)
+        opened(folder, promises, IndexFolder(cache)).open("one").close()
+    assert len(hashed) == 2
+
+
+def test_no_stamp_is_kept_of_a_file_that_changed_just_now(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be changed again within one tick of the clock that its times are taken from."""
+    promises, cache = promise(folder), tmp_path / "cache"
+    now = (folder / "one").stat().st_ctime_ns
+    monkeypatch.setattr(time, "time_ns", lambda: now + 50 * 10**6)
+    for number in range(1, 4):
+        opened(folder, promises, IndexFolder(cache)).open("one").close()
+        assert len(hashed) == number
+    assert stamps_in(cache) == []
+    monkeypatch.undo()
+    opened(folder, promises, IndexFolder(cache)).open("one").close()
+    assert len(stamps_in(cache)) == 1
+
+
+def test_how_long_a_file_must_have_been_left_alone_depends_on_its_clock() -> None:
+    fine = FileState(size=1, mtime_ns=5, ctime_ns=SECOND + 4_000_000, inode=1, device=1)
+    assert not fine.is_settled(fine.ctime_ns + 100 * 10**6)
+    assert fine.is_settled(fine.ctime_ns + 101 * 10**6)
+    coarse = fine._replace(ctime_ns=2 * SECOND)  # whole seconds, as old file systems count
+    assert not coarse.is_settled(coarse.ctime_ns + 2 * SECOND)
+    assert coarse.is_settled(coarse.ctime_ns + 3 * SECOND)
+    assert not fine._replace(mtime_ns=2**62).is_settled(fine.ctime_ns + SECOND)  # dated in the future
+    assert not fine._replace(inode=0).may_be_kept
+
+
+def test_a_file_that_changes_while_it_is_hashed_gets_no_stamp(folder: Path, tmp_path: Path) -> None:
+    indexes, store = IndexFolder(tmp_path / "cache"), open_store(folder)
+    watch = Watch.begin(store, "one")
+    before = digest(folder / "one")
+    (folder / "one").write_bytes((folder / "two").read_bytes())
+    indexes.stamps.keep_watched(watch, before)
+    assert stamps_in(tmp_path / "cache") == []
+
+
+def test_the_file_that_was_proved_is_the_one_that_is_read(
+    folder: Path, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is given to another file right after it was hashed: what is read is still the file that was hashed."""
+    right, inner = (folder / "one").read_bytes(), proved._hash
+
+    def replace_afterwards(file: Any) -> str:
+        found = inner(file)
+        if (folder / "two").exists():
+            (folder / "two").replace(folder / "one")
+        return found
+
+    promises = promise(folder)
+    monkeypatch.setattr(proved, "_hash", replace_afterwards)
+    with opened(folder, promises, None).open("one") as file:
+        assert file.read() == right
+    monkeypatch.setattr(proved, "_hash", inner)
+    with pytest.raises(ShardMismatchError):
+        opened(folder, promises, None).open("one")
+
+
+def test_threads_that_open_one_file_hash_it_once(folder: Path, hashed: list[str]) -> None:
+    store = opened(folder, promise(folder), None)
+    with ThreadPoolExecutor(8) as pool:
+        for file in pool.map(lambda _: store.open("one"), range(32)):
+            file.close()
+    assert len(hashed) == 1
+
+
+def test_a_fork_in_the_middle_of_a_proof_leaves_no_lock_behind(folder: Path, hashed: list[str]) -> None:
+    promises = promise(folder)
+    promised = promises.find("one")
+    assert promised is not None
+    with proved._proofs.alone(FileState.of((folder / "one").stat())):
+        pid = os.fork()
+        if pid == 0:
+            proved._proofs.free()
+            try:
+                opened(folder, promises, None).open("one").close()
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
