@@ -56,7 +56,7 @@
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
 Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning``, ``YankedVersionWarning``,
-``TwoRecordsWarning``, ``AbsentFeatureWarning`` and ``LeftoverWarning``.
+``TwoRecordsWarning``, ``AbsentFeatureWarning``, ``NullLabelWarning`` and ``LeftoverWarning``.
 
 Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
 (span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the
@@ -89,6 +89,10 @@ class TwoRecordsWarning(RegistryWarning):
 
 class AbsentFeatureWarning(RegistryWarning):
     """A feature was declared that no record holds, so that there is nothing of it but defaults."""
+
+
+class NullLabelWarning(RegistryWarning):
+    """A class label is null in some rows of an import, and is stored as -1: no label."""
 
 
 class LeftoverWarning(RegistryWarning):

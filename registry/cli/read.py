@@ -55,8 +55,9 @@ def command(
 ) -> None:
     """Print the examples of a split expression, one JSON object a line.
 
-    Arrays become nested lists, text becomes strings; bytes that are no UTF-8 become {"base64": ...}. With --format json
-    the examples stand in one JSON value, under data.examples. They come in the order of TFDS: 16 files in turns, 16
+    Arrays become nested lists, text becomes strings; bytes that are no UTF-8 become {"base64": ...}, NaN and infinities
+    the strings "nan", "inf" and "-inf". A missing value is null. With --format json the examples stand in one JSON
+    value, under data.examples. They come in the order of TFDS: 16 files in turns, 16
     records of each; --cycle-length 1 reads them as they are stored.
     """
     with session.connect_unless_pinned() as catalog:

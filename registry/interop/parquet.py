@@ -6,9 +6,10 @@ train-00000-of-00005.parquet ... test.parquet       in the folder, or in ``data/
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Any, Final
 
-from registry.errors import PreparedFormatError, UsageError
+from registry.errors import NullLabelWarning, PreparedFormatError, UsageError
 from registry.features import FeaturesDict
 from registry.interop.dataset_card import fill_from_card
 from registry.interop.parquet_media import Media, look_at_media
@@ -37,6 +38,8 @@ def describe_parquet(
     store: Store, *, name: str | None = None, config: str | None = None, version: Version = FIRST_VERSION
 ) -> PreparedDataset:
     """The dataset version that the Parquet files in the folder ``store`` make; their footers are read, no more.
+
+    Warns of class labels that are null (``NullLabelWarning``).
 
     Args:
         store: the folder.
@@ -73,6 +76,9 @@ def describe_parquet(
             )
         )
     raise_for(store, described.problems)
+    for path in sorted(described.null_labels):
+        told = f"the label {path!r} is null in some rows: these are stored as -1, which means that there is no label"
+        warnings.warn(told, NullLabelWarning, stacklevel=2)
     return PreparedDataset(
         name=named,
         config=config,
@@ -96,6 +102,7 @@ class _Describer:
         self._features = FeaturesDict({})
         self._media = Media()
         self._nulls: set[str] = set()
+        self.null_labels: set[str] = set()
 
     def open(self, filename: str) -> RowGroupShard:
         """A shard; what differs is added to ``problems``."""
@@ -111,6 +118,7 @@ class _Describer:
             self.problems.append(f"{filename}: {difference}")
             return shard
         self._nulls |= find_nulls(shard, self._features, known=self._nulls)
+        self.null_labels |= find_nulls(shard, self._features, known=self.null_labels, of_labels=True)
         return shard
 
     def features(self) -> FeaturesDict:

@@ -12,13 +12,16 @@ from registry.shards.arrow_values import plain_array
 from registry.shards.row_groups import RowGroupShard
 
 
-def find_nulls(shard: RowGroupShard, features: FeaturesDict, *, known: Collection[str] = ()) -> set[str]:
+def find_nulls(
+    shard: RowGroupShard, features: FeaturesDict, *, known: Collection[str] = (), of_labels: bool = False
+) -> set[str]:
     """The paths of the numbers, texts and bytes outside of lists of which a row of the file holds a null.
 
     Args:
         shard: the file, of typed columns.
         features: what its columns make.
         known: paths that need no look.
+        of_labels: look at class labels, and at nothing else. They cannot be optional: a null one is stored as -1.
 
     Raises:
         CorruptRecordError: a column had to be read, and is damaged.
@@ -26,7 +29,8 @@ def find_nulls(shard: RowGroupShard, features: FeaturesDict, *, known: Collectio
     """
     places = _leaf_places(shard.schema)
     count_leaves = sum(_count_leaves(field.type) for field in shard.schema)
-    wanted = [column for column in _scalars(shard.schema, features) if column.path not in known]
+    scalars = _scalars(shard.schema, features)
+    wanted = [one for one in scalars if one.path not in known and isinstance(one.leaf, ClassLabel) == of_labels]
     found: set[str] = set()
     for column in wanted:
         place = places.get(column.names) if count_leaves == shard.num_columns else None
@@ -36,11 +40,11 @@ def find_nulls(shard: RowGroupShard, features: FeaturesDict, *, known: Collectio
 
 
 def _scalars(schema: Any, features: FeaturesDict) -> Iterator[Column]:
-    """What may become optional. A label need not: one that is null is -1."""
+    """What may be null."""
     types = import_pyarrow().types
     for column in columns_of(features):
         leaf = column.leaf
-        is_scalar = isinstance(leaf, Tensor) and not leaf.shape and not isinstance(leaf, ClassLabel)
+        is_scalar = isinstance(leaf, Tensor) and not leaf.shape
         if is_scalar and not column.lengths and not types.is_struct(_type_at(schema, column.names)):
             yield column
 

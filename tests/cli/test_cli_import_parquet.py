@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,21 @@ def test_a_null_is_null(cli: Cli, workspace: Path) -> None:
     assert cli("read", "people", "train[1:2]", "--format", "json").json()["data"]["examples"] == [
         {"at": {"n": None}, "height": None, "name": ""}
     ]
+
+
+def test_a_null_label_is_told(cli: Cli, workspace: Path) -> None:
+    made = workspace / "pets"
+    made.mkdir()
+    told = {"info": {"features": {"kind": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
+    table = pa.table({"kind": pa.array([1, None], pa.int64())})
+    table = table.replace_schema_metadata({"huggingface": json.dumps(told)})
+    parquet.write_table(table, made / "train.parquet")
+    ran = cli("import", "parquet", str(made))
+    assert (ran.code, ran.err) == (
+        0,
+        "note: the label 'kind' is null in some rows: these are stored as -1, which means that there is no label\n",
+    )
+    assert cli("read", "pets", "train").out == '{"kind": 1}\n{"kind": -1}\n'
 
 
 def test_name_version_config_and_copy(cli: Cli, folder: Path, workspace: Path) -> None:

@@ -14,7 +14,13 @@ import pytest
 from PIL import Image as PillowImage
 from pyarrow import parquet
 
-from registry.errors import PreparedFormatError, ReferenceSyntaxError, ShardMismatchError, VerificationError
+from registry.errors import (
+    NullLabelWarning,
+    PreparedFormatError,
+    ReferenceSyntaxError,
+    ShardMismatchError,
+    VerificationError,
+)
 from registry.features import (
     ClassLabel,
     Feature,
@@ -437,7 +443,11 @@ def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> Non
     parquet.write_table(WITH_NULLS, folder / "test.parquet", write_statistics=statistics, row_group_size=1)
     train = WITH_NULLS.slice(1, 1).set_column(3, "text", pa.array(["no null here"]))
     parquet.write_table(train, folder / "train.parquet", write_statistics=statistics)
-    features = describe(folder).features
+    with pytest.warns(NullLabelWarning) as warned:
+        features = describe(folder).features
+    assert [str(one.message) for one in warned] == [
+        "the label 'label' is null in some rows: these are stored as -1, which means that there is no label"
+    ]
     assert features == FeaturesDict(
         {
             "number": Scalar("uint8", optional=True),
@@ -454,7 +464,8 @@ def test_scalars_with_nulls_are_optional(tmp_path: Path, statistics: Any) -> Non
             "list": Sequence("int64"),
         }
     )
-    first, second, third = read(folder, "test")
+    with pytest.warns(NullLabelWarning):
+        first, second, third = read(folder, "test")
     assert first == {
         "number": None,
         "precise": 0.1,
