@@ -134,6 +134,22 @@ def wide_reader(
     return Reader(resolve("train", {"train": split}), store=store, features=features, config=config, **options)
 
 
+def stored(examples: Sequence[dict[str, Any]], features: FeaturesDict) -> Reader:
+    """The reader of these examples, in one shard."""
+    return stored_records([features.encode_example(example) for example in examples], features)
+
+
+def stored_records(records: Sequence[bytes], features: FeaturesDict) -> Reader:
+    """The reader of these records, in one shard."""
+    store = open_store(f"memory://{uuid4().hex}")
+    split = Split(name="train", shard_lengths=ShardLengths([len(records)]), files=ShardedFileTemplate(dataset="wide"))
+    with store.create(split.filename(0)) as file:
+        writer = RecordWriter(file)
+        for record in records:
+            writer.write(record)
+    return Reader(resolve("train", {"train": split}), store=store, features=features)
+
+
 def plain(value: Any, *, texts: bool = False) -> Any:
     """``value`` as lists, dicts and numbers; with ``texts``, bytes that are UTF-8 as text.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import subprocess
 import sys
@@ -15,12 +16,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from framework_samples import FEATURES, plain, read_twice, wide_reader
+from framework_samples import FEATURES, plain, read_twice, stored, wide_reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from registry.errors import FeatureError, MissingExtraError, UsageError
-from registry.features import FeaturesDict, Image, RawFeature, Text
+from registry.features import FeaturesDict, Image, RawFeature, Tensor, Text
 from registry.features import Sequence as SequenceOf
 from registry.order import ReadConfig
 from registry.reading import Reader
@@ -134,6 +135,21 @@ def test_missing_values_are_null() -> None:
     frame = reader.to_pandas()
     assert [plain(row) for row in frame.to_dict("records")] == table.to_pylist()
     assert wide_reader([0], features=features).to_arrow().schema == table.schema
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
+def test_nan_is_a_value_and_not_missing(dtype: str) -> None:
+    features = FeaturesDict({"x": Tensor(shape=(), dtype=dtype, encoding="bytes", optional=True)})
+    reader = stored([{"x": value} for value in (math.nan, None, 0.5)], features)
+    assert [example["x"] is None for example in reader] == [False, True, False]
+    (batch,) = reader.batches(3)
+    assert batch["x"].mask.tolist() == [False, True, False]
+    assert np.isnan(batch["x"].data.astype(np.float64)).tolist() == [True, True, False]  # below the mask, too
+    assert reader.to_arrow()["x"].is_null().to_pylist() == [False, True, False]
+    column = reader.to_pandas()["x"]
+    assert str(column.dtype) == ("Float64" if dtype == "float64" else "Float32")
+    assert column.isna().tolist() == [False, True, False]
+    assert (math.isnan(column[0]), column[2]) == (True, 0.5)
 
 
 def test_a_feature_that_is_not_known_is_in_a_data_frame_and_has_no_type_in_arrow() -> None:

@@ -652,6 +652,10 @@ def test_missing_values_are_those_of_tfds_or_none(catalog: registry.Catalog, tmp
         assert (told[1]["age"].dtype, type(told[[1]]["age"])) == (np.int8, np.ndarray)
         assert told.config == reader.config
     assert [example["age"] for example in loaded.missing_as_none()] == [0, None, 2, None]
+    builder = registry.builder("people", catalog=catalog)  # as TFDS: its datasets have the number, its sources None
+    assert [int(example["age"]) for example in builder.as_dataset("train")] == [0, -128, 2, -128]
+    source = builder.as_data_source("train")
+    assert sorted((example["id"], example["age"]) for example in source) == [(0, 0), (1, None), (2, 2), (3, None)]
     assert [int(example["age"]) for example in reader.fill_missing({"age": 99})] == [0, 99, 2, 99]
 
 
