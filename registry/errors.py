@@ -30,6 +30,7 @@
     │   ├── CorruptRecordError                  framing or checksum of one record
     │   ├── CorruptExampleError                 a record that is no example, or not of these features
     │   ├── ShardMismatchError                  size, count or sha256 of a shard
+    │   │   └── ForeignShardError               a whole file of records that were not promised
     │   ├── LogTamperedError                    the event log, or rows, were changed past the registry
     │   ├── PinChangedError                     a pin file that is not as it was written
     │   ├── RecordsMismatchError                records that are not those of a pin
@@ -367,6 +368,12 @@ class ShardMismatchError(VerificationError):
     """A shard whose size, number of records or sha256 is not the catalog's."""
 
     code = "shard_mismatch"
+
+
+class ForeignShardError(ShardMismatchError):
+    """A shard that is whole, every record with its checksum, and is another file than the catalog's."""
+
+    code = "foreign_shard"
 
 
 class VersionTooSmallError(VerificationError):

@@ -199,6 +199,15 @@ class Catalog(Intake):
         """The stored files of a split: position, size and sha256 of each."""
         return self._catalog.shards(version, split)
 
+    def describe_shards(self, version: DatasetVersion, digests: Collection[str]) -> dict[str, str]:
+        """The published shards of the dataset of ``version`` that have some sha256, in words, by their sha256."""
+        found = self._catalog.find_shards(version.name, version.config, digests) if digests else {}
+        return {
+            digest: f"shard {index} of split {split}"
+            + ("" if number == version.version else f" of {Reference.exactly(version.name, version.config, number)}")
+            for digest, (number, split, index) in found.items()
+        }
+
     def version_store(self, version: DatasetVersion) -> Store:
         """The folder that holds the shards of ``version``.
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -395,19 +395,28 @@ class Dataset:
         return describe_croissant(self._version, self.features, shards, base_url=base_url, creators=creators)
 
     def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:
-        """Compare every shard file with the catalog: size, number of records, sha256; ``deep`` decodes every record."""
+        """Compare every shard file with the catalog: size, number of records, sha256; ``deep`` decodes every record.
+
+        A whole file of other records has the code ``foreign_shard``, and ``report.recovery`` says what to do.
+        """
         from registry.publishing import verify_shards
 
         splits = self._version.splits
         promised = {split.name: self._catalog.shards(self._version, split.name) for split in splits}
-        return verify_shards(
-            self._store(),
-            splits,
-            promised,
-            features=self.features if deep else None,
-            indexes=self._catalog.indexes(),
-            advance=advance,
+        features = self.features if deep else None
+        report = verify_shards(
+            self._store(), splits, promised, features=features, indexes=self._catalog.indexes(), advance=advance
         )
+        location = self._version.location
+        if "://" in location or location.startswith("/"):
+            recovery = f"This version is read where others keep it. Put its files back there from a copy: {location}"
+        else:
+            recovery = (
+                "Files of another publication lie among those of this version. Put its own back with: registry build "
+                f"{self.reference} --rebuild, or from a copy of its folder: registry publish FOLDER. What lies there "
+                "now is kept aside."
+            )
+        return report.name_foreign(partial(self._catalog.describe_shards, self._version), recovery)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self._version.splits)

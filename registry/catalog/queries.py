@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -43,6 +43,7 @@ from registry.model import (
 )
 
 _BLOCK: Final = 20_000
+_DIGESTS: Final = 500
 _EAGER: Final = 4096
 """The most shards of a split whose lengths come with it: these cost what the queries of one slice cost otherwise."""
 
@@ -146,6 +147,26 @@ def _shards_query(version: DatasetVersion, split_name: str) -> sa.Select[Any]:
 def _read_shard(row: sa.Row[*tuple[Any, ...]]) -> Shard:
     index, first, examples, size, digest, tag = row
     return Shard(index=index, first_example=first, num_examples=examples, num_bytes=size, sha256=digest, entity_tag=tag)
+
+
+def find_shards(
+    connection: sa.Connection, name: str, config: str | None, digests: Collection[str]
+) -> dict[str, tuple[Version, str, int]]:
+    """The version, split and index of published shards of one dataset, by their sha256; the highest version of each."""
+    found: dict[str, tuple[Version, str, int]] = {}
+    wanted = sorted(digests)
+    for start in range(0, len(wanted), _DIGESTS):
+        query = (
+            sa.select(*NUMBER, split.c.name, shard.c.shard_index, shard.c.sha256)
+            .select_from(_published())
+            .join(split, split.c.version_id == dataset_version.c.id)
+            .join(shard, shard.c.split_id == split.c.id)
+            .where(builder.c.name == name, named_config(config), shard.c.sha256.in_(wanted[start : start + _DIGESTS]))
+            .order_by(*NUMBER, split.c.position, shard.c.shard_index)
+        )
+        for major, minor, patch, split_name, index, digest in connection.execute(query):
+            found[digest] = (Version(major, minor, patch), split_name, index)
+    return found
 
 
 def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:

@@ -177,6 +177,13 @@ class SqlCatalog:
         chosen = [split for split in version.splits if splits is None or split.name in splits]
         return PublishedShards(self._engine, version, chosen)
 
+    def find_shards(
+        self, name: str, config: str | None, digests: Collection[str]
+    ) -> dict[str, tuple[Version, str, int]]:
+        """The version, split and index of published shards of one dataset, by their sha256."""
+        with reading(self._engine) as connection:
+            return queries.find_shards(connection, name, config, digests)
+
     def published_digest(self, name: str, config: str | None, version: Version) -> str | None:
         """The content digest that was ever published under this number, or None where the number is free."""
         with reading(self._engine) as connection:

@@ -35,6 +35,7 @@ def command(ctx: click.Context, session: Session, reference: str, deep: bool) ->
         "num_examples": report.num_examples,
         "num_bytes": report.num_bytes,
         "is_whole": report.is_whole,
+        "recovery": report.recovery,
         "faults": [
             {"split": fault.split, "filename": fault.filename, "code": fault.code, "problem": fault.problem}
             for fault in report.faults
@@ -49,6 +50,8 @@ def command(ctx: click.Context, session: Session, reference: str, deep: bool) ->
         )
         for fault in report.faults:
             session.out.line(f"  {fault.problem}")
+        if report.recovery:
+            session.out.line(report.recovery)
         if not report.is_whole:
             session.out.line("  so many are bad that the others were not looked at")
 

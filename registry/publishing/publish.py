@@ -4,12 +4,14 @@ The number is proved before anything is moved (``proof``). Then order is everyth
 wrong in between, and what the next run finds:
 
     while staging        an ``incomplete.*`` folder that nobody sees; cleared by the next build
-    after the move       a complete folder without a row; ``publish_folder`` on it finishes the job
+    while it is placed   on a disk nothing: it is one rename; in an object store some of the files (``placing``)
+    after the move       a complete folder without a row; the next run finds it and finishes the job
     in the transaction   nothing of it; the same as after the move
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,7 +20,9 @@ from registry.catalog import Holder, Reservation, SqlCatalog
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
+    RegistryWarning,
     ShardMismatchError,
+    StorageError,
     VersionExistsError,
     VersionTooSmallError,
 )
@@ -356,7 +360,15 @@ def _tell_default_config(target: Target, version: DatasetVersion) -> None:
     if version.config is None or not is_at_home:
         return
     if any(one.is_default and one.config == version.config for one in target.catalog.configs(version.name)):
-        write_default_config(target.store, version.name, version.config)
+        try:
+            write_default_config(target.store, version.name, version.config)
+        except StorageError as error:  # the row is written: the version is published
+            warnings.warn(
+                f"{version.reference} is published, and TFDS will not find its default config: {error.message}; "
+                "publish it again to write that file",
+                RegistryWarning,
+                stacklevel=2,
+            )
 
 
 def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from registry.errors import (
     CorruptExampleError,
+    ForeignShardError,
     ShardMismatchError,
     StorageError,
     StorageUnavailableError,
@@ -34,18 +35,24 @@ _MOST_FAULTS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFault:
-    """What is wrong with one shard file; ``code`` is that of the error it would raise."""
+    """What is wrong with one shard file; ``code`` is that of the error it would raise.
+
+    ``foreign_sha256`` is set where the file is whole, every record with its checksum, and is not the one that was
+    promised: somebody put another file there, such as a publisher of other content who was not kept away.
+    """
 
     split: str
     filename: str
     code: str
     problem: str
+    foreign_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport:
     """What a verification walked and found. ``shards`` are the sound ones by split; ``faults`` the others.
 
+    ``recovery`` says what to do where files of another publication lie among the version's own.
     A walk that met 1,000 faults ends early: then ``is_whole`` is False, and nothing is known of the other shards.
     """
 
@@ -53,6 +60,7 @@ class VerifyReport:
     shards: Mapping[str, tuple[Shard, ...]]
     faults: tuple[ShardFault, ...]
     is_whole: bool = True
+    recovery: str = ""
 
     @property
     def num_examples(self) -> int:
@@ -63,6 +71,25 @@ class VerifyReport:
     def num_bytes(self) -> int:
         """Size of the sound shard files."""
         return sum(shard.num_bytes for shards in self.shards.values() for shard in shards)
+
+    def name_foreign(self, describe: Callable[[Collection[str]], Mapping[str, str]], recovery: str) -> VerifyReport:
+        """This report, which says of whole files that are not the promised ones whose they are.
+
+        ``describe`` gives the shards that have some sha256, in words, as far as they are known; ``recovery`` says how
+        the promised files are put back.
+        """
+        if all(fault.foreign_sha256 is None for fault in self.faults):
+            return self
+        known = describe({fault.foreign_sha256 for fault in self.faults if fault.foreign_sha256 is not None})
+
+        def named(fault: ShardFault) -> ShardFault:
+            if fault.foreign_sha256 is None:
+                return fault
+            whose = known.get(fault.foreign_sha256, "of a publication that no row describes")
+            problem = f"{fault.problem}; the file is whole, and it is another one: {whose}"
+            return replace(fault, code=ForeignShardError.code, problem=problem)
+
+        return replace(self, faults=tuple(map(named, self.faults)), recovery=recovery)
 
     def raise_for_faults(self, what: str) -> None:
         """Raise ShardMismatchError that lists the bad shards of ``what``; do nothing where there are none."""
@@ -182,6 +209,7 @@ def verify_shards(
                         filename=filename,
                         code=ShardMismatchError.code,
                         problem=f"{filename}: {problem}",
+                        foreign_sha256=shard.sha256 if split.files.file_format == "tfrecord" and walk else None,
                     )
                 )
             else:

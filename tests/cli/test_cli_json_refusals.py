@@ -28,6 +28,7 @@ REFUSALS = {
     "alias rm": (["alias", "rm", "numbers@q"], "alias_not_found"),
     "experiment": (["experiment", "retire", "flag"], "experiment_not_found"),
     "config": (["config", "set-default", "words/fr"], "config_not_found"),
+    "reservation": (["reservation", "release", "numbers:1.0.0"], "not_found"),
     "log": (["log", "--action", "yankk"], "usage"),
     "log verify": (["log", "verify", "--anchor", "0" * 64], "usage"),
     "build": (["build", "nowhere.at_all:Thing/config:1.*"], "builder_not_found"),

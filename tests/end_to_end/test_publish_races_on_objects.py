@@ -6,6 +6,7 @@ The law runs a second publisher from beginning to end between every two requests
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +23,9 @@ import registry
 from registry.catalog import session
 from registry.errors import ConflictError, RegistryError
 from registry.publishing import placing
+
+EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "5"))
+"""One in so many steps is tried; 1 tries them all."""
 
 REQUESTS = ("_open", "cat_file", "cp_file", "exists", "find", "info", "rm_file")
 
@@ -98,8 +102,8 @@ class Publisher:
 
 
 def meet(first: Callable[[], Publisher], second: Callable[[Publisher], Publisher]) -> Iterator[tuple[Publisher, ...]]:
-    """A publisher, and a rival who runs from beginning to end before one of its steps; once for each step there is."""
-    for step in itertools.count(1):
+    """A publisher, and a rival who runs from beginning to end before one of its steps; for one step after the other."""
+    for step in itertools.count(1, EVERY):
         one = first()
         other = second(one)
         with before_step(step, other.publish) as steps:

@@ -1,0 +1,197 @@
+"""Who may put files into a place of an object store: one content at a time, whatever the database."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from catalog_samples import sample
+
+from registry.catalog import Holder, Reservation, SqlCatalog, schema
+from registry.errors import ConflictError, NotFoundError, ReservedError, VersionExistsError
+from registry.model import Reference
+from registry.storage.staging import Owner
+
+PLACE = "s3://bucket/mnist/1.0.0"
+
+
+def holder(**changed: object) -> Holder:
+    """A publisher of this process, or of a process with other facts."""
+    return replace(Holder.of_this_process("ann"), owner=replace(Owner.this_process(), **changed))  # type: ignore[arg-type]
+
+
+def far() -> Holder:
+    """A publisher of whom nobody here knows whether it is alive."""
+    return holder(host="far", machine="far")
+
+
+def dead() -> Holder:
+    """A publisher that was killed on this machine."""
+    return holder(pid=2**22 + 1)
+
+
+def reserve(catalog: SqlCatalog, one: Holder, digest: str = "a") -> tuple[Reservation, Reservation | None]:
+    return catalog.reservations.reserve(PLACE, Reference.parse("mnist:1.0.0"), digest * 64, one)
+
+
+def test_the_same_content_joins_and_other_content_waits(catalog: SqlCatalog) -> None:
+    one, other = far(), holder()
+    held, before = reserve(catalog, one)
+    assert (before, held.is_cleaning, held.found, held.reference) == (None, False, None, "mnist:1.0.0")
+
+    joined, _ = reserve(catalog, other)
+    assert [found.name for found in joined.holders] == [one.name, other.name]
+    assert joined.token == held.token
+    with pytest.raises(ReservedError) as caught:
+        reserve(catalog, holder(), "b")
+
+    assert str(caught.value) == (
+        f"mnist:1.0.0 is being published with other content by {one}, {other}: s3://bucket/mnist/1.0.0"
+    )
+    assert str(one) == f"ann (process {one.owner.pid} on far, since {one.since:%Y-%m-%d %H:%M:%S} UTC)"
+    assert caught.value.hint == (
+        "Wait until that has ended, then try again. If that process died on another machine, release what it holds "
+        "with: registry reservation release mnist:1.0.0"
+    )
+    assert caught.value.exit_code == 4
+
+
+def test_what_a_dead_publisher_held_is_taken_over_and_cleaned_by_other_content(catalog: SqlCatalog) -> None:
+    gone, mine = dead(), holder()
+    held, _ = reserve(catalog, gone)
+    catalog.reservations.note_found(held, gone, ["thesis.txt"])
+
+    taken, before = reserve(catalog, mine, "b")
+
+    assert before is not None
+    assert before.holders == (gone,)
+    assert (taken.is_cleaning, taken.token, taken.holders) == (True, held.token, (mine,))
+    assert taken.found == ("thesis.txt",)
+    with pytest.raises(ReservedError, match=r"^the place of mnist:1\.0\.0 is being cleared by "):
+        reserve(catalog, holder(), "b")
+    assert not catalog.reservations.end_cleaning(taken, mine).is_cleaning
+    assert not reserve(catalog, holder(), "b")[0].is_cleaning
+
+
+def test_the_same_content_goes_on_where_a_dead_publisher_ended(catalog: SqlCatalog) -> None:
+    held, _ = reserve(catalog, dead())
+    mine = holder()
+    taken, _ = reserve(catalog, mine)
+    assert (taken.is_cleaning, taken.token, taken.holders) == (False, held.token, (mine,))
+
+
+def test_objects_are_removed_only_by_who_is_alone(catalog: SqlCatalog) -> None:
+    mine, other = holder(), holder()
+    held, _ = reserve(catalog, mine)
+    reserve(catalog, other)
+    assert catalog.reservations.begin_cleaning(held, mine) is None
+    catalog.reservations.leave(held, other, forget=True)
+    assert catalog.reservations.begin_cleaning(held, mine) is not None
+    with pytest.raises(ReservedError, match="is being cleared by"):
+        reserve(catalog, other)
+
+
+def test_what_is_found_is_noted_once(catalog: SqlCatalog) -> None:
+    mine, other = holder(), holder()
+    held, _ = reserve(catalog, mine)
+    reserve(catalog, other)
+    assert catalog.reservations.note_found(held, mine, ["b", "a"]).found == ("a", "b")
+    assert catalog.reservations.note_found(held, other, ["a", "b", "ours"]).found == ("a", "b")
+
+
+def test_the_row_uses_the_reservation_up(catalog: SqlCatalog) -> None:
+    version, shards = sample("mnist:1.0.0")
+    mine, other = holder(), holder()
+    held, _ = catalog.reservations.reserve(PLACE, version.reference, version.content_digest, mine)
+    catalog.reservations.reserve(PLACE, version.reference, version.content_digest, other)
+
+    assert catalog.publish(version, shards, promote=True, actor="ann", held=(held, mine))
+
+    assert catalog.reservations.list() == ()
+    with pytest.raises(ReservedError, match=r"^the reservation of mnist:1\.0\.0 was taken away"):
+        catalog.reservations.begin_cleaning(held, other)
+    assert not catalog.publish(version, shards, promote=True, actor="ann", held=(held, other))
+    with pytest.raises(VersionExistsError):
+        reserve(catalog, holder(), "b")
+    assert catalog.reservations.list() == (), "a refusal leaves none"
+
+
+@pytest.mark.parametrize("how", ["released", "taken over", "cleaning"])
+def test_no_row_is_written_on_a_reservation_that_is_not_ours_any_more(catalog: SqlCatalog, how: str) -> None:
+    (version, shards), mine = sample("mnist:1.0.0"), far()
+    held, _ = catalog.reservations.reserve(PLACE, version.reference, version.content_digest, mine)
+    if how == "cleaning":
+        catalog.reservations.begin_cleaning(held, mine)
+    else:
+        catalog.reservations.release("mnist", "1.0.0")
+    if how == "taken over":
+        reserve(catalog, holder(), "b")
+
+    with pytest.raises(ReservedError, match="was taken away"):
+        catalog.publish(version, shards, promote=True, actor="ann", held=(held, mine))
+
+    assert catalog.published_digest("mnist", None, version.version) is None
+    assert catalog.datasets() == ()
+
+
+def test_files_in_place_are_not_published_while_others_put_files_there(catalog: SqlCatalog) -> None:
+    (version, shards), mine = sample("mnist:1.0.0"), holder()
+    reserve(catalog, mine, "b")
+    with pytest.raises(ReservedError):
+        catalog.publish(version, shards, promote=True, actor="ann", unreserved=PLACE)
+    assert catalog.publish(version, shards, promote=True, actor="ann", unreserved=PLACE + "x")
+
+
+def test_a_reservation_is_released_by_who_knows_that_its_publisher_is_dead(catalog: SqlCatalog) -> None:
+    alive = holder()
+    reserve(catalog, alive)
+    with pytest.raises(ConflictError) as caught:
+        catalog.reservations.release("mnist", "1.0.0")
+    assert str(caught.value) == f"the reservation of mnist:1.0.0 is in use: by {alive}"
+    assert catalog.reservations.release("mnist", "1.0.0", force=True, dry_run=True)[0].holders == (alive,)
+    assert catalog.reservations.list("mnist")[0].holders == (alive,)
+    catalog.reservations.release("mnist", "1.0.0", force=True)
+    assert catalog.reservations.list("mnist")[0].holders == ()
+    assert catalog.reservations.list("other") == ()
+    with pytest.raises(NotFoundError):
+        catalog.reservations.release("mnist", "1.0.1")
+
+
+def test_of_many_who_reserve_at_once_one_content_wins(catalog: SqlCatalog) -> None:
+    start, won, refused = threading.Barrier(8), [], []
+
+    def run(digest: str) -> None:
+        start.wait()
+        try:
+            won.append(reserve(catalog, holder(), digest)[0].content_digest)
+        except ReservedError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=run, args=("abcd"[index % 4],)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(won) == 2
+    assert len(set(won)) == 1
+    assert len(refused) == 6
+
+
+def test_a_populated_catalog_loses_only_its_reservations_on_the_way_back(catalog_url: str) -> None:
+    from registry.catalog import sql_catalog
+
+    version, shards = sample("mnist:1.0.0")
+    with sql_catalog.open_catalog(catalog_url) as catalog:
+        catalog.publish(version, shards, promote=True, actor="ann")
+        catalog.reservations.reserve("s3://b/x", Reference.parse("mnist:2.0.0"), "a" * 64, holder())
+        assert catalog.reservations.list()[0].reserved_at <= datetime.now(UTC)
+    before = schema.REVISIONS[schema.REVISIONS.index("0005") - 1]
+    schema.downgrade(catalog_url, before)
+    schema.upgrade(catalog_url)
+    assert schema.check(catalog_url) == []
+    with sql_catalog.open_catalog(catalog_url) as catalog:
+        assert catalog.reservations.list() == ()
+        assert catalog.find("mnist").content_digest == version.content_digest

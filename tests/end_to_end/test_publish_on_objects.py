@@ -1,0 +1,216 @@
+"""What a publisher finds at a version's place in a bucket, and what it says and does about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fault_proxy import FaultProxy
+from prepared_samples import animals, prepare
+
+import registry
+from registry.errors import ConflictError, NotFoundError, ReservedError, UsageError
+from registry.publishing import placing
+from registry.storage import open_store
+
+SHARDS = [f"animals-train.tfrecord-0000{index}-of-00002" for index in (0, 1)]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Callable[[int], Path]:
+    """Makes a folder of animals:1.0.0 in which one age is the given one."""
+    return lambda age: prepare(tmp_path / str(age), splits={"train": animals(20, age=age)}, shards=2)
+
+
+@pytest.fixture(autouse=True)
+def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "WAIT_SECONDS", 0.0)
+
+
+def upload(folder: Path, url: str, *names: str) -> None:
+    """Put files of a folder into a bucket past the registry; without names all of them."""
+    source, target = open_store(folder), open_store(url)
+    for name in names or source.list():
+        with target.create(name, overwrite=True) as file:
+            file.write(source.read_bytes(name))
+
+
+def test_equal_files_that_the_old_code_left_are_completed(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path]
+) -> None:
+    upload(folders(98), f"{bucket}/animals/1.0.0", *SHARDS)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        publication = catalog.publish(tmp_path / "98")
+        assert publication.notes == ("finished what an earlier run left: 2 of 5 files were in place",)
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+    assert open_store(bucket).folders("animals") == ["1.0.0"]
+
+
+def test_other_files_that_nobody_reserved_are_refused_with_a_way_out_that_works(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path]
+) -> None:
+    mine, other = folders(98), folders(99)
+    upload(other, f"{bucket}/animals/1.0.0", SHARDS[0], SHARDS[1])
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.raises(ConflictError) as caught:
+            catalog.publish(mine)
+        assert str(caught.value) == (
+            f"the folder of animals:1.0.0 holds other data: {bucket}/animals/1.0.0\n  {SHARDS[1]}"
+        )
+        assert caught.value.hint == (
+            "No row of this catalog describes them. If no other catalog does, move them aside with: "
+            f"registry reservation clear animals:1.0.0 --data-dir {bucket}"
+        )
+        assert catalog.reservations.list() == ()
+        assert open_store(f"{bucket}/animals/1.0.0").list() == SHARDS
+
+        assert catalog.reservations.clear("animals:1.0.0", dry_run=True).files == tuple(SHARDS)
+        cleared = catalog.reservations.clear("animals:1.0.0")
+        assert cleared.files == tuple(SHARDS)
+        assert open_store(cleared.moved_to).list() == SHARDS
+        assert catalog.publish(mine).newly
+        with pytest.raises(ConflictError, match=r"^animals:1\.0\.0 is published: its files stay where they are$"):
+            catalog.reservations.clear("animals:1.0.0")
+
+
+def test_a_whole_version_of_another_catalog_is_not_moved_unasked(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path]
+) -> None:
+    mine, other = folders(98), folders(99)
+    with registry.connect(tmp_path / "other.db", data_dir=bucket) as catalog:
+        catalog.publish(other)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.raises(ConflictError, match="holds other data") as caught:
+            catalog.publish(mine)
+        assert caught.value.hint == (
+            "It is a whole version that no row of this catalog describes, and another catalog's may. Publish it with: "
+            f"registry publish {bucket}/animals/1.0.0, or raise your version."
+        )
+        with pytest.raises(ConflictError, match="holds a whole version, which another catalog may have published"):
+            catalog.reservations.clear("animals:1.0.0")
+        assert catalog.publish(f"{bucket}/animals/1.0.0").newly, "the hint works"
+    with registry.connect(tmp_path / "other.db", data_dir=bucket) as catalog:
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+
+
+def test_another_catalog_that_is_at_work_is_named(bucket: str, tmp_path: Path, folders: Callable[[int], Path]) -> None:
+    marker = {"token": "t", "holder": "ann (process 7 on far)", "catalog": "postgresql://db/one"}
+    with open_store(bucket).create("animals/1.0.0/.reservation.json") as file:
+        file.write(json.dumps(marker).encode())
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.raises(ReservedError) as caught:
+            catalog.publish(folders(98))
+        assert str(caught.value) == (
+            "the place of animals:1.0.0 is held for another catalog, postgresql://db/one, by ann (process 7 on far): "
+            f"{bucket}/animals/1.0.0"
+        )
+        assert "registry reservation clear animals:1.0.0 --force" in (caught.value.hint or "")
+        assert catalog.reservations.list() == ()
+        with pytest.raises(ReservedError):
+            catalog.reservations.clear("animals:1.0.0")
+        catalog.reservations.clear("animals:1.0.0", force=True)
+        assert catalog.publish(tmp_path / "98").newly
+
+
+def test_a_mixed_version_is_recognised_and_mended_as_the_message_says(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path]
+) -> None:
+    mine, other = folders(98), folders(99)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        catalog.publish(mine)
+        upload(other, f"{bucket}/animals/1.0.0", SHARDS[1])  # what the code before did in a race
+        report = catalog.dataset("animals").verify()
+        (fault,) = report.faults
+        assert fault.code == "foreign_shard"
+        assert fault.problem.endswith(
+            "; the file is whole, and it is another one: of a publication that no row describes"
+        )
+        assert "registry build animals:1.0.0 --rebuild" in report.recovery
+        assert "registry publish FOLDER" in report.recovery
+
+        publication = catalog.publish(mine)
+
+        assert publication.newly is False
+        (note,) = publication.notes
+        kept = note.removeprefix("replaced 1 damaged file; what was there is kept in ")
+        assert open_store(kept).list() == [SHARDS[1]]
+        assert open_store(kept).read_bytes(SHARDS[1]) == (other / SHARDS[1]).read_bytes()
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+        assert catalog.reservations.list() == ()
+
+
+def test_swapped_shards_are_named(tmp_path: Path) -> None:
+    folder = prepare(tmp_path / "one", splits={"train": animals(20)}, shards=2)
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        catalog.publish(folder)
+        place = tmp_path / "data" / "animals" / "1.0.0"
+        (place / SHARDS[1]).write_bytes((place / SHARDS[0]).read_bytes())
+        (fault,) = catalog.dataset("animals").verify().faults
+        assert fault.problem.endswith("; the file is whole, and it is another one: shard 0 of split train")
+
+
+def test_a_rebuild_mends_a_bucket(bucket: str, tmp_path: Path) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        catalog.build("digits", num_shards=2)
+        name = catalog.dataset("digits").splits["train"].filenames[0]
+        with open_store(f"{bucket}/digits/1.0.0").create(name, overwrite=True) as file:
+            file.write(b"damaged")
+        assert len(catalog.dataset("digits").verify().faults) == 1
+        assert catalog.build("digits", num_shards=2, rebuild=True).newly is False
+        assert catalog.dataset("digits").verify(deep=True).faults == ()
+
+
+def test_a_reservation_of_another_machine_is_named_and_released(
+    bucket: str,
+    fault_proxy: FaultProxy,
+    tmp_path: Path,
+    folders: Callable[[int], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The publisher is killed half-way on a machine of which nobody here knows whether it lives."""
+    from registry.storage.staging import Owner
+
+    mine, other = folders(98), folders(99)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with monkeypatch.context() as patch:
+            here = Owner.this_process()
+            far = Owner(**{**{name: getattr(here, name) for name in Owner.__slots__}, "host": "far", "machine": "m"})
+            patch.setattr(Owner, "this_process", lambda: far)
+            patch.setattr(placing._ObjectPlace, "leave", lambda _: None)  # as if it was killed
+            refused = "animals/1.0.0/dataset_info.json"
+            fault_proxy.inject("forbidden", when=lambda request: (request.method, request.key) == ("PUT", refused))
+            with pytest.raises(registry.RegistryError):
+                catalog.publish(mine)
+        fault_proxy.reset()
+        with pytest.raises(
+            ReservedError, match=r"^animals:1\.0\.0 is being published with other content by "
+        ) as caught:
+            catalog.publish(other)
+        assert "on far, since 20" in str(caught.value)
+        assert "registry reservation release animals:1.0.0" in (caught.value.hint or "")
+
+        (held,) = catalog.reservations.release("animals:1.0.0")
+        assert held.holders[0].owner.host == "far"
+        publication = catalog.publish(other)
+        assert publication.newly
+        assert [note.partition(":")[0] for note in publication.notes] == [
+            "removed 1 file of other content that an earlier run left",
+            "finished what an earlier run left",
+        ]
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+        with pytest.raises(NotFoundError, match=r"^nobody holds a reservation of animals:1\.0\.0$"):
+            catalog.reservations.release("animals:1.0.0")
+        with pytest.raises(UsageError, match=r"^animals does not name one version by its number$"):
+            catalog.reservations.release("animals")
+
+
+def test_a_publication_takes_few_requests(
+    bucket: str, fault_proxy: FaultProxy, tmp_path: Path, folders: Callable[[int], Path]
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        fault_proxy.reset()
+        catalog.publish(folders(98))
+    final = [one for one in fault_proxy.requests if "/1.0.0/" in f"/{one.key}" and one.method in ("PUT", "POST")]
+    assert len(final) <= 4 * 5 + 1, "a marker, and for each of five files one copy (a multipart one of three requests)"
