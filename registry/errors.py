@@ -23,6 +23,7 @@
     ├── ConflictError                           somebody was there before
     │   ├── VersionExistsError                  that number is published with other content
     │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
+    │   ├── ProtectedError                      a canonical version that only a promotion moves
     │   ├── NeighboursChangedError              a version beside it was published meanwhile: prove again
     │   └── ReservedError                       others hold the place of a version in an object store
     ├── LockedError                             a reference that may move, where look-ups have to be exact
@@ -313,6 +314,16 @@ class AliasMovedError(ConflictError):
     """
 
     code = "alias_moved"
+
+
+class ProtectedError(ConflictError):
+    """A publication was told to become canonical, and its dataset, config or catalog is protected.
+
+    ``details`` holds ``version``, the reference, and ``protected``: ``name/config``, ``name``, or ``""`` for the whole
+    catalog.
+    """
+
+    code = "protected"
 
 
 class NeighboursChangedError(ConflictError):

@@ -176,6 +176,13 @@ class Catalog(Intake):
         """Every experiment, as it stands for a published version."""
         return self._catalog.implemented(version)
 
+    def protection(self, name: str, config: str | None = None, *, at: Moment | None = None) -> str | None:
+        """What keeps publications from moving the canonical version: ``name/config``, ``name``, ``""``: the catalog.
+
+        None where nothing does; ``at`` a moment, what did then.
+        """
+        return self._catalog.protection(name, config, at=read_moment(at))
+
     def diff(
         self, old: str | Reference, new: str | Reference, *, show: int = 5, advance: Advance | None = None
     ) -> VersionDiff:

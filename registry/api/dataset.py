@@ -104,6 +104,14 @@ class Dataset:
         return self.notes[0] if self._version.state is VersionState.YANKED else None
 
     @cached_property
+    def protected(self) -> str | None:
+        """Whether only ``promote`` moves the canonical version: ``name/config``, ``name``, or ``""``, all datasets.
+
+        None where nothing does; of a dataset that was looked up at a moment, what did then.
+        """
+        return self._catalog.protection(self.name, self.config, at=self.moment)
+
+    @cached_property
     def why(self) -> tuple[str, ...]:
         """Why the look-up gave this version, in sentences."""
         sentences, today = self._choice.sentences, self._choice.version

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from registry.catalog import Promotion
 from registry.errors import (
     ConflictError,
     MissingExtraError,
@@ -56,6 +57,7 @@ class ImportedVersion:
             looked for; ``refused``, and ``error`` says why.
         reference: the version, where its files could be read.
         num_examples, num_shards, num_bytes: what its files say; bytes of the shard files where they were read.
+        promotion: what became of the canonical version, where it was imported or known.
         notes: what a reader should know of it.
     """
 
@@ -65,6 +67,7 @@ class ImportedVersion:
     num_examples: int = 0
     num_shards: int = 0
     num_bytes: int = 0
+    promotion: Promotion | None = None
     notes: tuple[str, ...] = field(default=())
     error: RegistryError | None = None
 
@@ -182,7 +185,7 @@ def _read(folder: VersionFolder) -> _Found:
 
 
 def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target) -> tuple[Target, str | None]:
-    """``target`` for this version: promoted where none is higher; its config made the default where there is none.
+    """``target`` for this version: promoted unless one is higher, its config made the default where there is none.
 
     A file of the default config that cannot be read says nothing of the versions: they are taken without one, and what
     is wrong with it is the second value.
@@ -192,7 +195,6 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
         configs = catalog.configs(prepared.name)
     except RegistryError:
         configs = ()
-    canonical = next((one.canonical for one in configs if one.config == prepared.config), None)
     is_default, unread = False, None
     if not any(one.is_default for one in configs):
         try:
@@ -201,7 +203,7 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
             unread = f"which config is the default one could not be read: {error.message}"
     chosen = replace(
         target,
-        promote=canonical is None or prepared.version >= canonical,
+        promote=None,
         default_config=is_default,
         slicing=SlicingRule.TFDS_4,
         requires_number=False,
@@ -215,7 +217,8 @@ def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Public
         step = publication.proof.refused
         notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} may",)
     outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
-    return _describe(folder, prepared, outcome, num_bytes=publication.num_bytes, notes=notes)
+    described = _describe(folder, prepared, outcome, num_bytes=publication.num_bytes, notes=notes)
+    return replace(described, promotion=publication.promotion)
 
 
 def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersion], Store]) -> str | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from registry.api.actor import current_actor
-from registry.catalog import SqlCatalog
-from registry.errors import ConflictError, DatasetNotFoundError, NotFoundError
+from registry.catalog import SqlCatalog, Unpromoted, refuse_protected
+from registry.errors import ConflictError, NotFoundError
 from registry.model import DatasetVersion, Reference, Version, read_code_version
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
@@ -45,6 +46,7 @@ class Intake(ABC):
         processes: int | None = None,
         num_shards: int | None = None,
         rebuild: bool = False,
+        promote: bool | None = None,
         progress: BuildProgress | None = None,
         advance: Advance | None = None,
     ) -> Publication:
@@ -64,10 +66,13 @@ class Intake(ABC):
                 there are cores once a dataset is large.
             num_shards: shards of each split; None lets size and count decide, as TFDS does.
             rebuild: build even where nothing seems left to do.
+            promote: make it the canonical version; None does so where it is the builder's own canonical version, at
+                least as high as the present one, and nothing protects it (``catalog.lifecycle.protect``).
             progress: told what is being built.
             advance: called with the number of records verified since the last call.
 
         Raises:
+            ProtectedError: it is to be promoted, and its dataset, config or catalog is protected.
             BuildError: this code cannot prepare the version, or fails.
             ExperimentNotFoundError, ConflictError: the version overrides an experiment that was never added to the
                 catalog, or is retired.
@@ -77,6 +82,7 @@ class Intake(ABC):
         from registry.publishing import Target, publish_staged
 
         builder = open_builder(wanted)
+        self._refuse_protected(builder.reference, promote)
         published = self._published(builder.reference)
         # A catalog may be shared and its data directory not: then the bytes are made here, and must be the same.
         if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
@@ -84,12 +90,12 @@ class Intake(ABC):
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
         store = self._store()
-        is_canonical = builder.version == builder.canonical_version
+        # Older code must not take an unversioned look-up back to its own canonical version.
+        is_experimental = promote is None and builder.version != builder.canonical_version
         target = Target(
             store=store,
             catalog=self._catalog,
-            # Older code must not take an unversioned look-up back to its own canonical version.
-            promote=is_canonical and self._is_highest(builder.name, builder.config_name, builder.version),
+            promote=False if is_experimental else promote,
             default_config=builder.config_name == builder.default_config(),
             actor=current_actor(),
             processes=processes,
@@ -97,7 +103,10 @@ class Intake(ABC):
             indexes=self.indexes(),
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
-            return publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
+            publication = publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
+        if is_experimental and publication.newly:
+            return replace(publication, promotion=replace(publication.promotion, reason=Unpromoted.EXPERIMENTAL))
+        return publication
 
     def preview_build(
         self,
@@ -142,12 +151,14 @@ class Intake(ABC):
 
         Args:
             folder: path or URL of the version folder, the one that holds ``dataset_info.json``.
-            promote: make it the canonical version; None does so where it is higher than the present one.
+            promote: make it the canonical version; None does so where it is at least as high as the present one and
+                nothing protects it.
             version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot;
                 ``1.0.0``, ``v1.0.0``, or a commit.
             advance: called with the number of records verified since the last call.
 
         Raises:
+            ProtectedError: it is to be promoted, and its dataset, config or catalog is protected.
             ConflictError: the same content is published already, with another ``version_to_prepare``.
         """
         from registry.prepared import read_prepared
@@ -156,9 +167,8 @@ class Intake(ABC):
 
         code = None if version_to_prepare is None else read_code_version(version_to_prepare)
         source = open_store(folder)
-        if promote is None:
-            prepared = read_prepared(source)
-            promote = self._is_highest(prepared.name, prepared.config, prepared.version)
+        if promote:
+            self._refuse_protected(read_prepared(source).reference, promote)
         target = Target(
             store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor(), indexes=self.indexes()
         )
@@ -274,8 +284,7 @@ class Intake(ABC):
         """
         from registry.publishing import Target, publish_folder
 
-        if promote is None:
-            promote = self._is_highest(prepared.name, prepared.config, prepared.version)
+        self._refuse_protected(prepared.reference, promote)
         target = Target(
             store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor(), indexes=self.indexes()
         )
@@ -319,13 +328,13 @@ class Intake(ABC):
         return self._catalog.experiment_defaults(builder.version.experiments if is_buildable else {})
 
     def _published(self, reference: Reference) -> Publication | None:
-        from registry.publishing import Publication
+        from registry.publishing import Publication, unchanged
 
         try:
             version = self._catalog.find(reference)
         except NotFoundError:
             return None
-        return Publication(version=version, newly=False, num_bytes=0)
+        return Publication(version=version, newly=False, num_bytes=0, promotion=unchanged(self._catalog, version))
 
     def _check_code_version(self, reference: Reference, code: str) -> None:
         published = self._published(reference)
@@ -337,14 +346,11 @@ class Intake(ABC):
                 details={"published": stored, "offered": code},
             )
 
-    def _is_highest(self, name: str, config: str | None, version: Version) -> bool:
-        """Whether no canonical version is above it; one that is yanked counts, until another one is promoted."""
-        try:
-            configs = self._catalog.configs(name)
-        except DatasetNotFoundError:
-            return True
-        canonical = next((one.canonical for one in configs if one.config == config), None)
-        return canonical is None or version >= canonical
+    def _refuse_protected(self, reference: Reference, promote: bool | None) -> None:
+        """Refuse before any work what the publication would refuse after it."""
+        scope = self._catalog.protection(reference.name, reference.config) if promote else None
+        if scope is not None:
+            raise refuse_protected(reference, scope)
 
 
 def _describe_parquet(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from registry.api.actor import current_actor
 from registry.api.references import make_uses, parse_reference, parse_version
-from registry.catalog import Change, ConfigSummary, DefaultChange, SqlCatalog
+from registry.catalog import Change, ConfigSummary, DefaultChange, ProtectionChange, SqlCatalog
 from registry.errors import UsageError
 from registry.model import Reference, Use, Version
 
@@ -101,6 +101,22 @@ class Lifecycle:
     def configs(self, name: str) -> tuple[ConfigSummary, ...]:
         """The configs of a dataset, by name."""
         return self._catalog.configs(_dataset(name).name)
+
+    def protect(self, dataset: str | None = None, *, dry_run: bool = False) -> ProtectionChange:
+        """Let only ``promote`` move the canonical version of ``name``, of ``name/config``, or of every dataset.
+
+        What is published from then on leaves it as it is. A dataset whose first version comes after that has no
+        canonical version until one is promoted.
+        """
+        return self._set_protection(dataset, protect=True, dry_run=dry_run)
+
+    def unprotect(self, dataset: str | None = None, *, dry_run: bool = False) -> ProtectionChange:
+        """Take ``protect`` back; what a wider scope protects stays protected (``ProtectionChange.protected_by``)."""
+        return self._set_protection(dataset, protect=False, dry_run=dry_run)
+
+    def _set_protection(self, dataset: str | None, *, protect: bool, dry_run: bool) -> ProtectionChange:
+        wanted = None if dataset is None else _dataset(dataset)
+        return self._catalog.set_protection(wanted, protect=protect, actor=current_actor(), dry_run=dry_run)
 
     def set_default_config(self, dataset: str, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
         """Make the config of ``name/config`` the one that a reference without a config means."""

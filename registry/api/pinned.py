@@ -85,6 +85,11 @@ class PinnedDataset(Dataset):
         return self.notes[0] if self.pins[0].entry.status == "yanked" else None
 
     @cached_property
+    def protected(self) -> str | None:
+        """Nothing: pins name versions exactly."""
+        return None
+
+    @cached_property
     def why(self) -> tuple[str, ...]:
         """Why the look-up gave this version, in sentences."""
         names = ", ".join(pin.name for pin in self.pins)

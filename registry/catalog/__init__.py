@@ -7,6 +7,7 @@ from registry.catalog.configs import ConfigSummary, DefaultChange
 from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import Change
 from registry.catalog.location import sqlite_path
+from registry.catalog.protection import Promotion, ProtectionChange, Unpromoted, refuse_protected
 from registry.catalog.reservations import Holder, Reservation
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
 from registry.catalog.summaries import (
@@ -32,10 +33,14 @@ __all__ = [
     "LogFault",
     "LogReport",
     "PastLookUp",
+    "Promotion",
+    "ProtectionChange",
     "Reservation",
     "SearchHit",
     "SqlCatalog",
+    "Unpromoted",
     "VersionSummary",
     "open_catalog",
+    "refuse_protected",
     "sqlite_path",
 ]

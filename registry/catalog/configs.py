@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from registry.catalog.events import append_event
 from registry.catalog.locking import lock_dataset
 from registry.catalog.not_found import explain_dataset
+from registry.catalog.protection import is_protected
 from registry.catalog.rows import check_text, read_canonical, stored_values
 from registry.catalog.selection import CANONICAL_NUMBER, canonical_version
 from registry.catalog.session import reading, write
@@ -22,13 +23,17 @@ from registry.model import Effect, Reference, Standing, Use, Version, default_ef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigSummary:
-    """A config of a dataset, as a list shows it; ``config`` None where the dataset has none."""
+    """A config of a dataset, as a list shows it; ``config`` None where the dataset has none.
+
+    ``is_protected``: only a promotion moves its canonical version.
+    """
 
     name: str
     config: str | None
     is_default: bool
     canonical: Version | None
     num_versions: int
+    is_protected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,11 @@ def list_configs(connection: sa.Connection, name: str) -> tuple[ConfigSummary, .
     )
     query = (
         sa.select(
-            builder_config.c.name, builder_config.c.is_default, num_versions.label("num_versions"), *CANONICAL_NUMBER
+            builder_config.c.name,
+            builder_config.c.is_default,
+            num_versions.label("num_versions"),
+            is_protected().label("is_protected"),
+            *CANONICAL_NUMBER,
         )
         .join_from(builder_config, builder)
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
@@ -96,6 +105,7 @@ def list_configs(connection: sa.Connection, name: str) -> tuple[ConfigSummary, .
                 is_default=row.is_default,
                 canonical=read_canonical(row),
                 num_versions=row.num_versions,
+                is_protected=bool(row.is_protected),
             )
             for row in rows
         )

@@ -11,6 +11,7 @@ from registry.catalog.fingerprints import load_fingerprints
 from registry.catalog.log import read_events
 from registry.catalog.log_chain import UNREADABLE, Advance, Faults, describe_event
 from registry.catalog.log_content import recompute_contents
+from registry.catalog.protection import PROTECT, UNPROTECT
 from registry.catalog.replay import Replayed, ReplayedConfig, ReplayedVersion
 from registry.catalog.rows import read_canonical, read_number, stored_values
 from registry.catalog.seals import fingerprint_seals, version_seal
@@ -22,6 +23,7 @@ from registry.catalog.tables import (
     builder_config,
     dataset_version,
     experiment,
+    protection,
     version_experiment,
     version_ledger,
 )
@@ -57,6 +59,7 @@ class TableComparison:
         try:
             with stored_values():
                 self._compare_experiments()
+                self._compare_protection()
                 self._compare_ledger()
         except CatalogError as error:
             self._faults.add("the catalog", f"does not read: {error}")
@@ -228,6 +231,18 @@ class TableComparison:
         for name in told:
             self._faults.add(f"the experiment {name}", "was added by its event, and is not there")
 
+    def _compare_protection(self) -> None:
+        told: dict[str, str] = {}
+        for event in read_events(self._connection, actions=[PROTECT, UNPROTECT]):
+            told.pop(event.dataset, None)
+            if event.action == PROTECT:
+                told[event.dataset] = event.actor
+        for row in self._connection.execute(sa.select(protection).order_by(protection.c.scope)):
+            if told.pop(row.scope, None) != row.protected_by:
+                self._faults.add(_scope(row.scope), f"was protected by {row.protected_by}, and no event says so")
+        for scope in told:
+            self._faults.add(_scope(scope), "was protected by its event, and is not")
+
     def _compare_ledger(self) -> None:
         """Numbers that are used and that no version has."""
         has_version = (
@@ -321,6 +336,10 @@ def _told_by_event(event: Event) -> tuple[Any, ...]:
 def _described(state: VersionState, message: str, superseded_by: Version | None) -> str:
     text = f"{state.value}: {message}" if message else state.value
     return text if superseded_by is None else f"{text} (superseded by {superseded_by})"
+
+
+def _scope(scope: str) -> str:
+    return scope or "the whole catalog"
 
 
 def _config(name: str | None) -> str:

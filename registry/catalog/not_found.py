@@ -70,7 +70,7 @@ def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError
     kind = VersionWithdrawnError if withdrawn else VersionNotFoundError
     return kind(
         choice.problem if when is None else f"at {when}: {choice.problem}",
-        hint=_what_can_be_read(choice) if withdrawn else _what_is_published(standing),
+        hint=_what_can_be_read(choice) if withdrawn else _what_is_published(choice),
         details={
             "name": "" if wanted.request is None else str(wanted.request),
             "known": [str(one.version) for one in standing.candidates[:_MAX_DETAILS]],
@@ -100,10 +100,15 @@ def _considered(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _what_is_published(standing: Standing) -> str:
+def _what_is_published(choice: Choice) -> str:
+    standing = choice.standing
     if not standing.candidates:
         return "No version of it is published."
-    return f"Published: {_listed(standing, standing.candidates)}."
+    published = f"Published: {_listed(standing, standing.candidates)}."
+    readable = next((one for one in standing.candidates if not one.is_withdrawn), None)
+    if choice.refusal is not Refusal.NO_CANONICAL or readable is None:
+        return published
+    return f"{published} Make one canonical: registry promote {standing.exactly(readable.version)}"
 
 
 def _what_can_be_read(choice: Choice) -> str:

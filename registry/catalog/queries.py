@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from registry.catalog.json_sql import json_agg, read_json
 from registry.catalog.not_found import explain_dataset, explain_refusal
+from registry.catalog.protection import is_protected
 from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_number, read_version, stored_values
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
@@ -185,6 +186,7 @@ def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:
             builder.c.name.label("builder_name"),
             builder_config.c.name.label("config_name"),
             builder_config.c.is_default,
+            is_protected().label("is_protected"),
             ranked.c.major,
             ranked.c.minor,
             ranked.c.patch,
@@ -220,6 +222,7 @@ def list_datasets(connection: sa.Connection) -> tuple[DatasetSummary, ...]:
                 description=text.description,
                 config_description=text.config_description,
                 config_tags=text.config_tags,
+                is_protected=bool(row.is_protected),
             )
             for row, text in zip(rows, texts, strict=True)
         )

@@ -27,9 +27,10 @@ from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import SqlLifecycle
 from registry.catalog.location import describe_url
 from registry.catalog.promised import PublishedShards
+from registry.catalog.protection import Promotion, ProtectionChange, find_protection, protection_at, set_protection
 from registry.catalog.reservations import Holder, Reservation, SqlReservations
 from registry.catalog.session import open_engine, reading, use_wal
-from registry.catalog.standings import load_standing
+from registry.catalog.standings import find_standing, load_standing
 from registry.catalog.summaries import (
     AliasChange,
     AliasMove,
@@ -231,12 +232,38 @@ class SqlCatalog:
         """
         return set_default_config(self._engine, name, config, actor=actor, dry_run=dry_run, uses=uses)
 
+    def protection(self, name: str, config: str | None, *, at: datetime | None = None) -> str | None:
+        """What protects a config from being promoted by publications: itself, its dataset, or ``""``, the catalog.
+
+        None where nothing does; ``at`` a moment, what did then.
+        """
+        with reading(self._engine) as connection:
+            if at is not None:
+                return protection_at(connection, name, config, at)
+            return find_protection(connection, name, config)
+
+    def set_protection(
+        self, dataset: Reference | None, *, protect: bool, actor: str, dry_run: bool = False
+    ) -> ProtectionChange:
+        """Protect a dataset, one of its configs, or with None the whole catalog; or take that back.
+
+        Raises:
+            DatasetNotFoundError, ConfigNotFoundError: there is none.
+        """
+        return set_protection(self._engine, dataset, protect=protect, actor=actor, dry_run=dry_run)
+
+    def canonical(self, name: str, config: str | None) -> Version | None:
+        """The canonical version of a config; None where there is none, or no such config."""
+        with reading(self._engine) as connection:
+            found = find_standing(connection, name, config)
+            return None if found is None else found.canonical
+
     def publish(
         self,
         version: DatasetVersion,
         shards: Mapping[str, tuple[Shard, ...]],
         *,
-        promote: bool,
+        promote: bool | None,
         default_config: bool = False,
         actor: str,
         found: Mapping[str, SplitFingerprint] | None = None,
@@ -244,13 +271,14 @@ class SqlCatalog:
         experiment_defaults: Mapping[str, bool] | None = None,
         held: tuple[Reservation, Holder] | None = None,
         unreserved: str | None = None,
-    ) -> bool:
+    ) -> Promotion | None:
         """Publish ``version`` in one transaction: after it everything is there, before it nothing.
 
         Args:
             version: what is published; ``canonical``, ``published_at`` and ``published_by`` are the catalog's to say.
             shards: the stored files of each split, in order; they must fit the split's shard lengths.
-            promote: make it the version that an unversioned look-up gives.
+            promote: make it the version that an unversioned look-up gives; None does so where it is at least as high as
+                that one and nothing protects it.
             default_config: make its config the one that a reference without a config means.
             actor: who publishes.
             found: the fingerprint of each split, to prove later numbers against; None stores none.
@@ -262,12 +290,13 @@ class SqlCatalog:
                 is being put there.
 
         Returns:
-            True if this call published it; False if the same content digest stands there already, and nothing changed.
+            What became of the canonical version; None if the same content digest is there already, and nothing changed.
 
         Raises:
             VersionExistsError: the number was used for other content, or for a version that was deleted.
             NeighboursChangedError: ``proved_between`` are not the neighbours any more: prove again.
             ReservedError: ``held`` was taken away, or others put files at ``unreserved``.
+            ProtectedError: it is to be promoted, and its dataset, config or catalog is protected.
             ConflictError: a config for a dataset without configs, or the other way round; or it overrides a flag that
                 is retired.
             ExperimentNotFoundError: it overrides a flag that was never added.

@@ -21,6 +21,7 @@ class DatasetSummary:
         num_versions: how many are published, in any state.
         num_examples, splits, description, config_description, config_tags: those of the canonical version, or of the
             latest where there is none.
+        is_protected: whether only a promotion moves the canonical version.
     """
 
     name: str
@@ -34,6 +35,7 @@ class DatasetSummary:
     description: str
     config_description: str = ""
     config_tags: tuple[str, ...] = ()
+    is_protected: bool = False
 
     @property
     def dataset(self) -> str:

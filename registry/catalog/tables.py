@@ -10,6 +10,7 @@ The tables themselves are made by the migrations (``registry.migrations``), whic
                      └── search_document
     version_ledger, event: no foreign keys, they outlive what they speak of
     reservation: no foreign keys, it is there before the version, and goes when the version comes
+    protection: of a dataset, a config, or the whole catalog; by its name
 """
 
 from __future__ import annotations
@@ -231,6 +232,15 @@ alias_event: Final = sa.Table(
     _text("actor"),
     _text("message"),
     sa.Index(None, "config_id", "name", "id"),
+)
+
+protection: Final = sa.Table(
+    "protection",
+    metadata,
+    # 'name/config', 'name', or '' for the whole catalog.
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("protected_at", UtcDateTime, nullable=False),
+    _text("protected_by"),
 )
 
 version_ledger: Final = sa.Table(

@@ -20,11 +20,13 @@ from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
 from registry.catalog.ledger import is_published
 from registry.catalog.locking import lock_dataset
+from registry.catalog.protection import Promotion, Unpromoted, find_protection, refuse_protected
 from registry.catalog.queries import find_neighbours, find_version_id
 from registry.catalog.reservations import Holder, Reservation, require_free, use_up
 from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
 from registry.catalog.seals import fingerprint_seals, version_seal
 from registry.catalog.search import refresh
+from registry.catalog.selection import NUMBER
 from registry.catalog.session import reading, write
 from registry.catalog.tables import (
     builder,
@@ -49,7 +51,7 @@ def publish_version(
     version: DatasetVersion,
     shards: Mapping[str, tuple[Shard, ...]],
     *,
-    promote: bool,
+    promote: bool | None,
     default_config: bool,
     actor: str,
     found: Mapping[str, SplitFingerprint] | None,
@@ -57,16 +59,16 @@ def publish_version(
     experiment_defaults: Mapping[str, bool] | None,
     held: tuple[Reservation, Holder] | None,
     unreserved: str | None,
-) -> bool:
+) -> Promotion | None:
     """Publish ``version`` with its ``shards``; see ``SqlCatalog.publish``."""
     check_shards(version, shards)
     check_text(actor, "actor")
     values = version_values(version)
     canonical_json(dict(version.experiments))
 
-    def action(connection: sa.Connection) -> bool:
+    def action(connection: sa.Connection) -> Promotion | None:
         if is_published(connection, version.reference, version.content_digest):
-            return False
+            return None
         check_new_name(version.name)
         now = datetime.now(UTC)
         config_id, builder_id = _ensure_config(connection, version, now)
@@ -82,16 +84,17 @@ def publish_version(
         _reserve_number(connection, version, actor, now)
         row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
         version_id = _insert_version(connection, version, row, shards, found or {})
+        # What flags and protections are now stays so until this publication is told of: the log never contradicts it.
+        lock_log(connection)
+        implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
+        experiments = {**implied, **version.experiments}
+        promotion = _decide_promotion(connection, version, config_id, promote=promote)
         if default_config or version.config is None:
             mark_default(connection, builder_id, config_id)
-        if promote:
+        if promotion.reason is None:
             chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
             connection.execute(chosen.values(canonical_version_id=version_id))
         refresh(connection, config_id)
-        if experiment_defaults is None:
-            lock_log(connection)  # else the log could tell of a flag's new default before this publication without it
-        implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
-        experiments = {**implied, **version.experiments}
         append_event(
             connection,
             at=now,
@@ -103,14 +106,14 @@ def publish_version(
                 "content_digest": version.content_digest,
                 "default_config": default_config,
                 "num_examples": version.num_examples,
-                "promote": promote,
+                "promote": promotion.reason is None,
                 "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
                 "fingerprints": fingerprint_seals(found or {}),
                 **({"experiments": experiments} if experiments else {}),
                 **_published_state(version),
             },
         )
-        return True
+        return promotion
 
     for _ in range(_ATTEMPTS):
         try:
@@ -121,7 +124,7 @@ def publish_version(
             refused = error
             with reading(engine) as connection:
                 if is_published(connection, version.reference, version.content_digest):
-                    return False
+                    return None
     raise CatalogError(
         f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
         hint="Compare the catalog with its schema: registry db check.",
@@ -157,6 +160,33 @@ def add_fingerprints(
         return True
 
     return write(engine, action)
+
+
+def _decide_promotion(
+    connection: sa.Connection, version: DatasetVersion, config_id: int, *, promote: bool | None
+) -> Promotion:
+    """Whether a version that is just being published becomes the canonical one of its config.
+
+    Raises:
+        ProtectedError: it is told to, and is protected.
+    """
+    row = connection.execute(
+        sa.select(*NUMBER)
+        .join_from(builder_config, dataset_version, dataset_version.c.id == builder_config.c.canonical_version_id)
+        .where(builder_config.c.id == config_id)
+    ).first()
+    before = None if row is None else Version(*row)
+    if promote is False:
+        return Promotion(before=before, after=before, reason=Unpromoted.NOT_ASKED)
+    scope = find_protection(connection, version.name, version.config)
+    if scope is not None:
+        if promote:
+            raise refuse_protected(version.reference, scope)
+        return Promotion(before=before, after=before, reason=Unpromoted.PROTECTED, protected=scope)
+    # One that is yanked counts, until another one is promoted.
+    if promote is None and before is not None and version.version < before:
+        return Promotion(before=before, after=before, reason=Unpromoted.LOWER)
+    return Promotion(before=before, after=version.version)
 
 
 def _require_neighbours(connection: sa.Connection, version: DatasetVersion, proved_between: Neighbours) -> None:

@@ -8,6 +8,7 @@ from registry.cli.arguments import builder_argument
 from registry.cli.diff import show_option
 from registry.cli.options import Session, examples, session_command
 from registry.cli.progress import build_progress
+from registry.cli.promotions import promote_option
 from registry.cli.publish import print_preview, print_publication
 
 
@@ -16,6 +17,7 @@ from registry.cli.publish import print_preview, print_publication
     epilog=examples(
         "registry build digits",
         "registry build digits:1.0.0 --rebuild",
+        "registry build digits --no-promote",
         "registry build my_package.my_data:MyData -j 8",
         "registry build my_package.my_data:MyData/small:1.*",
         "registry build my_data --dry-run --show 20",
@@ -37,6 +39,7 @@ from registry.cli.publish import print_preview, print_publication
     help="Shards of each split.  [default: by size and count, as TFDS does]",
 )
 @click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare what comes out.")
+@promote_option
 @click.option(
     "--dry-run", is_flag=True, help="Build, show what changed and whether the number allows it, keep nothing."
 )
@@ -47,6 +50,7 @@ def command(
     processes: int | None,
     num_shards: int | None,
     rebuild: bool,
+    promote: bool | None,
     dry_run: bool,
     show: int,
 ) -> int:
@@ -80,6 +84,7 @@ def command(
             processes=processes,
             num_shards=num_shards,
             rebuild=rebuild,
+            promote=promote,
             progress=bars,
             advance=None if bars is None else bars.verify,
         )

@@ -1,19 +1,28 @@
-"""``registry config``: the configs of a dataset, and the one that a reference without a config means."""
+"""``registry config``: the configs of a dataset, the default one, and whose canonical version is protected."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from registry.cli.arguments import dataset_argument
+from registry.cli.arguments import complete_reference, dataset_argument
 from registry.cli.effects import change_options, effects_json, load_uses, print_effects
 from registry.cli.options import Session, examples, session_command
 
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.catalog import ProtectionChange
 
-@click.group("config", epilog=examples("registry config list mnist", "registry config set-default mnist/rotated"))
+
+@click.group(
+    "config",
+    epilog=examples(
+        "registry config list mnist", "registry config set-default mnist/rotated", "registry config protect"
+    ),
+)
 def command() -> None:
-    """Look at the configs of a dataset, and choose the default one."""
+    """Look at the configs of a dataset, choose the default one, and protect canonical versions."""
 
 
 @session_command("list", epilog=examples("registry config list mnist"))
@@ -28,11 +37,17 @@ def list_(session: Session, dataset: str) -> None:
             "is_default": one.is_default,
             "canonical": None if one.canonical is None else str(one.canonical),
             "num_versions": one.num_versions,
+            "is_protected": one.is_protected,
         }
         for one in found
     ]
     rows = [
-        (one.config or "(none)", "default" if one.is_default else "", str(one.canonical or "none"), one.num_versions)
+        (
+            one.config or "(none)",
+            "default" if one.is_default else "",
+            str(one.canonical or "none") + (" (protected)" if one.is_protected else ""),
+            one.num_versions,
+        )
         for one in found
     ]
     session.out.result(
@@ -79,5 +94,67 @@ def set_default(session: Session, dataset: str, dry_run: bool, use_files: tuple[
     session.out.result("config.set-default", data, human)
 
 
-for subcommand in (list_, set_default):
+_optional_dataset = click.argument("dataset", metavar="[NAME]", required=False, shell_complete=complete_reference)
+_dry_run = click.option("--dry-run", is_flag=True, help="Change nothing: say what would be changed.")
+
+
+@session_command(
+    "protect",
+    epilog=examples(
+        "registry config protect mnist", "registry config protect mnist/rotated --dry-run", "registry config protect"
+    ),
+)
+@_optional_dataset
+@_dry_run
+def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
+    """Let only 'registry promote' move the canonical version of NAME, or of every dataset without NAME.
+
+    NAME is a dataset, or NAME/CONFIG. What is built, published or imported from then on leaves the canonical version as
+    it is, and is refused with --promote. A dataset whose first version comes after that has no canonical version until
+    one is promoted.
+    """
+    with session.connect() as catalog:
+        change = catalog.lifecycle.protect(dataset, dry_run=dry_run)
+    _print_protection(session, change)
+
+
+@session_command("unprotect", epilog=examples("registry config unprotect mnist", "registry config unprotect"))
+@_optional_dataset
+@_dry_run
+def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
+    """Take 'registry config protect' back, with the same NAME or without one."""
+    with session.connect() as catalog:
+        change = catalog.lifecycle.unprotect(dataset, dry_run=dry_run)
+    _print_protection(session, change)
+
+
+def _print_protection(session: Session, change: ProtectionChange) -> None:
+    scope, wider = change.scope or "the whole catalog", change.protected_by
+    data = {
+        "dataset": change.scope or None,
+        "is_change": change.is_change,
+        "dry_run": change.is_dry_run,
+        "before": change.before,
+        "after": change.after,
+        "protected_by": None if wider is None else wider or "(catalog)",
+    }
+
+    def human() -> None:
+        if not change.is_change:
+            session.out.line(f"{scope} is {'protected already' if change.after else 'not protected: nothing to undo'}")
+        else:
+            verb = "would be" if change.is_dry_run else "is"
+            session.out.line(
+                f"{scope} {verb} protected: only registry promote moves a canonical version of it"
+                if change.after
+                else f"{scope} {verb} no longer protected"
+            )
+        if not change.after and wider is not None:
+            undo = f"registry config unprotect {wider}".rstrip()
+            session.out.line(f"It stays protected by {wider or 'the whole catalog'}: see {undo}")
+
+    session.out.result("config.protect" if change.after else "config.unprotect", data, human)
+
+
+for subcommand in (list_, set_default, protect, unprotect):
     command.add_command(subcommand)

@@ -13,6 +13,7 @@ def command(session: Session) -> None:
     data = [
         {
             "dataset": summary.dataset,
+            "is_protected": summary.is_protected,
             "canonical": None if summary.canonical is None else str(summary.canonical),
             "latest": str(summary.latest),
             "num_versions": summary.num_versions,
@@ -28,7 +29,7 @@ def command(session: Session) -> None:
     rows = [
         (
             summary.dataset,
-            str(summary.canonical or summary.latest),
+            str(summary.canonical or summary.latest) + (" (protected)" if summary.is_protected else ""),
             summary.num_versions,
             summary.num_examples,
             ", ".join(summary.splits),

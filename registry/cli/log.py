@@ -183,6 +183,8 @@ def _words(event: Event) -> str | None:
             name = f"{details['alias']}: " if action.startswith("alias") else ""
             message = f" ({details['message']})" if details.get("message") else ""
             return f"{name}{_or_none(before)} -> {_or_none(after)}{message}"
+        case "protect" | "unprotect":
+            return "" if event.dataset else "the whole catalog"
         case "fingerprint":
             return ", ".join(details)
         case "experiment-add" | "experiment-set-default":

@@ -10,6 +10,7 @@ from registry.cli.diff import diff_json, print_diff, show_option
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import record_progress
+from registry.cli.promotions import describe_promotion, promote_option, promotion_json
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is published
@@ -26,11 +27,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is published
     ),
 )
 @click.argument("folder", metavar="DIR")
-@click.option(
-    "--promote/--no-promote",
-    default=None,
-    help="Make it the version that an unversioned look-up gives.  [default: where it is the highest]",
-)
+@promote_option
 @click.option(
     "--version-to-prepare",
     metavar="V",
@@ -101,6 +98,7 @@ def print_publication(session: Session, publication: Publication) -> None:
         "splits": {split.name: split.num_examples for split in version.splits},
         "content_digest": f"sha256:{version.content_digest}",
         "proof": publication.proof.note if publication.proof else "",
+        "promotion": promotion_json(publication.promotion),
     }
 
     def human() -> None:
@@ -114,6 +112,7 @@ def print_publication(session: Session, publication: Publication) -> None:
                 session.out.line(f"proved: {publication.proof.note}")
         else:
             session.out.line(f"{version.reference} is published already (sha256:{version.content_digest[:12]})")
+        session.out.line(describe_promotion(session, version.reference, publication.promotion))
 
     for note in publication.notes:
         session.out.note(f"note: {note}")

@@ -12,6 +12,7 @@ import click
 from registry.cli.options import Session, examples, session_command
 from registry.cli.plans import summary
 from registry.cli.progress import build_progress
+from registry.cli.promotions import describe_promotion, promotion_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +34,8 @@ def command(session: Session, split: str) -> None:
         with build_progress(out) as bars:
             verify = None if bars is None else bars.verify
             publication = catalog.build("digits", progress=bars, advance=verify)
-        dataset = catalog.look_up("digits")
+        # By its number: in a protected catalog a first version is not canonical.
+        dataset = catalog.look_up(publication.version.reference)
         plan = dataset.resolve(split)
         shown = list(islice(dataset.read(split), _SHOWN))
         url, folder = catalog.url, dataset.folder
@@ -42,6 +44,7 @@ def command(session: Session, split: str) -> None:
         "folder": folder,
         "dataset": str(dataset.reference),
         "newly": publication.newly,
+        "promotion": promotion_json(publication.promotion),
         "split": plan.expression,
         "num_examples": plan.num_examples,
         "files": [{"filename": file.filename, "skip": file.skip, "take": file.take} for file in plan],
@@ -54,6 +57,7 @@ def command(session: Session, split: str) -> None:
         out.line(f"{done} {version.reference}, {version.num_examples:,} real examples")
         out.line(f"  catalog {url}")
         out.line(f"  shards  {folder}")
+        out.line(describe_promotion(session, version.reference, publication.promotion))
         out.line()
         out.line(summary(str(dataset.reference), plan))
         out.table(
@@ -66,23 +70,24 @@ def command(session: Session, split: str) -> None:
         out.line("".join(f"{'label ' + str(example['label']):<20}" for example in shown).rstrip())
         out.line()
         out.line("Try next:")
-        for line in next_lines(session):
+        is_canonical = publication.promotion.after == version.version
+        for line in next_lines(session, "digits" if is_canonical else str(version.reference)):
             out.line(f"  {line}")
 
     out.result("quickstart", data, human)
 
 
-def next_lines(session: Session) -> list[str]:
+def next_lines(session: Session, reference: str) -> list[str]:
     """Three commands that read what was just published, from the catalog that was named."""
     named = [("--catalog", session.url), ("--data-dir", session.data_dir)]
     options = "".join(f" {option} {shlex.quote(value)}" for option, value in named if value)
     arguments = ", ".join(
         filter(None, (session.url and repr(session.url), session.data_dir and f"data_dir={session.data_dir!r}"))
     )
-    script = f"import registry; print(registry.connect({arguments}).dataset('digits').read('train[:80%]'))"
+    script = f"import registry; print(registry.connect({arguments}).dataset({reference!r}).read('train[:80%]'))"
     return [
-        f"registry read digits 'train[-1:]'{options}",
-        f"registry resolve digits 'train[80%:]'{options}",
+        f"registry read {reference} 'train[-1:]'{options}",
+        f"registry resolve {reference} 'train[80%:]'{options}",
         f'python -c "{script}"',
     ]
 

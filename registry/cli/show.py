@@ -29,6 +29,7 @@ def command(session: Session, reference: str, why: bool) -> None:
             dataset = session.look_up(catalog, reference)
         folder = dataset.folder
         features = list(feature_lines(dataset.features))
+        protected = dataset.protected
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     details, metadata = dataset.details, dataset.metadata
     data: dict[str, Any] = {
@@ -37,6 +38,7 @@ def command(session: Session, reference: str, why: bool) -> None:
         "config_description": metadata.config_description,
         "config_tags": list(metadata.config_tags),
         "status": details.status.value,
+        "protected": protected,
         "message": details.state_message,
         "version_to_prepare": details.version_to_prepare,
         "experiments": dict(details.experiments),
@@ -83,6 +85,7 @@ def command(session: Session, reference: str, why: bool) -> None:
             [
                 ("dataset", str(details.reference)),
                 ("status", ": ".join(filter(None, (details.status.value, details.state_message)))),
+                ("protected", "" if protected is None else f"{protected or 'the whole catalog'}: see registry promote"),
                 ("superseded by", "" if details.superseded_by is None else str(details.superseded_by)),
                 ("description", metadata.description),
                 ("config", metadata.config_description),

@@ -23,6 +23,8 @@ ACTIONS: Final = (
     "experiment-set-default",
     "experiment-retire",
     "fingerprint",
+    "protect",
+    "unprotect",
 )
 """Every action that this registry writes; a log may hold others, of a newer one."""
 

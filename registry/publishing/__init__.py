@@ -15,6 +15,7 @@ from registry.publishing.publish import (
     preview_folder,
     publish_folder,
     publish_staged,
+    unchanged,
 )
 from registry.publishing.ranges import Advance
 from registry.publishing.record_diff import RecordChange, RecordDiff
@@ -42,5 +43,6 @@ __all__ = [
     "preview_folder",
     "publish_folder",
     "publish_staged",
+    "unchanged",
     "verify_shards",
 ]

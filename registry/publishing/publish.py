@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.catalog import Holder, Reservation, SqlCatalog
+from registry.catalog import Holder, Promotion, Reservation, SqlCatalog, Unpromoted
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
@@ -43,7 +43,6 @@ from registry.prepared import (
 )
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.diff import VersionDiff, diff_files
-from registry.publishing.entity_tags import tag_shards
 from registry.publishing.measured import (
     absolute_location,
     describe_version,
@@ -54,8 +53,8 @@ from registry.publishing.measured import (
 from registry.publishing.placing import location_key, place_folder, require_unmarked
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
-from registry.publishing.verify import verify_shards
-from registry.storage import StagedFolder, Store, open_location
+from registry.publishing.verify import VerifyReport, verify_shards
+from registry.storage import StagedFolder, Store
 from registry.tfrecord import IndexFolder
 
 _MOST_RIVALS: Final = 100
@@ -65,13 +64,15 @@ _MOST_RIVALS: Final = 100
 class Publication:
     """What came of publishing.
 
-    ``newly`` is False where the same content had been published before; then nothing had to be proved. ``notes`` say
-    what an earlier run had left in an object store, and what became of it.
+    ``newly`` is False where the same content had been published before; then nothing had to be proved. ``promotion``
+    says which version was canonical before, which one is now, and why, where that is the same. ``notes`` say what an
+    earlier run had left in an object store, and what became of it.
     """
 
     version: DatasetVersion
     newly: bool
     num_bytes: int
+    promotion: Promotion
     proof: Proof | None = None
     notes: tuple[str, ...] = ()
 
@@ -94,16 +95,17 @@ class Preview:
 class Target:
     """Where a version is published, by whom, and what becomes of it there.
 
-    ``promote`` makes it the version that an unversioned look-up gives, ``default_config`` its config the one that a
-    reference without a config means. ``experiment_defaults`` are the flags that a build was given; None are those of
-    the moment of publication. Without ``requires_number`` a number that says less than has changed is taken as it is:
-    it was given by others, long ago; ``Publication.proof`` tells of it. In ``indexes`` it is kept which files were
-    hashed, so that readers on this machine need not hash them again.
+    ``promote`` makes it the version that an unversioned look-up gives; None does so where it is at least as high as the
+    present one and nothing protects that. ``default_config`` makes its config the one that a reference without a config
+    means. ``experiment_defaults`` are the flags that a build was given; None are those of the moment of publication.
+    Without ``requires_number`` a number that says less than has changed is taken as it is: it was given by others, long
+    ago; ``Publication.proof`` tells of it. In ``indexes`` it is kept which files were hashed, so that readers on this
+    machine need not hash them again.
     """
 
     store: Store
     catalog: SqlCatalog
-    promote: bool
+    promote: bool | None
     actor: str
     default_config: bool = False
     processes: int | None = None
@@ -151,11 +153,9 @@ def publish_staged(
         if evidence is not None:  # should it be proved again, its records are at their new place
             files = StoredSplits(target.store.child(version.location), prepared.splits, prepared.features)
             evidence = replace(evidence, files=files)
-        newly, proof = _write_row(target, version, shards, evidence, held=placement.held)
+        promotion, proof = _write_row(target, version, shards, evidence, held=placement.held)
     _tell_default_config(target, version)
-    return Publication(
-        version=version, newly=newly, num_bytes=report.num_bytes, proof=proof, notes=tuple(placement.notes)
-    )
+    return _publication(target, version, report, promotion, proof, notes=tuple(placement.notes))
 
 
 def publish_folder(
@@ -219,9 +219,9 @@ def publish_folder(
         if source.local_root is None and not source.url.startswith(("http://", "https://")):
             require_unmarked(source, target.catalog, version)
             unreserved = location_key(source)
-        newly, proof = _write_row(target, version, report.shards, evidence, unreserved=unreserved)
+        promotion, proof = _write_row(target, version, report.shards, evidence, unreserved=unreserved)
         _tell_default_config(target, version)
-        return Publication(version=version, newly=newly, num_bytes=report.num_bytes, proof=proof)
+        return _publication(target, version, report, promotion, proof)
     target.store.clear_abandoned(version.location.rpartition("/")[0])
     with target.store.stage(version.location) as staged:
         _copy_files(source, staged.store, prepared)
@@ -324,13 +324,15 @@ def _write_row(
     *,
     held: tuple[Reservation, Holder] | None = None,
     unreserved: str | None = None,
-) -> tuple[bool, Proof | None]:
-    """Publish, and prove again as long as others publish beside it: whether this call did it, and the proof."""
-    shards = tag_shards(open_location(target.store, version.location), version.splits, shards)
+) -> tuple[Promotion | None, Proof | None]:
+    """Publish, and prove again as long as others publish beside it.
+
+    What became of the canonical version, None where the same content was published before, and the proof.
+    """
     for _ in range(_MOST_RIVALS):
         proof = None if evidence is None else evidence.proof
         try:
-            newly = target.catalog.publish(
+            promotion = target.catalog.publish(
                 version,
                 shards,
                 promote=target.promote,
@@ -347,11 +349,37 @@ def _write_row(
                 raise
             evidence = evidence.proved(version, requires_number=target.requires_number)
         else:
-            return newly, proof if newly else None
+            return promotion, None if promotion is None else proof
     raise ConflictError(
         f"{version.reference}: others published beside it {_MOST_RIVALS} times while its number was proved",
         hint="Nothing was changed. Try again when there is less going on.",
     )
+
+
+def _publication(
+    target: Target,
+    version: DatasetVersion,
+    report: VerifyReport,
+    promotion: Promotion | None,
+    proof: Proof | None,
+    *,
+    notes: tuple[str, ...] = (),
+) -> Publication:
+    """What came of it; without a ``promotion`` the same content was published before."""
+    return Publication(
+        version=version,
+        newly=promotion is not None,
+        num_bytes=report.num_bytes,
+        promotion=promotion or unchanged(target.catalog, version),
+        proof=proof,
+        notes=notes,
+    )
+
+
+def unchanged(catalog: SqlCatalog, version: DatasetVersion) -> Promotion:
+    """The canonical version stays: this very content was published before."""
+    canonical = catalog.canonical(version.name, version.config)
+    return Promotion(before=canonical, after=canonical, reason=Unpromoted.PUBLISHED_BEFORE)
 
 
 def _tell_default_config(target: Target, version: DatasetVersion) -> None:

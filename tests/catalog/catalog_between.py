@@ -48,6 +48,7 @@ _STATE = {
     "experiments": "SELECT name, description, default_enabled, retired_at IS NULL AS is_live FROM experiment",
     "overrides": "SELECT e.name, o.enabled FROM version_experiment o JOIN experiment e ON e.id = o.experiment_id",
     "used": "SELECT builder_name, config_name, major, minor, patch, content_digest FROM version_ledger",
+    "protected": "SELECT scope, protected_by FROM protection",
     "searched": "SELECT name, description FROM search_document",
 }
 _OF_THE_MOMENT = {"seal", "head", "hash", "previous_hash"}
@@ -229,6 +230,7 @@ def fill(catalog: SqlCatalog) -> None:
     publish(catalog, "flagged:1.0.0", experiments={"other": True})
     catalog.lifecycle.yank(Reference.parse("alone:1.2.0"), "wrong", actor="ann")
     catalog.lifecycle.drop(Reference.parse("pair/right:1.0.0"), "licence", actor="ann")
+    catalog.set_protection(Reference.parse("many/a"), protect=True, actor="ann")
     catalog.set_alias("paper", Reference.parse("alone:1.0.0"), expect="none", message="", actor="ann")
 
 
@@ -260,8 +262,8 @@ def changes() -> list[Action]:
         publisher("alone:0.9.0", promote=False),
         publisher("alone:1.1.1", promote=False, proved_between=(Version(1, 1, 0), Version(1, 2, 0))),
         publisher("pair/new:1.0.0", default_config=True),
-        publisher("many/a:2.0.0", experiments={"other": False}),
-        publisher("many/a:2.1.0", experiments={"newer": True}),
+        publisher("many/a:2.0.0", promote=None, experiments={"other": False}),
+        publisher("many/a:2.1.0", promote=False, experiments={"newer": True}),
         Action("promote alone:1.1.0", lambda c: c.lifecycle.promote(at("alone:1.1.0"), actor="ann")),
         Action("promote fresh:1.0.0", lambda c: c.lifecycle.promote(at("fresh:1.0.0"), actor="ann")),
         Action("deprecate alone@paper", lambda c: c.lifecycle.deprecate(at("alone@paper"), "old", actor="ann")),
@@ -271,6 +273,11 @@ def changes() -> list[Action]:
         Action("undo yank alone:1.2.0", lambda c: c.lifecycle.undo("yank", at("alone:1.2.0"), actor="ann")),
         Action("drop alone:1.1.0", lambda c: c.lifecycle.drop(at("alone:1.1.0"), "licence", actor="ann")),
         Action("yank flagged:1.0.0", lambda c: c.lifecycle.yank(at("flagged:1.0.0"), "bad", actor="ann")),
+        publisher("alone:4.0.0", promote=None),
+        Action("protect all", lambda c: c.set_protection(None, protect=True, actor="ann")),
+        Action("protect alone", lambda c: c.set_protection(at("alone"), protect=True, actor="ann")),
+        Action("protect fresh", lambda c: c.set_protection(at("fresh"), protect=True, actor="ann")),
+        Action("unprotect many/a", lambda c: c.set_protection(at("many/a"), protect=False, actor="ann")),
         Action("default pair/right", lambda c: c.set_default_config("pair", "right", actor="ann")),
         Action("default fresh/conf", lambda c: c.set_default_config("fresh", "conf", actor="ann")),
         Action("set alone@paper", lambda c: set_alias(c, "paper", "alone:1.1.0", Version(1, 0, 0))),
@@ -309,6 +316,7 @@ def look_ups() -> list[Action]:
         "standing alone": lambda c: c.standing("alone"),
         "standing fresh": lambda c: c.standing("fresh"),
         "neighbours": lambda c: c.neighbours("alone", None, Version(2, 5, 0)),
+        "protection": lambda c: c.protection("alone", None),
         "shards": lambda c: c.shards(alone, "train"),
         "search": lambda c: c.search("alone fresh"),
         "no hits": lambda c: c.explain_no_hits("frehs"),

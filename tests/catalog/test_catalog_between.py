@@ -37,7 +37,13 @@ APPEARING = {
     ),
     "publish fresh/conf:1.0.0": ("find fresh", "find fresh/conf", "default fresh/conf", "publish fresh:1.0.0"),
     "default pair/right": ("find pair", "configs pair"),
-    "add newer": ("default newer off", "experiment defaults", "publish many/a:2.1.0, experiments={'newer': True}"),
+    "add newer": (
+        "default newer off",
+        "experiment defaults",
+        "publish many/a:2.1.0, promote=False, experiments={'newer': True}",
+    ),
+    "protect all": ("publish alone:4.0.0, promote=None", "publish alone:3.0.0", "datasets"),
+    "publish alone:3.0.0": ("publish alone:4.0.0, promote=None", "protect alone", "find alone"),
 }
 """What is added in the middle of what looks for it."""
 

@@ -231,7 +231,7 @@ def test_a_dataset_without_canonical_version_says_so(catalog: SqlCatalog) -> Non
         catalog.find("mnist")
 
     assert str(caught.value) == "mnist has no canonical version"
-    assert caught.value.hint == "Published: 1.0.0 (experimental)."
+    assert caught.value.hint == "Published: 1.0.0 (experimental). Make one canonical: registry promote mnist:1.0.0"
 
 
 def test_an_unknown_dataset_offers_the_nearest(catalog: SqlCatalog) -> None:

@@ -54,6 +54,7 @@ def test_list_and_versions(digits: Cli) -> None:
         "data": [
             {
                 "dataset": "digits",
+                "is_protected": False,
                 "canonical": "1.0.0",
                 "latest": "1.0.0",
                 "num_versions": 1,

@@ -26,6 +26,7 @@ def test_import_prints_a_line_for_each_version(cli: Cli, data_dir: Path) -> None
         "VERSION        OUTCOME   EXAMPLES  SHARDS  SIZE\n"
         "animals:1.0.0  imported        20       3  1.4 KiB\n"
         "animals:1.1.0  imported        20       2  1.4 KiB\n"
+        "canonical: animals:1.1.0, the first\n"
     )
     assert cli("resolve", "animals:1.0.0", "train[:10%]", "--format", "json").json()["data"]["slicing"] == "tfds-4"
     assert "known" in cli("import", "tfds", str(data_dir)).out
@@ -38,6 +39,7 @@ def test_what_is_refused_is_told_with_its_shards_and_the_exit_code(cli: Cli, dat
     assert [line.split()[:2] for line in ran.out.splitlines()[1:]] == [
         ["animals:1.0.0", "imported"],
         ["animals:1.1.0", "refused"],
+        ["canonical:", "animals:1.0.0,"],
     ]
     first, shard, hint = ran.err.splitlines()
     folder = (data_dir / "animals/1.1.0").as_uri()

@@ -130,7 +130,7 @@ def test_config_list_and_set_default(numbers: Cli) -> None:
         "en               1.0.0             2\n"
     )
     assert numbers("config", "list", "numbers", "--format", "json").json()["data"] == [
-        {"config": None, "is_default": True, "canonical": "1.0.0", "num_versions": 4}
+        {"config": None, "is_default": True, "canonical": "1.0.0", "num_versions": 4, "is_protected": False}
     ]
     numbers("drop", "words/de:2.0.0", "--reason", "gone")
     dry = numbers("config", "set-default", "words/en", "--dry-run")

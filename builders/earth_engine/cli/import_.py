@@ -12,6 +12,7 @@ from registry.builders.earth_engine.cli.option_values import read_number, read_n
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import record_progress
+from registry.cli.promotions import describe_promotion, promote_option, promotion_json
 from registry.errors import UsageError
 from registry.splits import counted
 
@@ -45,11 +46,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
 @click.option("--shape", "shapes", metavar="COLUMN=H,W", multiple=True, help="Shape of a table's array column.")
 @click.option("--sequence/--no-sequence", default=None, help="Each record is a pixel, or a patch.  [default: looks]")
 @click.option("--copy", is_flag=True, help="Copy the files into the data directory; else DIR has to stay as it is.")
-@click.option(
-    "--promote/--no-promote",
-    default=None,
-    help="Make it the version that an unversioned look-up gives.  [default: where it is the highest]",
-)
+@promote_option
 @click.option("--dry-run", is_flag=True, help="Show what would be published; read all records, write nothing.")
 def command(
     session: Session,
@@ -137,7 +134,8 @@ def _print(session: Session, plan: ImportPlan, publication: Publication | None, 
         data |= {"dry_run": True, "published": None if published is None else f"sha256:{published}"}
     else:
         digest = f"sha256:{publication.version.content_digest}"
-        data |= {"dry_run": False, "newly": publication.newly, "content_digest": digest}
+        promotion = promotion_json(publication.promotion)
+        data |= {"dry_run": False, "newly": publication.newly, "content_digest": digest, "promotion": promotion}
 
     def human() -> None:
         for split, export in plan.exports.items():
@@ -157,5 +155,7 @@ def _print(session: Session, plan: ImportPlan, publication: Publication | None, 
                 out.line(f"proved: {publication.proof.note}")
         else:
             out.line(f"{reference} is published already ({data['content_digest'][:19]})")
+        if publication is not None:
+            out.line(describe_promotion(session, reference, publication.promotion))
 
     out.result("import.earth-engine", data, human)

@@ -9,6 +9,7 @@ import click
 
 from registry.cli.options import Session, examples, session_command
 from registry.cli.progress import record_progress
+from registry.cli.promotions import promote_option
 from registry.cli.publish import print_publication
 from registry.cli.show import feature_lines
 from registry.splits import counted
@@ -31,11 +32,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
 @click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
 @click.option("--config", metavar="C", help="Name of the config, where the dataset has several.")
 @click.option("--copy", is_flag=True, help="Copy the shards into the data directory; else DIR has to stay as it is.")
-@click.option(
-    "--promote/--no-promote",
-    default=None,
-    help="Make it the version that an unversioned look-up gives.  [default: where it is the highest]",
-)
+@promote_option
 @click.option("--dry-run", is_flag=True, help="Show which version the files make; verify no shard, write nothing.")
 def command(
     session: Session,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,10 +10,13 @@ import click
 from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.progress import import_progress
+from registry.cli.promotions import describe_promotion, promotion_json
 from registry.errors import VerificationError
+from registry.model import Reference
 
 if TYPE_CHECKING:  # numpy is loaded when something is imported
     from registry.api.imports import ImportedVersion
+    from registry.catalog import Promotion
 
 
 @session_command(
@@ -76,6 +80,24 @@ def _print(session: Session, found: list[ImportedVersion]) -> None:
             session.out.note(f"refused {version.reference or version.folder}: {version.error.message}")
             if version.error.hint:
                 session.out.note(f"hint: {version.error.hint}")
+    for reference, promotion in last_promotions(found).items():
+        session.out.line(describe_promotion(session, reference, promotion))
+
+
+def last_promotions(found: list[ImportedVersion]) -> dict[Reference, Promotion]:
+    """What became canonical of each dataset and config, and what it replaced; where nothing did, why."""
+    ends: dict[str, tuple[Reference, Promotion]] = {}
+    for one in found:
+        if one.reference is None or one.promotion is None:
+            continue
+        before = ends.get(one.reference.dataset)
+        if before is None:
+            ends[one.reference.dataset] = one.reference, one.promotion
+        elif one.promotion.reason is None:
+            ends[one.reference.dataset] = one.reference, replace(one.promotion, before=before[1].before)
+        elif before[1].reason is not None:  # the highest that could be promoted
+            ends[one.reference.dataset] = one.reference, one.promotion
+    return dict(ends.values())
 
 
 def _to_json(version: ImportedVersion) -> dict[str, Any]:
@@ -88,6 +110,7 @@ def _to_json(version: ImportedVersion) -> dict[str, Any]:
         "num_examples": version.num_examples,
         "num_shards": version.num_shards,
         "num_bytes": version.num_bytes,
+        "promotion": None if version.promotion is None else promotion_json(version.promotion),
         "notes": list(version.notes),
         "error": None
         if error is None
