@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import MissingExtraError, UsageError
 from registry.storage.faults import storage_errors
+from registry.storage.local import LocalStore
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -174,16 +175,12 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
 
 
 def _write_new(path: Path, data: bytes, *, mode: int) -> None:
-    with storage_errors("write", str(path)):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+    """Write a new file in one step: nobody ever finds half a key, or one that others may read."""
+    place = path.absolute()
+    with LocalStore(place.parent).create_path(place.name) as temporary, storage_errors("write", str(path)):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
 
 
 def _read_key(path: str | os.PathLike[str]) -> bytes:

@@ -25,8 +25,9 @@ from registry.storage.names import (
     check_relative_name,
     is_content,
     is_unfinished,
-    new_unfinished_name,
+    new_unfinished_file,
 )
+from registry.storage.staging import Owner, clear_abandoned_files
 from registry.storage.store import Names, Store
 
 _BUFFER_BYTES: Final = 256 * 1024
@@ -45,6 +46,7 @@ class LocalStore(Store):
         self._root = os.path.realpath(root)
         self.local_root = Path(self._root)
         self.url = self.local_root.as_uri()
+        self._cleared: set[str] = set()
 
     def locate(self, name: str) -> str:
         """The absolute path of ``name``."""
@@ -133,11 +135,12 @@ class LocalStore(Store):
         folder_name, _, last_part = name.rpartition("/")
         folder = self._inside(folder_name)
         path = os.path.join(folder, last_part)
+        self._clear(folder)
         if not overwrite and os.path.lexists(path):
             raise already_stored(path)
         with storage_errors("write", path):
             make_folders(folder)
-        temporary = os.path.join(folder, new_unfinished_name(last_part))
+        temporary = os.path.join(folder, new_unfinished_file(last_part, Owner.this_process().mark()))
         try:
             yield temporary, path
             with storage_errors("write", path):
@@ -146,6 +149,13 @@ class LocalStore(Store):
         finally:
             with suppress(OSError):  # gone where it was renamed; and the first error is the one to tell
                 os.unlink(temporary)
+
+    def _clear(self, folder: str) -> None:
+        """Once for each folder, remove the files that killed processes left in it; a staged folder goes as a whole."""
+        if folder not in self._cleared:
+            self._cleared.add(folder)
+            if not any(map(is_unfinished, folder.split(os.sep))):
+                clear_abandoned_files(folder)
 
     def child(self, name: str) -> LocalStore:
         """The store rooted at the folder ``name``."""
@@ -181,6 +191,7 @@ class LocalStore(Store):
         folder = self._inside(check_relative_name(name).rpartition("/")[0])
         with storage_errors("lock", folder):
             make_folders(folder)
+        self._clear(folder)
         with _locked(folder):
             yield
 

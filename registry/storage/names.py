@@ -17,7 +17,7 @@ MARKER_FILE: Final = ".reservation.json"
 OBJECT_SCHEMES: Final = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az"}
 """The schemes of URLs that lead to object stores, and which kind each of them is."""
 
-_OWN = re.compile(r"incomplete\.[0-9a-f]{8}_.*", flags=re.DOTALL)
+_OWN = re.compile(r"incomplete\.[0-9a-f]{8}(?P<owner>p[0-9a-f]+t[0-9]*)?_.*", flags=re.DOTALL)
 _UNFINISHED = re.compile(r"incomplete\.[0-9A-Za-z]+_.*", flags=re.DOTALL)
 
 
@@ -56,6 +56,25 @@ def new_unfinished_name(last_part: str) -> str:
     return f"incomplete.{secrets.token_hex(4)}_{shortened}"
 
 
+def new_unfinished_file(last_part: str, owner: str) -> str:
+    """As ``new_unfinished_name``, for a file: ``incomplete.<8 hex><owner>_<last part>``, with the mark of its owner.
+
+    A folder holds a file that says who writes it; for a file only its name can.
+    """
+    shortened = last_part.encode("utf-8", "surrogateescape")[:180].decode("utf-8", "ignore")
+    return f"incomplete.{secrets.token_hex(4)}{owner}_{shortened}"
+
+
+def owner_of_file(part: str) -> str | None:
+    """The mark of the owner in a name that ``new_unfinished_file`` made, or None.
+
+    >>> owner_of_file("incomplete.0a1b2c3dp00aat17_paper.tar"), owner_of_file("incomplete.0a1b2c3d_1.0.0")
+    ('p00aat17', None)
+    """
+    found = _OWN.fullmatch(part)
+    return None if found is None else found["owner"]
+
+
 def is_unfinished(part: str) -> bool:
     """Whether one part of a name marks a file or folder that is still being written, or was left by a dead process.
 
@@ -66,7 +85,7 @@ def is_unfinished(part: str) -> bool:
 
 
 def is_own_staged(part: str) -> bool:
-    """Whether ``new_unfinished_name`` made this name: TFDS's have another number of letters.
+    """Whether ``new_unfinished_name`` or ``new_unfinished_file`` made this name: TFDS's have another form.
 
     >>> is_own_staged("incomplete.0a1b2c3d_1.0.0"), is_own_staged("incomplete.AB12CD_1.0.0")
     (True, False)

@@ -4,18 +4,21 @@
 
 While it is filled, an owner file in it says which process does so, on which machine. A later run clears folders whose
 owner is dead, and never one whose owner lives, or may live: a folder of another machine, or with files and without an
-owner file, stays.
+owner file, stays. A single file that is being written has the mark of its owner in its name, and is cleared alike.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import uuid
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,6 +31,7 @@ from registry.storage.names import (
     is_own_staged,
     is_unfinished,
     new_unfinished_name,
+    owner_of_file,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _ATTEMPTS: Final = 10
+_MARK = re.compile(r"p(?P<place>[0-9a-f]{8})(?P<boot>[0-9a-f]{8})(?P<pid>[0-9a-f]{1,8})t(?P<started>[0-9]{0,20})")
 
 
 class StagedFolder:
@@ -204,6 +209,42 @@ class Owner:
         if self.namespace != here.namespace:
             return False
         return not _is_running(self.pid) or (bool(self.started) and _start_of(self.pid) not in ("", self.started))
+
+    def mark(self) -> str:
+        """This process in few letters and digits, for names of files: ``p<place><boot><pid>t<started>``."""
+        return f"p{self._place_mark()}{_short(self.boot)}{self.pid:x}t{self.started}"
+
+    def knows_dead(self, mark: str) -> bool:
+        """Whether the process of another ``mark`` is known, from this one, to have ended. False in case of doubt."""
+        found = _MARK.fullmatch(mark)
+        if found is None or found["place"] != self._place_mark():
+            return False
+        if found["boot"] != _short(self.boot):
+            return _short("") not in (found["boot"], _short(self.boot))
+        pid = int(found["pid"], 16)
+        return not _is_running(pid) or (bool(found["started"]) and _start_of(pid) not in ("", found["started"]))
+
+    def _place_mark(self) -> str:
+        return _short("\0".join((self.host, self.machine, self.namespace)))
+
+
+def clear_abandoned_files(folder: str) -> None:
+    """Remove the unfinished files directly in a folder of this machine that killed processes left there.
+
+    What cannot be listed or removed stays: whoever writes there next is told.
+    """
+    here = None
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if (mark := owner_of_file(entry.name)) is not None and entry.is_file(follow_symlinks=False):
+                here = here or Owner.this_process()
+                if here.knows_dead(mark):
+                    with suppress(OSError):
+                        Path(entry.path).unlink()
+
+
+def _short(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
 
 
 def _read_owner(store: Store, name: str) -> Owner | None:

@@ -63,17 +63,19 @@ def _write(output: str, data: bytes, *, force: bool) -> str:
     from registry.storage import open_store
 
     place = Path(output).expanduser().absolute()
-    if place.is_file() and place.stat().st_size == len(data) and place.read_bytes() == data:
-        return str(place)
-    try:
-        with open_store(place.parent).create(place.name, overwrite=force) as file:
-            file.write(data)
-    except AlreadyStoredError as error:
-        raise AlreadyStoredError(
-            f"{output} is there already, and holds something else",
-            hint="Name another file with -o, or replace it with --force.",
-            details={"path": output},
-        ) from error
+    store = open_store(place.parent)
+    with store.exclusive(place.name):
+        if place.is_file() and place.stat().st_size == len(data) and place.read_bytes() == data:
+            return str(place)
+        try:
+            with store.create(place.name, overwrite=force) as file:
+                file.write(data)
+        except AlreadyStoredError as error:
+            raise AlreadyStoredError(
+                f"{output} is there already, and holds something else",
+                hint="Name another file with -o, or replace it with --force.",
+                details={"path": output},
+            ) from error
     return str(place)
 
 
