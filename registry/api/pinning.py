@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.locations import index_folder
 from registry.errors import BuildError, NotFoundError, UsageError
+from registry.escaping import printable
 from registry.model import DatasetVersion, Reference, SlicingRule, version_folder
 from registry.pins import AliasEntry, BuilderEntry, PinFile, PinSource, Places, choose_names, make_entry
 from registry.pins.create import check_locations, check_names
@@ -147,7 +148,9 @@ def _alias_entry(
     if not moves or wanted.alias is None:
         return None
     move = moves[-1]
-    return AliasEntry(name=wanted.alias, set_at=move.at.isoformat(), set_by=move.actor, message=move.message)
+    # In a pin file an actor is one line of text; in the log, whatever REGISTRY_ACTOR claimed.
+    actor = " ".join(printable(move.actor).split())[:1000] or "unknown"
+    return AliasEntry(name=wanted.alias, set_at=move.at.isoformat(), set_by=actor, message=move.message)
 
 
 def _find_builder(reference: Reference) -> BuilderEntry | None:

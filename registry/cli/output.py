@@ -9,6 +9,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from registry.escaping import escape_json
+from registry.escaping import printable as without_controls
 from registry.masking import mask, mask_all
 
 
@@ -40,7 +42,7 @@ class Output:
             if self.as_json:
                 shown = data if has_records else mask_all(data)
                 answer = {"schema": f"registry.{schema}/1", "data": shown, "warnings": self._warnings}
-                print(json.dumps(answer, indent=2))
+                print(escape_json(json.dumps(answer, indent=2)))
             else:
                 human()
             sys.stdout.flush()
@@ -53,14 +55,15 @@ class Output:
 
     def json_line(self, value: Any) -> None:
         """One record as JSON on a line of its own; escaped where stdout does not take every letter."""
-        print(json.dumps(value, ensure_ascii=not _takes_unicode()))
+        print(escape_json(json.dumps(value, ensure_ascii=not _takes_unicode())))
 
     def json_document(self, write: Callable[..., str]) -> None:
         """What ``write(ensure_ascii=...)`` makes of a JSON value, many lines; escaped as ``json_line`` does."""
-        print(write(ensure_ascii=not _takes_unicode()))
+        print(escape_json(write(ensure_ascii=not _takes_unicode())))
 
     def fields(self, rows: Sequence[tuple[str, str]]) -> None:
         """Names and values, one pair a line, values aligned; empty values are left out."""
+        rows = [(printable(name).replace("\n", " "), value) for name, value in rows]
         width = max((len(name) for name, value in rows if value), default=0)
         for name, value in rows:
             if value:
@@ -99,7 +102,7 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
     """One error on stderr: a message and a hint for people, one JSON value for programs."""
     if as_json:
         error = mask_all({"code": code, "message": message, "hint": hint, "details": details})
-        print(json.dumps({"error": error}, indent=2, default=str), file=sys.stderr)
+        print(escape_json(json.dumps({"error": error}, indent=2, default=str)), file=sys.stderr)
         return
     print(f"error: {printable(message)}", file=sys.stderr)
     if hint:
@@ -110,14 +113,12 @@ def print_traceback(error: Exception) -> None:
     """The traceback of an error and its causes on stderr. Libraries repeat the URLs that they were given."""
     import traceback
 
-    print(mask("".join(traceback.format_exception(error))), end="", file=sys.stderr)
+    print(printable("".join(traceback.format_exception(error))), end="", file=sys.stderr)
 
 
 def printable(text: str) -> str:
     """``text`` without passwords in URLs and characters that steer a terminal: names and texts come from others."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else "�" for character in mask(text).expandtabs(4)
-    )
+    return without_controls(mask(text))
 
 
 def _width(text: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from registry.cli.output import Output
+from registry.cli.output import Output, printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -90,7 +90,7 @@ class BuildBars:
     def _show(self, description: str, total: int | None) -> None:
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(description, total=total)
+        self._task = self._bar.add_task(printable(description), total=total)
 
 
 @contextmanager
@@ -116,7 +116,7 @@ class ImportBar:
         if self._task is not None:
             self._bar.remove_task(self._task)
         which = f" ({place} of {count})" if count > 1 else ""
-        self._task = self._bar.add_task(f"importing {what}{which}", total=self._passes * num_examples)
+        self._task = self._bar.add_task(printable(f"importing {what}{which}"), total=self._passes * num_examples)
 
     def advance(self, num_examples: int) -> None:
         """So many more records are done."""
@@ -137,7 +137,7 @@ def _bar(*, redirect_stdout: bool = True, in_bytes: bool = False) -> Progress:
     )
 
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         *((DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)),
         TimeRemainingColumn(),

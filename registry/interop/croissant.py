@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from registry.errors import UsageError
+from registry.escaping import escape_json
 from registry.features import FeaturesDict
 from registry.interop.croissant_fields import describe_fields, id_part, label_set_id
 from registry.model import DatasetVersion, Shard, Split
@@ -122,8 +123,8 @@ def croissant_to_json(document: Mapping[str, Any]) -> str:
 
 
 def json_for_page(value: Any, *, ensure_ascii: bool) -> str:
-    """``value`` as JSON over many lines without ``<``, which stands in texts alone."""
-    return json.dumps(value, indent=2, ensure_ascii=ensure_ascii).replace("<", "\\u003c")
+    """``value`` as JSON over many lines without ``<`` and what steers a terminal: both stand in texts alone."""
+    return escape_json(json.dumps(value, indent=2, ensure_ascii=ensure_ascii).replace("<", "\\u003c"))
 
 
 def missing_properties(document: Mapping[str, Any]) -> list[str]:

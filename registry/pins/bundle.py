@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from registry.errors import PinChangedError, ShardMismatchError, StorageError, UsageError
+from registry.escaping import escape_json, without_steering
 from registry.pins.bundle_readme import README_NAME, write_readme
 from registry.pins.fetch import (
     Finding,
@@ -279,10 +280,10 @@ def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, st
                 details={"name": name[:100]},
             )
     return {
-        **citation_texts,
+        **{name: without_steering(text) for name, text in citation_texts.items()},
         DEFAULT_FILENAME: pin_file.to_yaml(),
-        JSON_FILENAME: pin_file.to_json() + "\n",
+        JSON_FILENAME: escape_json(pin_file.to_json()) + "\n",
         VERIFY_FILENAME: read_verify_script(),
         VERIFY_YAML_FILENAME: read_verify_script("standalone_yaml.py"),
-        README_NAME: write_readme(pin_file),
+        README_NAME: without_steering(write_readme(pin_file)),
     }

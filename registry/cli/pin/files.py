@@ -117,4 +117,5 @@ def complete_name(ctx: click.Context, param: click.Parameter, incomplete: str) -
         names = list(open_pins(str(ctx.params["file"])))
     except (RegistryError, KeyError):
         return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    # A shell prints what it offers: a name that steers the terminal is typed by who wants it.
+    return [CompletionItem(name) for name in names if name.startswith(incomplete) and name.isprintable()]

@@ -1,0 +1,61 @@
+r"""Which characters steer a terminal, and how is foreign text shown without them? Pure text, below everything else.
+
+Names, descriptions and values of a dataset come from others. U+009B begins a command of a terminal as ESC [ does, and a
+bidirectional override shows a line in another order than it has. JSON has an escape for every character, so its values
+stay equal; in other texts U+FFFD takes their place.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+REPLACEMENT: Final = "\ufffd"
+
+# DEL and the controls of C1; marks, embeddings, overrides and isolates of bidirectional text, and what formatted it
+# before; separators of lines and paragraphs; a byte order mark; tags, which nothing shows; lone surrogates.
+_STEERING: Final = (
+    "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ufeff\U000e0000-\U000e007f\ud800-\udfff"  # see above
+)
+_IN_JSON: Final = re.compile(f"[{_STEERING}]")
+_IN_TEXT: Final = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}]")
+
+
+def escape_json(text: str) -> str:
+    r"""The JSON text ``text`` with ``\u`` escapes for characters that steer a terminal; it means the same value.
+
+    Of JSON, because these characters stand in its strings alone, and those of C0 are escaped in every JSON.
+
+    >>> escape_json('{"name": "a\x9b31m"}')
+    '{"name": "a\\u009b31m"}'
+    """
+    return _IN_JSON.sub(_escape, text)
+
+
+def without_steering(text: str) -> str:
+    r"""``text`` for a file that people read: U+FFFD for what steers a terminal; tabs and ends of lines stay.
+
+    >>> without_steering("a\x1b[31m\tb\n")
+    'a\ufffd[31m\tb\n'
+    """
+    return _IN_TEXT.sub(REPLACEMENT, text)
+
+
+def printable(text: str) -> str:
+    r"""``text`` for a terminal: U+FFFD for everything that is not printed, but ends of lines; tabs become spaces.
+
+    >>> printable("a\u202eb\x00\n")
+    'a\ufffdb\ufffd\n'
+    """
+    text = text.expandtabs(4)
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else REPLACEMENT for one in text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    if number < 0x10000:
+        return f"\\u{number:04x}"
+    number -= 0x10000
+    return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
