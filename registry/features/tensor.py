@@ -94,6 +94,10 @@ class Tensor(Leaf):
             raise feature_fault("", f"an optional tensor of shape {self.shape}: more than {MAX_MISSING} values")
         if self.encoding == "none" and None in self.shape and 0 in self.shape:
             raise feature_fault("", f"shape {self.shape}: the unknown dimension of an array without values is lost")
+        if self.missing is not None:
+            if not self.optional:
+                raise feature_fault("", "missing= is the value of an optional tensor", "Add optional=True.")
+            object.__setattr__(self, "missing", self._one_value(self.missing, ""))
 
     @property
     def has_stored_shape(self) -> bool:
@@ -183,10 +187,7 @@ class Tensor(Leaf):
         Raises:
             FeatureError: the value does not fit the dtype.
         """
-        array = exact_array(value, self.dtype, path)
-        if array.shape:
-            raise feature_fault(path, f"{show_value(value)} is not one value", "Give a number, a text or bytes.")
-        return replace(self, missing=array[()])
+        return replace(self, missing=self._one_value(value, path))
 
     @property
     def lowest_value(self) -> Any:
@@ -196,6 +197,12 @@ class Tensor(Leaf):
     def from_flat(self, values: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
         """Stored numbers cast to the dtype. Raises CorruptExampleError where that changes one."""
         return from_flat(values, self.dtype, path)
+
+    def _one_value(self, value: Any, path: str) -> Any:
+        array = exact_array(value, self.dtype, path)
+        if array.shape:
+            raise feature_fault(path, f"{show_value(value)} is not one value", "Give a number, a text or bytes.")
+        return array[()]
 
     def _restore_stored(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         blobs, number = flat[-1], 1 if count is None else count

@@ -26,7 +26,11 @@ def tell_apart(before: Any, after: Any) -> tuple[str, str]:
     ("'the cat sat'", "'the cat sits'")
     >>> tell_apart(np.zeros((3, 3), np.uint8), np.eye(3, dtype=np.uint8))
     ('0', '1 at [0, 0]; 3 of 9 values differ')
+    >>> tell_apart(None, b"null")
+    ('null', "'null'")
     """
+    if before is None or after is None:  # of an optional feature
+        return _tell_whole(before), _tell_whole(after)
     if isinstance(before, bytes) and isinstance(after, bytes):
         return _tell_texts(before, after)
     if isinstance(before, Ragged) and isinstance(after, Ragged):
@@ -39,6 +43,14 @@ def tell_apart(before: Any, after: Any) -> tuple[str, str]:
 def tell_files(before: bytes, after: bytes) -> tuple[str, str]:
     """Two images that are compared by their files, or cannot be decoded here."""
     return _digest(before), _digest(after)
+
+
+def _tell_whole(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        return _cut(value, 0, as_text=True)
+    return _listed(value) if isinstance(value, np.ndarray) else _short(value)
 
 
 def _tell_texts(before: bytes, after: bytes) -> tuple[str, str]:

@@ -16,9 +16,11 @@ from registry.api import Catalog, Dataset
 from registry.builders.earth_engine.places.grid import Size, Window
 from registry.builders.earth_engine.places.mixer import Mixer
 from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.reading.patch_places import places_of_split
 from registry.builders.earth_engine.reading.patch_reader import Patches
 from registry.builders.earth_engine.stored.importing import import_export
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
+from registry.features import FeaturesDict, Tensor
 from registry.order import ReadConfig
 
 BANDS = {
@@ -283,6 +285,22 @@ def test_metadata_of_another_form_is_refused(dataset: Dataset, kept: Any, proble
     with pytest.raises(PreparedFormatError) as caught:
         Patches(dataset, mixer={"earth_engine": kept})
     assert problem in caught.value.message
+
+
+def test_a_band_that_a_record_may_lack_is_refused() -> None:
+    features = FeaturesDict(
+        {"a": Tensor(shape=(2, 2), dtype="float32"), "b": Tensor(shape=(2, 2), dtype="float32", optional=True)}
+    )
+    with pytest.raises(UsageError) as refused:
+        places_of_split(features, None, num_records=3, split="train")
+    assert str(refused.value) == "the band 'b' is optional: a record may lack it, and a patch has no null"
+    assert refused.value.hint == "Read the others: bands=['a']."
+    assert [one.feature for one in places_of_split(features, None, num_records=3, split="t", bands=["a"]).bands] == [
+        "a"
+    ]
+    with pytest.raises(UsageError) as refused:
+        places_of_split(features, None, num_records=3, split="train", bands=["b"])
+    assert refused.value.hint == "Read it as a feature: dataset.read(...)."
 
 
 def test_what_has_no_patches_is_refused(catalog: Catalog) -> None:

@@ -115,6 +115,10 @@ def test_a_missing_value_may_be_filled_with_one_of_ones_own() -> None:
         with pytest.raises(FeatureError) as refused:
             features.fill_missing(values)
         assert str(refused.value) == message
+    with pytest.raises(FeatureError, match=r"^missing= is the value of an optional tensor$"):
+        Scalar("int8", missing=1)
+    with pytest.raises(FeatureError, match=r"^300 does not fit int8$"):
+        Scalar("int8", optional=True, missing=300)
     with pytest.raises(FeatureError) as refused:
         features.fill_missing({"ages": 0})
     assert refused.value.hint == "Did you mean 'age'? There are: id, age, in/text, in/pair, many."

@@ -151,7 +151,7 @@ def places_of_split(
         kernel: instead of the one that is kept.
 
     Raises:
-        UsageError: the split holds no patches, or no such bands.
+        UsageError: the split holds no patches, or no such bands, or a record may lack one of them.
         ShardMismatchError: the mixer is of another export.
         PreparedFormatError: what is kept is malformed.
     """
@@ -169,12 +169,14 @@ def places_of_split(
         found = find_mixer(kept.mixer)
     kernel = kernel or (None if found is None else found.kernel) or kept.kernel
     known = _bands_of(features, kept, split)
+    chosen = known if bands is None else _choose(known, bands, is_collapsed=kept.collapsed is not None)
+    _refuse_optional(features, chosen)
     found_mixer = None if found is None else found.mixer
     places = SplitPlaces(
         mixer=found_mixer,
         tile=None if kept.is_sequence else _tile_of(features, known, found_mixer, kernel, kept),
         patches=None if kept.patches is None else np.array(kept.patches, np.int64),
-        bands=known if bands is None else _choose(known, bands, is_collapsed=kept.collapsed is not None),
+        bands=chosen,
         is_collapsed=kept.collapsed is not None and bool(known) and known[0].channels == kept.collapsed,
         is_sequence=kept.is_sequence,
     )
@@ -223,6 +225,18 @@ def _bands_of(features: FeaturesDict, kept: KeptSplit, split: str) -> tuple[Read
             channels = kept.collapsed
         found.append(ReadBand(feature=name, depth=depth, channels=channels))
     return tuple(found)
+
+
+def _refuse_optional(features: FeaturesDict, bands: Sequence[ReadBand]) -> None:
+    """Refuse bands that a record may lack: an array of patches would hold some number in their place."""
+    optional = features.optional_paths()
+    if lacking := [band.feature for band in bands if band.feature in optional]:
+        others = [band.feature for band in bands if band.feature not in optional]
+        raise UsageError(
+            f"the band {lacking[0]!r} is optional: a record may lack it, and a patch has no null",
+            hint=f"Read the others: bands={others!r:.500}." if others else "Read it as a feature: dataset.read(...).",
+            details={"option": "bands", "optional": lacking[:100]},
+        )
 
 
 def _is_tile(feature: Tensor) -> bool:
