@@ -11,7 +11,7 @@ from registry.features import FeaturesDict
 from registry.shards.arrow_import import import_pyarrow
 from registry.shards.arrow_values import BadRowError, flatten_table
 from registry.shards.row_groups import BlockCache, RowGroupShard
-from registry.shards.tables import TableBlock
+from registry.shards.tables import TableBlock, without_views
 from registry.storage import Store
 from registry.tfrecord import RecordBlock, join_blocks
 
@@ -59,7 +59,7 @@ def open_columns(
     wanted = FeaturesDict({}) if features is None else features
 
     def make_block(table: Any) -> TableBlock:
-        return TableBlock(table, wanted)
+        return TableBlock(without_views(table), wanted)
 
     shard = RowGroupShard(
         store,

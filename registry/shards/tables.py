@@ -129,3 +129,28 @@ def _holds_fixed_list(kind: Any) -> bool:
     if arrow.types.is_fixed_size_list(kind):
         return True
     return any(_holds_fixed_list(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def without_views(table: Any) -> Any:
+    """``table`` with large texts and bytes in place of views of them, of which pyarrow 26 takes no rows."""
+    if "_view" not in str(table.schema.types):
+        return table
+    arrow = import_pyarrow()
+    return table.cast(arrow.schema([field.with_type(_without_views(field.type)) for field in table.schema]))
+
+
+def _without_views(kind: Any) -> Any:
+    arrow = import_pyarrow()
+    types = arrow.types
+    if types.is_string_view(kind):
+        return arrow.large_string()
+    if types.is_binary_view(kind):
+        return arrow.large_binary()
+    if types.is_struct(kind):
+        return arrow.struct([field.with_type(_without_views(field.type)) for field in kind])
+    if types.is_list(kind) or types.is_large_list(kind):
+        make = arrow.list_ if types.is_list(kind) else arrow.large_list
+        return make(kind.value_field.with_type(_without_views(kind.value_type)))
+    if types.is_fixed_size_list(kind):
+        return arrow.list_(kind.value_field.with_type(_without_views(kind.value_type)), kind.list_size)
+    return kind

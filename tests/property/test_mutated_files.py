@@ -1,0 +1,70 @@
+"""No Parquet or ArrayRecord file from a stranger ends the process: each gives values or a typed error.
+
+The files are read by child processes, so that one which does end its process fails this test and not the whole suite.
+REGISTRY_MUTATED_FILES=20000 reads that many; the same seeds give the same files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+NUM_FILES = int(os.environ.get("REGISTRY_MUTATED_FILES", "1500"))
+MOST_MEMORY = 2**30
+MOST_SECONDS = 3600
+"""Of all files: what does not end is ended."""
+TYPED = {"values", "shard_mismatch", "corrupt_record", "corrupt_example", "prepared_format"}
+
+
+def read_files(first: int, count: int, folder: Path) -> dict[str, object]:
+    """What the child tells of these seeds; fails with the seed at which it ended."""
+    script = Path(__file__).with_name("mutated_files.py")
+    done = subprocess.run(
+        [sys.executable, str(script), str(first), str(count), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=MOST_SECONDS,
+        check=False,
+    )
+    if done.returncode:
+        seed = (folder / "seed").read_text().strip() if (folder / "seed").exists() else "none"
+        pytest.fail(f"exit code {done.returncode} at seed {seed}:\n{done.stderr[-3000:]}")
+    told: dict[str, object] = json.loads(done.stdout)
+    return told
+
+
+def test_every_mutated_file_gives_values_or_a_typed_error(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    found = read_files(0, NUM_FILES, tmp_path)
+    told = Counter(found["told"])
+    assert found["untyped"] == []
+    assert set(told) <= TYPED, told
+    assert told.total() == NUM_FILES
+    assert told["values"] > NUM_FILES // 20  # the changes reach deeper than the first check
+    assert told["shard_mismatch"] > NUM_FILES // 20
+    assert told["corrupt_record"] > NUM_FILES // 20
+    assert isinstance(found["memory"], int)
+    assert found["memory"] < MOST_MEMORY
+    record_property("mutated files read, by what they gave", dict(told.most_common()))
+
+
+def test_a_file_that_ends_the_process_fails_with_its_seed(tmp_path: Path) -> None:
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import os, sys\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from pathlib import Path\n"
+        "from mutated_files import main\n"
+        "main(0, 9, Path(sys.argv[1]), lambda seed, _: os.abort() if seed == 5 else 'values')\n"
+    )
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, timeout=300, check=False)
+    assert done.returncode == -6
+    assert (tmp_path / "seed").read_text().strip() == "5"
