@@ -54,6 +54,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _few_tries() -> Iterator[None]:
+    """A store that is broken on purpose is given up soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGISTRY_TRIES", "3")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Indexes that tests make are not kept among the user's own."""
     with pytest.MonkeyPatch.context() as patch:
@@ -133,9 +141,8 @@ def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def fault_proxy(s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """A proxy through which ``bucket`` is reached. Each request is tried three times, a silent server left soon."""
+    """A proxy through which ``bucket`` is reached. A silent server is left soon."""
     with FaultProxy(s3_server.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
-        monkeypatch.setenv("REGISTRY_TRIES", "3")
         monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "1")
         yield proxy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
 from typing import Final
 
@@ -48,6 +49,7 @@ COMMANDS: Final = {
 
 _PLUGINS: Final = ("earth-engine",)
 _PYTHON_WORDS: Final = ("import", "list")
+_is_interrupted = False
 _RUN_AGAIN: Final = "Nothing half done is visible. Run the same command again to finish."
 
 
@@ -107,7 +109,19 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):  # a locale without UTF-8: a letter that it lacks is no reason to fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as after nohup
+        signal.signal(signal.SIGINT, _interrupt)
     sys.exit(run(sys.argv[1:]))
+
+
+def _interrupt(_signal: int, _frame: object) -> None:
+    """Answer Ctrl-C: end what waits for another machine, in every thread, then the command."""
+    global _is_interrupted  # noqa: PLW0603 (there is one command in a process)
+    _is_interrupted = True
+    network = sys.modules.get("registry.storage.network")  # nothing waits where it is not loaded
+    if network is not None:
+        network.interrupt()
+    raise KeyboardInterrupt
 
 
 def run(arguments: list[str]) -> int:
@@ -116,6 +130,8 @@ def run(arguments: list[str]) -> int:
         result = cli.main(arguments, prog_name="registry", standalone_mode=False)
         sys.stdout.flush()
     except RegistryError as error:
+        if _is_interrupted:  # a request that was cut off, in another thread or while something was tidied up
+            return _fail(arguments, "interrupted", "interrupted", _RUN_AGAIN, {}, 130)
         if os.environ.get("REGISTRY_DEBUG"):
             from registry.cli.output import print_traceback
 

@@ -55,7 +55,8 @@ class _Connector(aiohttp.TCPConnector):  # type: ignore[misc]  # the same
 
     def __init__(self, allowed: Allowed, *, is_secure: bool) -> None:
         self._schemes: dict[tuple[str, int], str] = {}
-        super().__init__(resolver=_Resolver(allowed, lambda host, port: self._schemes.get((host, port), "")))
+        resolver = _Resolver(allowed, lambda host, port: self._schemes.get((host, port), ""))
+        super().__init__(resolver=resolver, force_close=True)  # a connection that is kept may be dead when it is used
         self._allowed_places = allowed
         self._is_secure = is_secure
 

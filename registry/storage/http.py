@@ -1,62 +1,83 @@
-"""How are bytes read from a web server? From front to back in one request; from another place by a new one.
+"""Bytes of a web server: a file is read from front to back in one request, and from another place by a new one.
 
-Nothing can be written, and what lies in a folder is not to be learned: names have to be known. Packages of data are
-fetched whole, so a file is one response that is read as it comes, whatever its length and however long it takes: only a
-server that is silent, or next to it, is given up. One that knows no ranges can still be read from the start.
+Nothing can be written. Packages of data are fetched whole, so a file is one response that is read as it comes, whatever
+its length and however long it takes: a server that is silent, or next to it, is left and asked again, from the place
+that was reached. One that knows no ranges can still be read from the start.
 """
 
 from __future__ import annotations
 
+import atexit
 import errno
 import io
 import os
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, TypeAlias
 
 from registry.errors import MissingExtraError, StorageError
 from registry.masking import mask
-from registry.storage.faults import StoredFile, storage_errors
+from registry.storage.faults import StoredFile, printable_cause, storage_errors
 from registry.storage.names import check_relative_name
+from registry.storage.network import Limits, TransientFault, call_with_retries, run, start
 from registry.storage.range_reader import RangeReader
 from registry.storage.remote import RemoteStore
+from registry.storage.store import Names
 
 if TYPE_CHECKING:
+    from aiohttp import ClientResponse, ClientSession
+
     from registry.storage.consent import Allowed
 
+MakeSession: TypeAlias = Callable[..., "Coroutine[Any, Any, ClientSession]"]
+"""Makes a session with these options, beside those that say what it may connect to."""
+
 _READ_BYTES: Final = 2**20
-_SILENCE_SECONDS: float = 60
-"""A server that says nothing for so long is given up."""
-
 _LEAST_BYTES: Final = 1024
-"""A server that sends fewer a second, for as long as that, is given up."""
+"""A server that sends fewer a second, for as long as it may be silent, is left."""
 
-_IDENTITY: Final = {"Accept-Encoding": "identity"}
+_PIECE_SECONDS: Final = 1
+"""What came until then is handed on, so that a slow server is noticed."""
+
+_HEADERS: Final = {"Accept-Encoding": "identity"}
 """Bytes as they are stored: a .gz file must not be inflated on the way."""
 
 _MISSING: Final = frozenset({404, 410})
+_PASSING: Final = frozenset({408, 425, 429})
 _PARTIAL: Final = 206
+_FIRST_FAULT: Final = 400
+_FIRST_SERVER_FAULT: Final = 500
+_INHERITED: Final[list[object]] = []
+"""Never collected: the client would close them, aloud."""
 
 
 class HttpStore(RemoteStore):
     """The files below one URL of a web server; to be read, not written."""
 
+    def __init__(self, file_system: Any, root: str, *, url: str, make_session: MakeSession) -> None:
+        super().__init__(file_system, root, url=url)
+        self._make_session = make_session
+        self._limits = Limits.from_environment()
+
+    def child(self, name: str) -> HttpStore:
+        """The store rooted at the prefix ``name``, which may connect to the same places."""
+        url, path = f"{self.url.rstrip('/')}/{name}", self._path(check_relative_name(name))
+        return HttpStore(self._files, path, url=url, make_session=self._make_session)
+
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading: one response, as long as nothing but the next bytes is asked for."""
-        path, shown = self._path(check_relative_name(name)), self.locate(name)
-        raw = _Response(self._files, path, size=self.size(name))
+        path, shown, size = self._path(check_relative_name(name)), self.locate(name), self.size(name)
+        raw = _Response(path, shown=shown, size=size, limits=self._limits, make_session=self._make_session)
         return io.BufferedReader(StoredFile(raw, path=shown), _READ_BYTES)
 
     def size(self, name: str) -> int:
         """Size of a file, in bytes, as the server tells it."""
-        path = self._path(check_relative_name(name))
-        with storage_errors("read", self.locate(name)), http_errors():
-            # Two requests, and no server needs longer for their heads, a byte at a time.
-            size = self._files.info(path, timeout=3 * _SILENCE_SECONDS)["size"]
-            if size is None:
+        size = self._ask(name, _size_of)
+        if size is None:
+            with storage_errors("read", self.locate(name)):
                 raise OSError(errno.ENOTSUP, "the server does not say how long it is")
-            return int(size)
+        return int(size)
 
     def stamp(self, name: str) -> str:
         """Of the file's size."""
@@ -66,6 +87,15 @@ class HttpStore(RemoteStore):
         """None: what a web server says of its files is not relied on."""
         check_relative_name(name)
         return None
+
+    def exists(self, name: str) -> bool:
+        """Whether the server has something of that name."""
+        with storage_errors("read", self.locate(name)):
+            try:
+                self._ask(name, _size_of)
+            except FileNotFoundError:
+                return False
+        return True
 
     def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
         """Nothing is written to a web server."""
@@ -86,6 +116,31 @@ class HttpStore(RemoteStore):
         del staged
         self._refuse("write", final)
 
+    def _ask(self, name: str, ask: Callable[[ClientSession, str], Coroutine[Any, Any, Any]]) -> Any:
+        path, shown = self._path(check_relative_name(name)), self.locate(name)
+
+        async def asked() -> Any:
+            return await ask(await _session(self._limits, self._make_session), path)
+
+        def attempt(seconds: float) -> Any:
+            with http_errors(self._limits):
+                # Several heads, and no server needs longer for them, a byte at a time.
+                return run(asked(), seconds=min(seconds, 3 * self._limits.read_seconds))
+
+        with storage_errors("read", shown):
+            return call_with_retries(attempt, limits=self._limits, peer=_server_of(path), doing="read", path=shown)
+
+    def _all_names(self, folder: str) -> Names:
+        """The files that the server's pages link to, as fsspec finds them."""
+        shown = self.locate(folder)
+
+        def attempt(_: float) -> Names:
+            with http_errors(self._limits):
+                return super(HttpStore, self)._all_names(folder)
+
+        with storage_errors("list", shown):
+            return call_with_retries(attempt, limits=self._limits, peer=_server_of(self.url), doing="list", path=shown)
+
     def _refuse(self, doing: str, name: str) -> NoReturn:
         raise StorageError(
             f"cannot {doing} {self.locate(check_relative_name(name))}: what lies on a web server is only read",
@@ -95,97 +150,224 @@ class HttpStore(RemoteStore):
 
 
 @contextmanager
-def http_errors() -> Iterator[None]:
-    """Within the block, what the HTTP client raises becomes the OSError that says what the server did."""
+def http_errors(limits: Limits) -> Iterator[None]:
+    """Within the block, what the HTTP client raises becomes a TransientFault, or an OSError."""
     import aiohttp
 
     from registry.storage.guarded_http import RefusedConnection
 
     try:
         yield
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise _as_os_error(error) from error
     except RefusedConnection as refused:
         raise refused.error from None
-    except FileNotFoundError as error:  # fsspec says so of every failure; the cause is the true one
-        cause = error.__cause__
+    except TransientFault as fault:
+        if isinstance(fault.__cause__, TimeoutError):
+            raise _typed(fault.__cause__, limits) from None
+        raise
+    except StorageError as error:
+        # fsspec says of every failure that the file is not there; the cause is the true one
+        cause = error.__cause__.__cause__ if error.__cause__ else None
         if isinstance(cause, RefusedConnection):
             raise cause.error from None
-        if isinstance(cause, aiohttp.ClientError | OSError):
-            raise _as_os_error(cause) from error
+        if isinstance(cause, aiohttp.ClientError | TimeoutError):
+            raise _typed(cause, limits) from printable_cause(cause)
         raise
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise _typed(error, limits) from printable_cause(error)
 
 
-def _as_os_error(error: Exception) -> OSError:
+def _typed(error: Exception, limits: Limits) -> OSError | TransientFault:
     import aiohttp
 
     if isinstance(error, TimeoutError):
-        return OSError(errno.ETIMEDOUT, f"the server said nothing for {_SILENCE_SECONDS:g} seconds")
-    status = getattr(error, "status", None)
+        told = f"the server said nothing for {limits.read_seconds:g} seconds"
+        return TransientFault(told, number=errno.ETIMEDOUT)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return _typed_status(error.status, error.message)
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return TransientFault("the server ended the response too early")
+    reason = mask(str(error)) or type(error).__name__
+    if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientConnectorCertificateError):
+        return OSError(errno.EIO, f"the server is not to be reached: {reason}")
+    return TransientFault(f"the server is not to be reached: {reason}", number=errno.ECONNREFUSED)
+
+
+def _typed_status(status: int, reason: str | None) -> OSError | TransientFault:
     if status in _MISSING:
         return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    if status is not None:
-        return OSError(errno.EIO, f"the server answered {status} {getattr(error, 'message', '')}".rstrip())
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return OSError(errno.EIO, "the server ended the response too early")
-    return OSError(errno.EIO, f"the server is not to be reached: {str(error) or type(error).__name__}")
+    told = f"the server answered {status} {reason or ''}".rstrip()
+    if status >= _FIRST_SERVER_FAULT or status in _PASSING:
+        return TransientFault(told)
+    return OSError(errno.EIO, told)
+
+
+async def _session(limits: Limits, make_session: MakeSession) -> ClientSession:
+    """The session of this process for what may be connected to; it remembers addresses for some seconds."""
+    from aiohttp import ClientTimeout
+
+    key = (os.getpid(), make_session, limits)
+    if key not in _SESSIONS:
+        # No limit for the whole: the client's own is five minutes for a file of whatever size.
+        seconds = limits.connect_seconds
+        timeout = ClientTimeout(total=None, connect=seconds, sock_connect=seconds, sock_read=limits.read_seconds)
+        session = _SESSIONS[key] = await make_session(timeout=timeout, auto_decompress=False)
+        session._retry_connection = False  # else each request may be two; there is no public name for it
+    return _SESSIONS[key]
+
+
+def _close_sessions() -> None:
+    """At the end of the process: the client complains aloud about sessions that nobody closed."""
+
+    async def close() -> None:
+        for (process, *_), session in _SESSIONS.items():
+            if process == os.getpid():
+                await session.close()
+
+    if _SESSIONS:
+        with suppress(TransientFault, StorageError):
+            run(close(), seconds=1)
+
+
+_PLAIN_CLIENTS: Final[dict[str, MakeSession]] = {}
+_SESSIONS: Final[dict[tuple[object, ...], Any]] = {}
+atexit.register(_close_sessions)
+
+
+async def _size_of(session: ClientSession, url: str) -> int | None:
+    """The size by a HEAD, or by a GET where the server does not answer that; None where it does not say."""
+    for method in ("HEAD", "GET"):
+        async with session.request(method, url, headers=_HEADERS, allow_redirects=True) as answer:
+            if answer.status < _FIRST_FAULT:
+                length, encoding = answer.headers.get("Content-Length"), answer.headers.get("Content-Encoding")
+                # A server may compress though it was asked not to; then the length is that of something else.
+                if length is not None and length.isdecimal() and encoding in (None, "", "identity"):
+                    answer.close()
+                    return int(length)
+            elif method == "GET":
+                raise _typed_status(answer.status, answer.reason)
+            answer.close()  # what a GET brings is not read
+    return None
+
+
+def _server_of(url: str) -> str:
+    return "/".join(url.split("/", 3)[:3])
 
 
 class _Response(RangeReader):
     """A file of a web server as a raw file. It has a response of its own, so readers may share a store."""
 
-    _stream: Any = None
-    _waited: float = 0
-    _received: int = 0
-
-    def __init__(self, files: Any, path: str, *, size: int) -> None:
-        super().__init__(lambda _start, _stop: b"", size=size)
-        self._files = files
+    def __init__(self, path: str, *, shown: str, size: int, limits: Limits, make_session: MakeSession) -> None:
+        super().__init__(self._fetch_next, size=size)
         self._path = path
+        self._shown = shown
+        self._limits = limits
+        self._make_session = make_session
+        self._answer: ClientResponse | None = None
+        self._process = os.getpid()
+        self._tag: str | None = None
+        self._is_broken = False
+        self._waited: float = 0
+        self._received = 0
 
-    def readinto(self, buffer: memoryview) -> int:
-        if self._place >= self._size:
-            return 0
-        with http_errors():
-            if self._stream is None:
-                self._stream = self._request()
+    def _fetch_next(self, begin: int, stop: int) -> bytes:
+        """Some of the bytes from ``begin`` on; after a fault by a new response, from the place that was reached."""
+        broken: TransientFault | None = None
+
+        def attempt(seconds: float) -> bytes:
+            nonlocal broken
             begun = time.monotonic()
-            content = self._stream.read(min(len(buffer), self._size - self._place))
-        self._check_pace(len(content), time.monotonic() - begun)
-        buffer[: len(content)] = content
-        self._place += len(content)
-        return len(content)
+            try:
+                with http_errors(self._limits):
+                    content = run(self._read(begin, stop, broken), seconds=seconds)
+                if not self._is_broken:
+                    self._check_pace(len(content), time.monotonic() - begun, is_last=begin + len(content) == self._size)
+            except TransientFault as fault:
+                broken = fault
+                self.close()
+                raise
+            return content
 
-    def _check_pace(self, num_bytes: int, seconds: float) -> None:
-        """Give up a server that sends a byte now and then. What the reader does between two reads does not count."""
+        return call_with_retries(
+            attempt, limits=self._limits, peer=_server_of(self._path), doing="read", path=self._shown
+        )
+
+    async def _read(self, begin: int, stop: int, broken: TransientFault | None) -> bytes:
+        if self._process != os.getpid():  # a forked child: the connection is its parent's, who still reads it
+            _INHERITED.append(self._answer)
+            self._answer = None
+        if self._answer is None:
+            self._answer = await self._begin(begin, broken)
+        pieces: list[bytes] = []
+        num_bytes, end = 0, time.monotonic() + _PIECE_SECONDS
+        while num_bytes < stop - begin and time.monotonic() < end:
+            try:
+                piece = await self._answer.content.read(stop - begin - num_bytes)
+            except Exception:
+                if not pieces:
+                    raise
+                self._is_broken = True  # what came is whole; the next read meets the fault again
+                break
+            if not piece:
+                if pieces:
+                    break
+                raise TransientFault("the server ended the response too early")
+            pieces.append(piece)
+            num_bytes += len(piece)
+        return b"".join(pieces)
+
+    async def _begin(self, begin: int, broken: TransientFault | None) -> ClientResponse:
+        """Ask for the bytes from ``begin`` on."""
+        headers = {"Range": f"bytes={begin}-"} if begin else {}
+        if begin and self._tag is not None:
+            headers["If-Range"] = self._tag
+        self._process, self._is_broken = os.getpid(), False
+        session = await _session(self._limits, self._make_session)
+        answer = await session.get(self._path, headers=_HEADERS | headers, allow_redirects=True)
+        try:
+            self._check_answer(answer, begin, broken)
+        except Exception:
+            answer.close()
+            raise
+        return answer
+
+    def _check_answer(self, answer: ClientResponse, begin: int, broken: TransientFault | None) -> None:
+        if answer.status >= _FIRST_FAULT:
+            raise _typed_status(answer.status, answer.reason)
+        tag = answer.headers.get("ETag")
+        if self._tag is not None and tag != self._tag:
+            raise OSError(errno.EIO, "it was replaced while it was read")
+        if begin and answer.status != _PARTIAL:
+            raise broken or OSError(errno.ESPIPE, "the server gives the file from its start alone")
+        self._tag = tag if tag and not tag.startswith("W/") else None
+
+    def _check_pace(self, num_bytes: int, seconds: float, *, is_last: bool) -> None:
+        """Leave a server that sends a byte now and then. What the reader does between two reads does not count."""
         self._received += num_bytes
         self._waited += seconds
-        if self._waited < _SILENCE_SECONDS:
+        if self._waited < self._limits.read_seconds:
             return
-        if self._received < _LEAST_BYTES * self._waited and self._place + num_bytes < self._size:
-            told = f"the server sent {self._received} bytes in {self._waited:.0f} seconds"
-            raise OSError(errno.ETIMEDOUT, told)
+        received, waited = self._received, self._waited
         self._waited, self._received = 0, 0
-
-    def _request(self) -> Any:
-        headers = _IDENTITY | ({"Range": f"bytes={self._place}-"} if self._place else {})
-        stream = self._files.open(self._path, "rb", block_size=0, size=self._size, headers=headers)
-        if self._place and stream.r.status != _PARTIAL:
-            stream.close()
-            raise OSError(errno.ESPIPE, "the server gives the file from its start alone")
-        return stream
+        if received < _LEAST_BYTES * waited and not is_last:
+            raise TransientFault(f"the server sent {received} bytes in {waited:.0f} seconds", number=errno.ETIMEDOUT)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        before = self._place
+        """Go to a place; the response ends where that is another one."""
+        before = self.tell()
         if super().seek(offset, whence) != before:
             self.close()
-        return self._place
+        return self.tell()
 
     def close(self) -> None:
         """End the response, read or not."""
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
+        answer, self._answer = self._answer, None
+
+        async def end() -> None:
+            if answer is not None:
+                answer.close()
+
+        if answer is not None and self._process == os.getpid():
+            start(end())
 
 
 def open_http(url: str, *, allowed: Allowed | None = None) -> HttpStore:
@@ -197,18 +379,26 @@ def open_http(url: str, *, allowed: Allowed | None = None) -> HttpStore:
         MissingExtraError: aiohttp is not installed.
     """
     try:
-        from aiohttp import ClientTimeout
+        from aiohttp import ClientSession, ClientTimeout, TCPConnector
         from fsspec.config import conf
         from fsspec.implementations.http import HTTPFileSystem
     except ImportError as error:
         raise MissingExtraError(package="aiohttp", extra="http", needed_for=f"reading {mask(url)[:200]}") from error
-    # The client's own limit is five minutes for the whole file.
-    timeout = ClientTimeout(total=None, sock_connect=_SILENCE_SECONDS, sock_read=_SILENCE_SECONDS)
+    seconds = Limits.from_environment().read_seconds
+    timeout = ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds)
     if allowed is None:
         # Credentials come from fsspec's configuration, e.g. $FSSPEC_HTTP_CLIENT_KWARGS: a URL with them is not stored.
         configured = conf.get("http", {}).get("client_kwargs", {})
-        return HttpStore(HTTPFileSystem(client_kwargs={**configured, "timeout": timeout}), url, url=url)
+
+        async def make(**options: Any) -> ClientSession:
+            # A connection that is kept may be dead when it is used again, which would cost a try.
+            return ClientSession(**{"connector": TCPConnector(force_close=True), **configured, **options})
+
+        client = _PLAIN_CLIENTS.setdefault(repr(configured), make)
+        files = HTTPFileSystem(client_kwargs={**configured, "timeout": timeout})
+        return HttpStore(files, url, url=url, make_session=client)
     from registry.storage.guarded_http import GuardedFiles, guarded_client
 
     client = guarded_client(allowed, is_secure=url.startswith("https://"))
-    return HttpStore(GuardedFiles(client_kwargs={"timeout": timeout}, get_client=client), url, url=url)
+    files = GuardedFiles(client_kwargs={"timeout": timeout}, get_client=client)
+    return HttpStore(files, url, url=url, make_session=client)

@@ -10,13 +10,15 @@ than ``Limits.tries`` requests of a kind. Exception: the parts of one large uplo
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
 import errno
 import os
 import random
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -26,6 +28,7 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LONGEST_PAUSE_SECONDS: Final = 8.0
+_GRACE_SECONDS: Final = 0.5
 
 UNAVAILABLE_HINT: Final = (
     "Try again later. REGISTRY_CONNECT_TIMEOUT, REGISTRY_READ_TIMEOUT, REGISTRY_RETRY_TIMEOUT and REGISTRY_TRIES set "
@@ -65,45 +68,68 @@ class Limits:
         )
 
 
-class TransientFault(Exception):  # noqa: N818 (it never leaves this folder)
-    """An attempt failed for a reason that another attempt may not meet; its text completes "cannot read X: ..."."""
+_GIVEN_UP: Final[dict[str, float]] = {}
+"""When an operation on a peer last used up its tries, for peers that have not answered since."""
 
-    def __init__(self, reason: str, *, number: int = errno.EIO) -> None:
+
+class TransientFault(Exception):  # noqa: N818 (it never leaves this folder)
+    """An attempt failed for a reason that another attempt may not meet; its text completes "cannot read X: ...".
+
+    ``was_retried``: the library below has tried again already.
+    """
+
+    def __init__(self, reason: str, *, number: int = errno.EIO, was_retried: bool = False) -> None:
         super().__init__(reason)
         self.errno = number
+        self.was_retried = was_retried
 
 
-def call_with_retries(attempt: Callable[[float], T], *, limits: Limits, doing: str, path: str) -> T:
+def call_with_retries(attempt: Callable[[float], T], *, limits: Limits, peer: str, doing: str, path: str) -> T:
     """What ``attempt`` returns, called again after each TransientFault, with growing random pauses in between.
+
+    A peer that has just used up the tries of one operation gets one try for each that follows, until it answers: a
+    server that is gone is not waited for again by everything that has to be tidied up.
 
     Args:
         attempt: is called with the seconds that are left.
         limits: when to give up.
+        peer: who is asked: a bucket, or a web server.
         doing: completes the message "cannot <doing> <path>: ...".
         path: the same.
 
     Raises:
         StorageUnavailableError: the last attempt that ``limits`` allow failed, too.
     """
-    end = time.monotonic() + limits.retry_seconds
-    for number in range(1, limits.tries + 1):
+    begun = time.monotonic()
+    end = begun + limits.retry_seconds
+    given_up = _GIVEN_UP.get(peer)
+    tries = limits.tries if given_up is None or begun > given_up + limits.retry_seconds else 1
+    for number in range(1, tries + 1):
         try:
-            return attempt(max(0.001, end - time.monotonic()))
+            result = attempt(max(0.001, end - time.monotonic()))
         except TransientFault as fault:
             # Half of the pause is random: a crowd of readers that failed together must not come back together.
             longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (number - 1))
             seconds = longest * random.uniform(0.5, 1)  # noqa: S311 (no secret hangs on it)
-            if number == limits.tries or time.monotonic() + seconds >= end:
+            if number == tries or time.monotonic() + seconds >= end:
+                _GIVEN_UP[peer] = time.monotonic()
                 raise unavailable(fault, doing=doing, path=path, tries=number) from fault.__cause__
             _pause(seconds)
+        except Exception:
+            _GIVEN_UP.pop(peer, None)  # a refusal is an answer
+            raise
+        else:
+            _GIVEN_UP.pop(peer, None)
+            return result
     raise AssertionError("unreachable")
 
 
 def unavailable(fault: TransientFault, *, doing: str, path: str, tries: int) -> StorageUnavailableError:
     """The error for an operation that failed at its last attempt."""
-    shown = f"cannot {doing} {path}: {fault}" + (f" ({tries} tries)" if tries > 1 else "")
     error = StorageUnavailableError(
-        shown, hint=UNAVAILABLE_HINT, details={"path": path, "errno": fault.errno, "doing": doing, "tries": tries}
+        f"cannot {doing} {path}: {fault}",
+        hint=(f"It was tried {tries} times. " if tries > 1 else "") + UNAVAILABLE_HINT,
+        details={"path": path, "errno": fault.errno, "doing": doing, "tries": tries},
     )
     error.errno = fault.errno
     return error
@@ -117,27 +143,42 @@ def run(coroutine: Coroutine[Any, Any, T], *, seconds: float | None) -> T:
     Raises:
         TransientFault: it takes longer than ``seconds``, if that is not None.
     """
-    future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, seconds), _LOOP.get())
-    with _LOOP.waiting(future):
+    loop, is_late = _LOOP.get(), _LOOP.interrupted.is_set()
+    if is_late:
+        seconds = min(seconds or _GRACE_SECONDS, max(0.001, _LOOP.end_of_grace - time.monotonic()))
+    future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, seconds), loop)
+    with _LOOP.waiting(future, is_late=is_late):
         try:
             return future.result()
         except concurrent.futures.CancelledError:
-            raise StorageError("the request was interrupted", hint="Run it again.") from None
+            raise _interrupted() from None
         except TimeoutError as error:
             raise TransientFault("the server did not answer in time", number=errno.ETIMEDOUT) from error
         except BaseException:
-            future.cancel()
+            _LOOP.cancel(future)
             raise
 
 
+def start(coroutine: Coroutine[Any, Any, object]) -> None:
+    """Run ``coroutine`` on the event loop without waiting for it, e.g. to close a connection."""
+    asyncio.run_coroutine_threadsafe(coroutine, _LOOP.get())
+
+
 def interrupt() -> None:
-    """Cancel every request and every pause of this process, in all threads, and those that begin after; at Ctrl-C."""
+    """Cancel every request and every pause of this process, in all threads; at Ctrl-C.
+
+    What begins after it may take half a second in all, without a retry: enough to tidy up where the store answers.
+    """
     _LOOP.interrupt()
 
 
 def _pause(seconds: float) -> None:
     if _LOOP.interrupted.wait(seconds):
-        raise StorageError("the request was interrupted", hint="Run it again.")
+        raise _interrupted()
+
+
+def _interrupted() -> StorageError:
+    return StorageError("the request was interrupted", hint="Run the same command again.")
 
 
 class _Loop:
@@ -154,6 +195,8 @@ class _Loop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._futures: set[concurrent.futures.Future[Any]] = set()
         self.interrupted = threading.Event()
+        self.end_of_grace = 0.0
+        self._cancelled = float("-inf")
 
     def get(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -162,37 +205,38 @@ class _Loop:
                 threading.Thread(target=self._loop.run_forever, name="registry-network", daemon=True).start()
             return self._loop
 
-    def waiting(self, future: concurrent.futures.Future[Any]) -> _Waiting:
-        return _Waiting(self._futures, future, self.interrupted)
+    @contextmanager
+    def waiting(self, future: concurrent.futures.Future[Any], *, is_late: bool) -> Iterator[None]:
+        """Within the block, ``interrupt`` cancels the future; not one that began after it."""
+        self._futures.add(future)
+        if self.interrupted.is_set() and not is_late:  # it came in between
+            self.cancel(future)
+        try:
+            yield
+        finally:
+            self._futures.discard(future)
 
     def interrupt(self) -> None:
+        self.end_of_grace = time.monotonic() + _GRACE_SECONDS
         self.interrupted.set()
         for future in list(self._futures):
-            future.cancel()
+            self.cancel(future)
 
+    def cancel(self, future: concurrent.futures.Future[Any]) -> None:
+        future.cancel()
+        self._cancelled = time.monotonic()
 
-class _Waiting:
-    """Within the block, ``interrupt`` cancels the future."""
+    def settle(self) -> None:
+        """At the end of the process: let requests that were just cancelled end before Python does.
 
-    def __init__(
-        self,
-        futures: set[concurrent.futures.Future[Any]],
-        future: concurrent.futures.Future[Any],
-        interrupted: threading.Event,
-    ) -> None:
-        self._futures, self._future = futures, future
-        futures.add(future)
-        if interrupted.is_set():
-            future.cancel()
-
-    def __enter__(self) -> None:
-        """Nothing is left to do."""
-
-    def __exit__(self, *_: object) -> None:
-        self._futures.discard(self._future)
+        They end in threads of the library, which complain aloud where they find no interpreter any more.
+        """
+        if time.monotonic() - self._cancelled < 1:
+            time.sleep(0.1)
 
 
 _LOOP: Final = _Loop()
+atexit.register(_LOOP.settle)
 
 
 def _positive(name: str, default: float) -> float:

@@ -10,22 +10,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.machinery
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Final, TypeVar
 
-from registry.errors import AlreadyStoredError, MissingExtraError, NotStoredError, StorageError
+from registry.errors import AlreadyStoredError, MissingExtraError, NotStoredError, StorageError, StorageUnavailableError
 from registry.storage.bucket_credentials import bucket_options
 from registry.storage.faults import printable_cause
 from registry.storage.network import Limits, TransientFault, call_with_retries, run, unavailable
@@ -37,6 +39,7 @@ PART_BYTES: Final = 8 * 2**20
 """What is longer is uploaded in parts of this size, and a few of them at once."""
 
 _PARTS_AT_ONCE: Final = 4
+_DIGEST: Final = re.compile(r'"([0-9a-f]{32})(-1)?"')
 _PAGE: Final = 1000
 _WRITER: Final = "registrywriter"
 """Name of the user's metadata that tells one conditional put from another; letters alone, as Azure wants it."""
@@ -58,6 +61,7 @@ class BucketClient:
         self._scheme = scheme
         self._bucket = bucket
         self._made: tuple[int, ModuleType, tuple[Any, Any]] | None = None
+        self._tags_are_digests = True
         self.limits = Limits.from_environment()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -74,12 +78,17 @@ class BucketClient:
     def read_range(self, facts: ObjectFacts, start: int, stop: int, *, shown: str) -> Any:
         """The bytes start..stop of an object whose bytes are still those of ``facts``; one request.
 
+        An object that is read whole is compared with its ETag where that is a digest of its bytes: bytes that differ
+        were damaged on their way, and are asked for again.
+
         Raises:
             StorageError: it was replaced since.
         """
         options: dict[str, Any] = {"range": (start, stop)}
         if facts.entity_tag is not None:
             options["if_match"] = facts.entity_tag
+        is_whole = start == 0 and stop == facts.num_bytes
+        found: bytes | None = None
 
         async def ask(api: ModuleType, store: Any) -> Any:
             answer = await api.get_async(store, facts.key, options=options)
@@ -88,7 +97,18 @@ class BucketClient:
                 raise TransientFault(f"the server sent {len(content)} bytes instead of {stop - start}")
             return memoryview(content)
 
-        return self._ask("read", shown, ask)
+        def check(content: Any) -> Any:
+            nonlocal found
+            if is_whole and self._tags_are_digests and _contradicts(facts.entity_tag, content):
+                # A store that encrypts has tags of the same look that are no digests. It sends the same bytes again;
+                # what damages bytes on their way does not.
+                if found is None or found != content:
+                    found = bytes(content)
+                    raise TransientFault("the server sent bytes that do not match their ETag")
+                self._tags_are_digests = False
+            return content
+
+        return self._ask("read", shown, ask, check=check)
 
     def list(self, prefix: str, *, shown: str) -> list[ObjectFacts]:
         """Every object below ``prefix``, a folder or "" for all, in any order.
@@ -129,20 +149,26 @@ class BucketClient:
         """
 
         async def ask(api: ModuleType, store: Any) -> Any:
+            file.seek(0)
             return await api.put_async(
                 store, key, file, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
             )
 
-        try:
-            self._attempt(ask, None, "write", shown, uploading=True)
-        except (TransientFault, NotStoredError) as error:
-            # The answer to the last request may be all that was lost; it is not to be sent again.
-            if isinstance(error, NotStoredError) and is_no_bucket(error):
-                raise
-            if self._is_there(key, num_bytes, shown=shown):
+        for number in range(1, self.limits.tries + 1):
+            try:
+                self._attempt(ask, None, "write", shown, uploading=True)
+            except (TransientFault, NotStoredError) as error:
+                if isinstance(error, NotStoredError) and is_no_bucket(error):
+                    raise
+                # The answer to the last request may be all that was lost; or it was sent twice, and is unknown then.
+                if self._is_there(key, num_bytes, shown=shown):
+                    return
+                fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
+                # obstore has tried again where it could; not where an answer broke off in the middle.
+                if fault.was_retried or number == self.limits.tries:
+                    raise unavailable(fault, doing="write", path=shown, tries=self.limits.tries) from error
+            else:
                 return
-            fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
-            raise unavailable(fault, doing="write", path=shown, tries=self.limits.tries) from error
 
     def copy(self, key: str, final: str, *, shown: str) -> None:
         """Copy an object within the bucket to a name that is free; no bytes come here.
@@ -170,10 +196,22 @@ class BucketClient:
             for key in keys if len(keys) > 1 else ():
                 self.delete([key], shown=shown)
 
-    def _ask(self, doing: str, shown: str, ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]]) -> T:
+    def _ask(
+        self,
+        doing: str,
+        shown: str,
+        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
+        *,
+        limits: Limits | None = None,
+        check: Callable[[T], T] = lambda answer: answer,
+    ) -> T:
         """Send a request that may be sent twice."""
         return call_with_retries(
-            lambda seconds: self._attempt(ask, seconds, doing, shown), limits=self.limits, doing=doing, path=shown
+            lambda seconds: check(self._attempt(ask, seconds, doing, shown)),
+            limits=limits or self.limits,
+            peer=f"{self._scheme}://{self._bucket}",
+            doing=doing,
+            path=shown,
         )
 
     def _ask_once(
@@ -196,7 +234,7 @@ class BucketClient:
                 if tries == 1 or not is_done():
                     raise
 
-        call_with_retries(attempt, limits=self.limits, doing=doing, path=shown)
+        call_with_retries(attempt, limits=self.limits, peer=f"{self._scheme}://{self._bucket}", doing=doing, path=shown)
 
     def _attempt(
         self,
@@ -230,10 +268,13 @@ class BucketClient:
         return found.get(_WRITER)
 
     def _is_there(self, key: str, num_bytes: int, *, shown: str) -> bool:
+        """Whether an object is stored whole, asked once: its upload has used up the tries."""
+        once = replace(self.limits, tries=1)
         try:
-            return self.facts(key, shown=shown).num_bytes == num_bytes
-        except NotStoredError:
+            facts = self._ask("read", shown, lambda api, store: api.head_async(store, key), limits=once)
+        except (NotStoredError, StorageUnavailableError):
             return False
+        return _facts(facts).num_bytes == num_bytes
 
     def _are_equal(self, key: str, other: str, *, shown: str) -> bool:
         try:
@@ -357,6 +398,17 @@ def _load_copy(library: Path) -> ModuleType:
 
 def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
     return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=meta.get("e_tag"))
+
+
+def _contradicts(tag: str | None, content: Any) -> bool:
+    """Whether an ETag has the form of an MD5 digest, or of one of a single part, and is that of other bytes."""
+    found = _DIGEST.fullmatch(tag or "")
+    if found is None:
+        return False
+    digest = hashlib.md5(content, usedforsecurity=False)
+    if found[2]:
+        digest = hashlib.md5(digest.digest(), usedforsecurity=False)
+    return found[1] != digest.hexdigest()
 
 
 def _forget_locks() -> None:

@@ -14,6 +14,7 @@ from registry.storage.network import TransientFault
 
 _STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Za-z][A-Za-z \-]*))?")
 _KIND: Final = re.compile(r"\bkind: (Timeout|Connect)\b")
+_RETRIES: Final = re.compile(r"\bmax_retries: (\d+)")
 _PASSING: Final = frozenset({408, 409, 425, 429})  # 409: another conditional request for that name is under way
 _REFUSED: Final = frozenset({401, 403})
 _FIRST_SERVER_FAULT: Final = 500
@@ -71,11 +72,11 @@ def is_no_bucket(error: NotStoredError) -> bool:
 
 
 def _transient(text: str, answered: str) -> TransientFault:
-    if answered:
-        return TransientFault(answered)
     kind = found[1] if (found := _KIND.search(text)) else ""
-    if kind == "Timeout":
-        return TransientFault("the server did not answer in time", number=errno.ETIMEDOUT)
-    if kind == "Connect":
-        return TransientFault("the server cannot be reached", number=errno.ECONNREFUSED)
-    return TransientFault("the connection broke off", number=errno.ECONNRESET)
+    reason, number = answered or "the connection broke off", errno.EIO if answered else errno.ECONNRESET
+    if not answered and kind == "Timeout":
+        reason, number = "the server did not answer in time", errno.ETIMEDOUT
+    elif not answered and kind == "Connect":
+        reason, number = "the server cannot be reached", errno.ECONNREFUSED
+    retries = _RETRIES.search(text)
+    return TransientFault(reason, number=number, was_retried=retries is not None and retries[1] != "0")

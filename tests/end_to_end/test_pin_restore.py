@@ -389,7 +389,7 @@ def test_a_server_that_is_not_there_is_told(catalog: Catalog, tmp_path: Path) ->
 def test_a_server_that_says_nothing_is_given_up(
     catalog: Catalog, data: Path, tmp_path: Path, manner: Manner, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("registry.storage.http._SILENCE_SECONDS", 0.5)
+    monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "0.5")
     with serve(data / "animals" / "1.0.0", manner) as url:
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]

@@ -21,14 +21,26 @@ from typing import Final, Literal, Self, get_args
 from urllib.parse import unquote, urlsplit
 
 Fault = Literal[
-    "drop", "cut", "forbidden", "error", "slow down", "too many", "truncate", "corrupt", "silence", "delay", "hook"
+    "drop",
+    "cut",
+    "forbidden",
+    "error",
+    "slow down",
+    "too many",
+    "truncate",
+    "corrupt",
+    "silence",
+    "delay",
+    "retag",
+    "hook",
 ]
 """What happens to a request.
 
 drop: the connection is closed, and the server never sees the request. cut: the server handles it, and the connection is
 closed in place of the answer. forbidden, error, slow down, too many: 403, 500, 503 and 429 in place of the server.
 truncate: half of the answer's body, then the connection is closed. corrupt: one bit of the body differs, another one
-each time. silence: no answer, until the client leaves. delay: the answer comes late. hook: a function is called first.
+each time. silence: no answer, until the client leaves. delay: the answer comes late. retag: the ETag has the form of a
+digest and is none, as from a store that encrypts; to be injected into all requests. hook: a function is called first.
 """
 
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
@@ -179,7 +191,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, body: bytes, fault: Fault | None, index: int) -> None:
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
         try:
-            server.request(self.command, self.path, body=body, headers=dict(self.headers.items()))
+            headers = dict(self.headers.items())
+            if fault == "retag" and "if-match" in headers:
+                headers["if-match"] = _other_tag(headers["if-match"])
+            server.request(self.command, self.path, body=body, headers=headers)
             answer = server.getresponse()
             content = answer.read()
         finally:
@@ -194,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(answer.status, answer.reason)
         for name, value in answer.headers.items():
             if name.lower() not in _HOP_BY_HOP:
-                self.send_header(name, value)
+                self.send_header(name, _other_tag(value) if fault == "retag" and name.lower() == "etag" else value)
         if length is not None and answer.status not in (204, 304):
             self.send_header("Content-Length", length)
         if fault == "truncate" and not content:
@@ -229,3 +244,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *_: object) -> None:  # noqa: A002 (its name in the base class)
         """Tests look at ``FaultProxy.requests``."""
+
+
+def _other_tag(tag: str) -> str:
+    """Another tag of the same form; of that one, the first again."""
+    return tag[::-1]

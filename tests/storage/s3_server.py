@@ -61,12 +61,12 @@ class S3Server:
             except subprocess.TimeoutExpired:
                 process.kill()
 
-    def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+    def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, bytes]:
         """Send one signed request past the registry, e.g. ``PUT /bucket``; the status and the body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             # No body and no length where a bucket is made: moto takes an empty one for a faulty configuration.
-            connection.request(method, path, body=body or None, headers=_SIGNED)
+            connection.request(method, path, body=body or None, headers=_SIGNED | headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         finally:

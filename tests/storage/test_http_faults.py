@@ -1,0 +1,90 @@
+"""What a store on a web server does when the server fails: as an object store does, and it goes on where it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fault_proxy import Fault, FaultProxy
+from web_server import serve
+
+from registry.errors import NotStoredError, StorageError, StorageUnavailableError
+from registry.storage import Store, open_store
+
+CONTENT = os.urandom(3_000_000)
+REASONS: dict[Fault, str] = {
+    "drop": "the server is not to be reached: Server disconnected",
+    "cut": "the server is not to be reached: Server disconnected",
+    "error": "the server answered 500 Internal Server Error",
+    "slow down": "the server answered 503 Service Unavailable",
+    "too many": "the server answered 429 Too Many Requests",
+    "silence": "the server said nothing for 0.5 seconds",
+}
+
+
+@pytest.fixture
+def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
+    """A proxy before a web server that holds ``file`` and knows ranges."""
+    monkeypatch.setenv("REGISTRY_READ_TIMEOUT", "0.5")
+    (tmp_path / "file").write_bytes(CONTENT)
+    with serve(tmp_path, "ranges") as url, FaultProxy(int(url.rpartition(":")[2])) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def store(proxy: FaultProxy) -> Store:
+    return open_store(proxy.url)
+
+
+@pytest.mark.parametrize("fault", REASONS)
+@pytest.mark.parametrize("asked", ["size", "exists", "open and read"])
+def test_a_fault_that_stays_is_a_typed_error_after_three_requests(
+    store: Store, proxy: FaultProxy, asked: str, fault: Fault
+) -> None:
+    method = "GET" if asked == "open and read" else None
+    proxy.inject(fault, when=lambda request: method in (None, request.method))
+    do = {"size": store.size, "exists": store.exists, "open and read": store.read_bytes}[asked]
+    with pytest.raises(StorageUnavailableError) as caught:
+        do("file")
+    assert str(caught.value) == f"cannot read {store.url}/file: {REASONS[fault]}"
+    assert (caught.value.code, caught.value.exit_code) == ("storage_unavailable", 75)
+    assert (caught.value.hint or "").startswith("It was tried 3 times. Try again later. ")
+    # where a HEAD is answered by an error, a GET says whether it is one
+    twice = asked != "open and read" and fault in ("error", "slow down", "too many")
+    assert sum(request.fault is not None for request in proxy.requests) == (6 if twice else 3)
+
+
+@pytest.mark.parametrize("fault", [*REASONS, "truncate"])
+def test_a_fault_that_passes_is_not_noticed(store: Store, proxy: FaultProxy, fault: Fault) -> None:
+    proxy.inject(fault, when=lambda request: request.method == "GET", times=1)
+    with store.open("file") as file:
+        assert file.read() == CONTENT
+
+
+def test_a_response_that_ends_early_is_continued_and_never_the_whole(store: Store, proxy: FaultProxy) -> None:
+    proxy.inject("truncate", when=lambda request: request.method == "GET", times=1)
+    with store.open("file") as file:
+        assert file.read() == CONTENT
+    assert proxy.count("GET") == 2
+    proxy.inject("truncate", when=lambda request: request.method == "GET")
+    with store.open("file") as file, pytest.raises(StorageUnavailableError) as caught:
+        file.read()  # each response brings half of the rest, until nothing is left to halve
+    assert str(caught.value) == f"cannot read {store.url}/file: the server ended the response too early"
+
+
+def test_what_is_forbidden_is_not_asked_for_again(store: Store, proxy: FaultProxy) -> None:
+    proxy.inject("forbidden")
+    with pytest.raises(StorageError) as caught:
+        store.size("file")
+    assert type(caught.value) is StorageError
+    assert str(caught.value) == f"cannot read {store.url}/file: the server answered 403 Forbidden"
+    assert [request.method for request in proxy.requests] == ["HEAD", "GET"]
+
+
+def test_a_missing_file_is_missing(store: Store, proxy: FaultProxy) -> None:
+    with pytest.raises(NotStoredError):
+        store.size("missing")
+    assert not store.exists("missing")
+    assert store.exists("file")
