@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +22,7 @@ import registry
 from registry.api import Catalog
 from registry.cli.main import run
 from registry.errors import CorruptRecordError, ShardMismatchError, VerificationError
+from registry.pins.restore import restore
 from registry.slim import Dataset as SlimDataset
 from registry.slim import DatasetDataProvider
 
@@ -231,3 +236,146 @@ def test_gzip_shards_are_proved_alike(tmp_path: Path) -> None:
         swap(Path(dataset.folder.removeprefix("file://")))
         with pytest.raises(ShardMismatchError, match="its sha256 is not the promised one"):
             list(dataset.read("train"))
+
+
+def hashed_by_a_new_process(catalog: Catalog, wanted: str, pin_file: Path | None = None) -> int:
+    """How many files a new process hashes to read all of a version, or of a pin."""
+    script = f"""
+import hashlib, sys
+import registry
+from registry.shards import proved
+count, inner = [0], proved._hash
+def counted(file):
+    count[0] += 1
+    return inner(file)
+proved._hash = counted
+if {str(pin_file)!r} != "None":
+    reader = registry.load_pin({str(pin_file)!r}, data_dir={str(catalog.data_dir)!r})["train"].read()
+else:
+    catalog = registry.connect({catalog.url!r}, data_dir={str(catalog.data_dir)!r})
+    reader = catalog.dataset({wanted!r}).read("train")
+assert len(list(reader)) == {COUNT}
+print(count[0])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def settle() -> None:
+    """Wait until a file is old enough to get a stamp."""
+    time.sleep(0.2)
+
+
+def publish_in_place(catalog: Catalog, tmp_path: Path) -> None:
+    del tmp_path
+    folder = Path(str(catalog.data_dir)) / "animals" / "3.0.0"
+    prepare(folder, "3.0.0", {"train": same_sizes(COUNT)}, shards=SHARDS)
+    settle()
+    catalog.publish(folder)
+
+
+def import_in_place(catalog: Catalog, tmp_path: Path) -> None:
+    prepare(tmp_path / "elsewhere" / "animals" / "3.0.0", "3.0.0", {"train": same_sizes(COUNT)}, shards=SHARDS)
+    settle()
+    (taken,) = catalog.import_tfds(tmp_path / "elsewhere")
+    assert taken.error is None
+
+
+def import_by_trusting(catalog: Catalog, tmp_path: Path) -> None:
+    prepare(tmp_path / "elsewhere" / "animals" / "3.0.0", "3.0.0", {"train": same_sizes(COUNT)}, shards=SHARDS)
+    settle()
+    (taken,) = catalog.import_tfds(tmp_path / "elsewhere", trust_lengths=True)
+    assert taken.error is None
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("REGISTRY_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("publish", [publish_in_place, import_in_place, import_by_trusting])
+def test_who_publishes_hashes_for_all_later_readers(
+    catalog: Catalog, tmp_path: Path, own_cache: Path, publish: Callable[[Catalog, Path], None]
+) -> None:
+    publish(catalog, tmp_path)
+    assert hashed_by_a_new_process(catalog, "animals:3.0.0") == 0
+    shutil.rmtree(own_cache)
+    assert hashed_by_a_new_process(catalog, "animals:3.0.0") == SHARDS
+    assert hashed_by_a_new_process(catalog, "animals:3.0.0") == 0
+
+
+def verify(catalog: Catalog, pin_file: Path) -> None:
+    del pin_file
+    assert catalog.dataset("animals:1.0.0").verify().faults == ()
+
+
+def make_pin(catalog: Catalog, pin_file: Path) -> None:
+    catalog.dataset("animals:1.0.0").pin("train").save(pin_file.with_name("other.lock.yaml"))
+
+
+def verify_pin(catalog: Catalog, pin_file: Path) -> None:
+    registry.load_pin(pin_file, data_dir=catalog.data_dir)["train"].verify()
+
+
+def restore_pin(catalog: Catalog, pin_file: Path) -> None:
+    restore(registry.load_pin(pin_file), None, str(catalog.data_dir))
+
+
+@pytest.mark.parametrize("prove", [verify, make_pin, verify_pin, restore_pin])
+def test_who_verifies_hashes_for_all_later_readers(
+    catalog: Catalog, tmp_path: Path, own_cache: Path, prove: Callable[[Catalog, Path], None]
+) -> None:
+    pin_file = tmp_path / "paper.lock.yaml"
+    catalog.dataset("animals:1.0.0").pin("train").save(pin_file)
+    settle()
+    shutil.rmtree(own_cache, ignore_errors=True)
+    prove(catalog, pin_file)
+    assert hashed_by_a_new_process(catalog, "animals:1.0.0") == 0
+    assert hashed_by_a_new_process(catalog, "", pin_file) == 0
+
+
+def substitute(folder: Path, generator: random.Random) -> str:
+    """Put something else in the place of a shard; what it was."""
+    names = sorted(path.name for path in folder.glob("animals-train*"))
+    name = generator.choice(names)
+    content = (folder / name).read_bytes()
+    others = [other for other in names if (folder / other).read_bytes() != content]
+    length = len(content) // (COUNT // SHARDS)
+    first, second = generator.sample(range(COUNT // SHARDS), 2)
+    kind = generator.choice(["another shard", "another version", "a record twice", "two records swapped", "one less"])
+    changed = bytearray(content)
+    if kind == "another shard":
+        changed = bytearray((folder / generator.choice(others)).read_bytes())
+    elif kind == "another version":
+        changed = bytearray((folder.parent / "2.0.0" / generator.choice(names)).read_bytes())
+    elif kind == "a record twice":
+        changed[first * length : (first + 1) * length] = content[second * length : (second + 1) * length]
+    elif kind == "two records swapped":
+        changed[first * length : (first + 1) * length] = content[second * length : (second + 1) * length]
+        changed[second * length : (second + 1) * length] = content[first * length : (first + 1) * length]
+    else:
+        del changed[first * length : (first + 1) * length]
+    facts = (folder / name).stat()
+    (folder / name).write_bytes(changed)
+    if generator.random() < 0.5:
+        os.utime(folder / name, ns=(facts.st_atime_ns, facts.st_mtime_ns))
+    return f"{name}: {kind}"
+
+
+def test_every_substitution_of_a_whole_file_is_caught(
+    catalog: Catalog, folder: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    generator, right = random.Random(19), tmp_path / "right"
+    shutil.copytree(folder, right)
+    dataset = catalog.dataset("animals:1.0.0")
+    ways = [way for way in READS if way not in ("one by its number", "some by their numbers")]
+    for number in range(100):
+        told = substitute(folder, generator)
+        with pytest.raises(ShardMismatchError):
+            pytest.fail(f"read: {told}, {READS[ways[number % len(ways)]](dataset)!r:.80}")
+        shutil.rmtree(folder)
+        shutil.copytree(right, folder)
+    assert len(list(dataset.read("train"))) == COUNT
+    record_property("substitutions of whole files caught", 100)
