@@ -3,6 +3,7 @@
     python benchmarks/reading.py                                         A, B, C at a tenth of their size, best peers
     python benchmarks/reading.py --sets all --scale 1 --folder DIR       the figures to quote, on an idle machine
     python benchmarks/reading.py --sets all --scale 1 --folder DIR --peers all --rounds 3       hours
+    python benchmarks/reading.py --proof                                 what proving the published files costs
     python benchmarks/reading.py --sets A --jobs i,iii --peers registry,view,tf.data,+unbatch,limit
 
 Jobs: (i) raw records, (ii) examples as dicts of NumPy values one by one, (iii) columns of 256, (iv) random access one
@@ -36,6 +37,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 from benchmarks.readers import PEERS
 from benchmarks.readers.measure import measure_job, probe_checks
 from benchmarks.readers.peer import JOBS
+from benchmarks.readers.proof import measure_proof, print_proof
 from benchmarks.readers.report import print_checks, print_set
 from benchmarks.readers.sets import FULL_SIZES, SampleSet, flip_bit, prepare
 
@@ -183,10 +185,17 @@ def main() -> None:
     parser.add_argument(
         "--no-probe", action="store_true", help="do not find out who checks what it reads; no ratios to those"
     )
+    parser.add_argument(
+        "--proof", action="store_true", help="measure only what it costs to prove the files that are read"
+    )
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         print(json.dumps(work(json.loads(options.worker))))
+        return
+    if options.proof:
+        with tempfile.TemporaryDirectory() as scratch:
+            print_proof(measure_proof(options.folder or scratch, rounds=options.rounds))
         return
     sets = choose(options.sets, list(FULL_SIZES), ["A", "B", "C"])
     options.jobs = choose(options.jobs, list(JOBS), list(JOBS))
