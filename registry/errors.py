@@ -26,6 +26,7 @@
     │   ├── ProtectedError                      a canonical version that only a promotion moves
     │   ├── NeighboursChangedError              a version beside it was published meanwhile: prove again
     │   └── ReservedError                       others hold the place of a version in an object store
+    │       └── ReservationLostError            it was ours, and was taken away
     ├── LockedError                             a reference that may move, where look-ups have to be exact
     ├── VerificationError (ValueError)          stored bytes are not what was promised
     │   ├── CorruptRecordError                  framing or checksum of one record
@@ -336,6 +337,12 @@ class ReservedError(ConflictError):
     """Others hold the place of a version in an object store, or took it over; ``details`` says who and since when."""
 
     code = "reserved"
+
+
+class ReservationLostError(ReservedError):
+    """The reservation under which files were put in place is not ours any more: the version was not published by us."""
+
+    code = "reservation_lost"
 
 
 class LockedError(RegistryError):

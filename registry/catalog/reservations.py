@@ -25,7 +25,7 @@ from registry.catalog.ledger import is_published
 from registry.catalog.rows import canonical_json, check_text, stored_values
 from registry.catalog.session import reading, write
 from registry.catalog.tables import reservation
-from registry.errors import ConflictError, NotFoundError, ReservedError
+from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError
 from registry.model import Reference
 from registry.storage.staging import Owner
 
@@ -255,7 +255,7 @@ def use_up(connection: sa.Connection, held: Reservation, holder: Holder) -> None
     """Delete a reservation in the transaction that publishes what it was made for.
 
     Raises:
-        ReservedError: it is not ours any more.
+        ReservationLostError: it is not ours any more.
     """
     present = _require(connection, held, holder)
     if present.is_cleaning or present.content_digest != held.content_digest:
@@ -272,6 +272,8 @@ def require_free(connection: sa.Connection, location: str, content_digest: str) 
     present = _load(connection, location)
     if present is not None and (present.is_cleaning or present.content_digest != content_digest):
         raise reserved_error(present, present.living)
+    if present is not None and not present.living:  # what a dead publisher of this content left is complete, then
+        connection.execute(sa.delete(reservation).where(reservation.c.location == location))
 
 
 def list_reservations(engine: sa.Engine, dataset: str | None = None) -> tuple[Reservation, ...]:
@@ -363,7 +365,7 @@ def _require(connection: sa.Connection, held: Reservation, holder: Holder) -> Re
     """The reservation as it is now.
 
     Raises:
-        ReservedError: ``holder`` is not among those who hold it.
+        ReservationLostError: ``holder`` is not among those who hold it.
     """
     present = _load(connection, held.location)
     if present is None or present.token != held.token or all(one.name != holder.name for one in present.holders):
@@ -371,9 +373,9 @@ def _require(connection: sa.Connection, held: Reservation, holder: Holder) -> Re
     return present
 
 
-def _lost(held: Reservation, present: Reservation | None) -> ReservedError:
+def _lost(held: Reservation, present: Reservation | None) -> ReservationLostError:
     now = "" if present is None or not present.holders else f"; now {present.holders[-1]} holds it"
-    return ReservedError(
+    return ReservationLostError(
         f"the reservation of {held.reference} was taken away while its files were put in place{now}",
         hint="Publish again: the next run finishes what this one began.",
         details={"location": held.location, "reference": held.reference},

@@ -34,6 +34,7 @@ from registry.errors import (
     NotFoundError,
     NotStoredError,
     RegistryError,
+    ReservationLostError,
     ReservedError,
     StorageError,
     UsageError,
@@ -269,7 +270,13 @@ class _ObjectPlace:
                 self.leave()
                 return
             self.held = cleaning
-            self._remove([name for name in self._final.list() if name not in self._found])
+            # Objects that a row promises stay, also where they are ours: and where the marker is not ours any more,
+            # another catalog may have counted on them.
+            if self._is_promised() or not self._is_marked_by_us():
+                self.leave()
+                return
+            found = self._found
+            self._remove([name for name in self._final.list() if name not in found])
             self._final.remove_tree(MARKER_FILE)
         except ReservedError:  # taken away meanwhile: nothing there is ours any more
             return
@@ -295,9 +302,20 @@ class _ObjectPlace:
             return any(one.token == self.held.token for one in self._reservations.list())
         return True
 
+    def _is_promised(self) -> bool:
+        """Whether a row of this catalog promises this very content by now."""
+        version = self._version
+        published = self._catalog.published_digest(version.name, version.config, version.version)
+        return published == version.content_digest
+
+    def _is_marked_by_us(self) -> bool:
+        marker = read_marker(self._final)
+        return marker is not None and marker.get("token") == self.held.token
+
     def _mark(self) -> bool:
         """Whether this call created the marker; False where the one of our reservation is there."""
-        while True:
+        present: dict[str, Any] | None = None
+        for _ in range(_RETAKES):
             try:
                 write_marker(self._final, self.held, self.holder, self._catalog)
             except AlreadyStoredError:
@@ -311,14 +329,11 @@ class _ObjectPlace:
                 self._final.remove_tree(MARKER_FILE)
             else:
                 return True
+        raise foreign_error(present or {}, self._version.reference, self._final)
 
     def _require_marker(self) -> None:
         """The last look before the row: a person may have given the location to another catalog meanwhile."""
-        marker = read_marker(self._final)
-        if marker is not None and marker.get("token") == self.held.token:
-            return
-        published = self._catalog.published_digest(self._version.name, self._version.config, self._version.version)
-        if published == self._version.content_digest:  # others of the same content were faster, and tidied up
+        if self._is_marked_by_us() or self._is_promised():  # then others of the same content were faster
             return
         raise ReservedError(
             f"the marker of {self._version.reference} was removed while its files were put in place: {self._final.url}",
@@ -328,7 +343,8 @@ class _ObjectPlace:
 
     def _unmark(self) -> None:
         try:
-            self._final.remove_tree(MARKER_FILE)
+            if self._is_marked_by_us():
+                self._final.remove_tree(MARKER_FILE)
         except StorageError as error:
             warn_of_leftover(self._final.locate(MARKER_FILE), error)
 
@@ -378,8 +394,9 @@ class _ObjectPlace:
         if not from_others:
             state = self._compare(self._final.list())  # others who had joined may have put something there
         removable = state.different | (state.extra if from_others else frozenset())
-        removed = sorted(removable - self._found)
-        aside = sorted(state.different & self._found)
+        # What lies in the place of a promised file is kept, unless it is known to be of other content.
+        aside = sorted(state.different if self._is_published and not from_others else state.different & self._found)
+        removed = sorted(removable.difference(self._found, aside))
         self._remove(removed)
         parent, _, last_part = self._version.location.rpartition("/")
         folder = f"{parent}/damaged.{self.held.token[:8]}_{last_part}"
@@ -403,8 +420,9 @@ class _ObjectPlace:
 
     def _remove(self, names: list[str]) -> None:
         """Remove objects that publishers of this reservation put there."""
+        folders = {found[:place] for found in self._found for place, sign in enumerate(found) if sign == "/"}
         for name in names:
-            if not any(found.startswith(f"{name}/") for found in self._found):  # of others, and would go with it
+            if name not in folders:  # else objects of others are below it, and would go with it
                 self._final.remove_tree(name)
 
     def _begin_cleaning(self) -> Reservation:
@@ -491,6 +509,8 @@ def _patiently(attempt: Callable[[], T]) -> T:
     while True:
         try:
             return attempt()
+        except ReservationLostError:
+            raise
         except ReservedError:
             if time.monotonic() >= deadline:
                 raise
@@ -527,9 +547,13 @@ def read_marker(folder: Store) -> dict[str, Any] | None:
 
 
 def _is_of_dead_success(marker: Mapping[str, Any], catalog: SqlCatalog, version: DatasetVersion) -> bool:
-    """Whether a marker was left by a publisher who wrote the row, and then could not remove it."""
+    """Whether a marker was left by a publisher who wrote the row, and then could not remove it.
+
+    It is told by the content alone: a catalog has many URLs. Should it be of another catalog's publisher, who puts the
+    same content there right now, then that one ends without a row, removes nothing, and finishes when it is run again.
+    """
     digest = marker.get("content_digest")
-    if not isinstance(digest, str) or marker.get("catalog") != catalog.url:
+    if not isinstance(digest, str):
         return False
     if any(one.token == marker.get("token") for one in catalog.reservations.list()):
         return False

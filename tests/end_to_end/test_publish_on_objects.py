@@ -214,3 +214,70 @@ def test_a_publication_takes_few_requests(
         catalog.publish(folders(98))
     final = [one for one in fault_proxy.requests if "/1.0.0/" in f"/{one.key}" and one.method in ("PUT", "POST")]
     assert len(final) <= 4 * 5 + 1, "a marker, and for each of five files one copy (a multipart one of three requests)"
+
+
+def test_a_marker_that_could_not_be_removed_never_stops_a_repair(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path]
+) -> None:
+    mine, place = folders(98), open_store(f"{bucket}/animals/1.0.0")
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        catalog.publish(mine)
+        digest = catalog.dataset("animals").details.content_digest
+    marker = {"token": "gone", "content_digest": digest, "catalog": "sqlite:///by/another/path.db"}
+    with place.create(".reservation.json") as file:
+        file.write(json.dumps(marker).encode())
+    place.remove_tree(SHARDS[0])
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        assert catalog.publish(mine).newly is False
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+    assert not place.exists(".reservation.json")
+
+
+@pytest.mark.parametrize("who", ["this catalog", "another catalog"])
+def test_a_refused_publisher_removes_nothing_that_others_may_count_on(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Its files are in place when it is refused; by then its number is published, or its marker is another's."""
+    from registry.catalog import SqlCatalog
+
+    mine, place, publish = folders(98), open_store(f"{bucket}/animals/1.0.0"), SqlCatalog.publish
+
+    def refused(self: SqlCatalog, *arguments: object, **options: object) -> bool:
+        monkeypatch.setattr(SqlCatalog, "publish", publish)
+        if who == "this catalog":
+            with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "elsewhere") as elsewhere:
+                assert elsewhere.publish(mine).newly
+        else:
+            place.remove_tree(".reservation.json")
+        raise ConflictError("refused for good")
+
+    monkeypatch.setattr(SqlCatalog, "publish", refused)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.raises(ConflictError, match="refused for good"):
+            catalog.publish(mine)
+        assert len(place.list()) == 5
+        assert catalog.publish(mine).newly is (who == "another catalog")
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+
+
+def test_a_refused_publisher_removes_what_it_put_there(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While its files are in place, the number is published with other content in another data directory."""
+    from registry.catalog import SqlCatalog
+
+    mine, other, publish = folders(98), folders(99), SqlCatalog.publish
+
+    def late(self: SqlCatalog, *arguments: object, **options: object) -> bool:
+        monkeypatch.setattr(SqlCatalog, "publish", publish)
+        with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "elsewhere") as elsewhere:
+            assert elsewhere.publish(other).newly
+        return publish(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SqlCatalog, "publish", late)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.raises(ConflictError, match="is published with other content"):
+            catalog.publish(mine)
+        assert catalog.reservations.list() == ()
+        assert catalog.publish(other).newly is False
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
