@@ -569,13 +569,14 @@ def test_pins_that_want_different_bytes_in_one_file_are_refused(pins: PinFile, t
 
 
 def test_the_script_needs_the_standard_library_and_python_3_9_alone(paper: Path) -> None:
-    text = read_verify_script()
+    text, reader = read_verify_script(), read_verify_script("standalone_yaml.py")
     assert (paper / "verify.py").read_text() == text
+    assert (paper / "verify_yaml.py").read_text() == reader
     assert text.count("\n") <= 250
-    tree = ast.parse(text, feature_version=(3, 9))
     imported = {
         name.split(".")[0]
-        for node in ast.walk(tree)
+        for script in (text, reader)
+        for node in ast.walk(ast.parse(script, feature_version=(3, 9)))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
     }
