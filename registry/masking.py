@@ -47,14 +47,19 @@ def mask(text: str) -> str:
     return text
 
 
-def mask_all(value: Any) -> Any:
-    """``value``, a JSON value, with every text masked, the keys of objects too."""
+def mask_all(value: Any, *, in_urls_only: bool = False) -> Any:
+    """``value``, a JSON value, with every text masked, the keys of objects too.
+
+    ``in_urls_only``: what is stored may lose the secrets of its URLs, and no other words.
+    """
     if isinstance(value, str):
-        return mask(value)
+        return value if in_urls_only and "://" not in value else mask(value)
     if isinstance(value, Mapping):
-        return {mask_all(key): mask_all(one) for key, one in value.items()}
+        pairs = ((key, mask_all(one, in_urls_only=in_urls_only)) for key, one in value.items())
+        return {mask_all(key, in_urls_only=in_urls_only): one for key, one in pairs}
     if isinstance(value, list | tuple):
-        return [mask_all(one) for one in value] if isinstance(value, list) else tuple(map(mask_all, value))
+        found = [mask_all(one, in_urls_only=in_urls_only) for one in value]
+        return found if isinstance(value, list) else tuple(found)
     return value
 
 

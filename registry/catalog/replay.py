@@ -16,6 +16,7 @@ DATASET_ACTIONS: Final = frozenset(
     {
         "publish",
         "fingerprint",
+        "remove-secrets",
         "promote",
         "default-config",
         "alias-set",
@@ -107,6 +108,8 @@ class Replayed:
             case "fingerprint":
                 version = _published(config, event.version)
                 config.versions[version] = replace(config.versions[version], fingerprints=dict(details))
+            case "remove-secrets":
+                _change_seal(config, _published(config, event.version), details.get("seal"))
             case "alias-remove":
                 if config.aliases.pop(details["alias"], None) is None:
                     raise ValueError(f"there was no alias {details['alias']!r}")
@@ -131,6 +134,15 @@ class Replayed:
             config.canonical = version
         if details["default_config"] or not name:
             self.default_config = name
+
+
+def _change_seal(config: ReplayedConfig, version: Version, seals: Mapping[str, Any] | None) -> None:
+    """Passwords were taken out of the row (migration 0008). Without seals it had been changed before."""
+    if seals is None:
+        return
+    if config.versions[version].seal != seals["before"]:
+        raise ValueError(f"it replaces a seal that {version} did not have")
+    config.versions[version] = replace(config.versions[version], seal=_text(seals["after"]))
 
 
 def _change_state(config: ReplayedConfig, version: Version, values: Mapping[str, Any]) -> None:

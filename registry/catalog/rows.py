@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from registry.catalog.json_sql import read_json
 from registry.errors import CatalogError, UsageError
-from registry.masking import mask_all, remove_secrets
+from registry.masking import has_secret, mask, mask_all, remove_secrets
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
@@ -73,8 +73,8 @@ def encode_metadata(metadata: DatasetMetadata) -> str:
             "homepage": remove_secrets(metadata.homepage),
             "supervised_keys": None if metadata.supervised_keys is None else list(metadata.supervised_keys),
             "config_tags": list(metadata.config_tags),
-            "extra": mask_all(dict(metadata.extra)),
-            **({"custom": mask_all(dict(metadata.custom))} if metadata.custom else {}),
+            "extra": mask_all(dict(metadata.extra), in_urls_only=True),
+            **({"custom": mask_all(dict(metadata.custom), in_urls_only=True)} if metadata.custom else {}),
         }
     )
 
@@ -114,7 +114,7 @@ def version_values(version: DatasetVersion) -> dict[str, Any]:
         "features_json": check_text(version.features_json, "feature schema"),
         "labels_json": canonical_json({stem: list(names) for stem, names in version.labels.items()}),
         "metadata_json": encode_metadata(version.metadata),
-        "location": check_text(version.location, "location"),
+        "location": _check_location(version.location),
         "content_digest": version.content_digest,
     }
 
@@ -174,6 +174,16 @@ def check_text(text: str, what: str) -> str:
     if "\0" in text or (not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)):
         raise UsageError(f"the {what} holds a NUL or a lone surrogate, which no database stores")
     return text
+
+
+def _check_location(location: str) -> str:
+    """``location`` if both databases can store it, and whoever reads the catalog may know it."""
+    if has_secret(location):
+        raise UsageError(
+            f"the location {mask(location)[:200]} holds a password or another secret, which is never stored",
+            hint="Leave it out of the URL; give it by the environment when the data is read.",
+        )
+    return check_text(location, "location")
 
 
 def check_digest(digest: str, what: str) -> str:

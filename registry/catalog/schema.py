@@ -7,18 +7,19 @@ themselves see to it that one migrator runs at a time, in one transaction (``mig
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy as sa
 
 from registry.catalog import schema_check, search_schema
 from registry.catalog.location import is_sqlite
 from registry.catalog.schema_state import HEAD, REVISIONS, SchemaStatus, read_status, require_current, require_ours
-from registry.catalog.session import migrating, open_engine, use_wal
+from registry.catalog.session import erase_free_space, migrating, open_engine, use_wal
 from registry.errors import CatalogError, UsageError
 
 if TYPE_CHECKING:
@@ -33,8 +34,29 @@ def status(url: str | os.PathLike[str]) -> SchemaStatus:
         return read_status(engine)
 
 
-def upgrade(url: str | os.PathLike[str], revision: str = "head") -> tuple[str | None, str | None]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemovedSecrets:
+    """A version whose row lost passwords, tokens or signatures in an upgrade.
+
+    Attributes:
+        reference: the version.
+        columns: of its row that changed, sorted.
+        location: its folder as it is stored now, or None where that did not change.
+        is_erased: whether the database was written anew, so that its files do not hold them any more.
+    """
+
+    reference: str
+    columns: tuple[str, ...]
+    location: str | None
+    is_erased: bool
+
+
+def upgrade(
+    url: str | os.PathLike[str], revision: str = "head", *, told: Callable[[RemovedSecrets], None] | None = None
+) -> tuple[str | None, str | None]:
     """Bring the schema up to ``revision``; an empty database becomes a catalog. Gives the revision before and after.
+
+    ``told`` is called for each version whose row had secrets in its URLs.
 
     Safe to call from many processes at once: one migrates, the others wait and find nothing left to do.
 
@@ -53,7 +75,9 @@ def upgrade(url: str | os.PathLike[str], revision: str = "head") -> tuple[str | 
                 f"{before.url} has the schema {before.revision}, which is above {revision}",
                 hint=f"To go back: registry db downgrade {revision}",
             )
-        _upgrade(engine, wanted)
+        removed = _upgrade(engine, wanted)
+        for one in removed if told is not None else ():
+            told(one)  # type: ignore[misc]  # it is not None
         return before.revision, read_status(engine).revision
 
 
@@ -145,17 +169,25 @@ def _engine(url: str | os.PathLike[str]) -> Iterator[sa.Engine]:
         engine.dispose()
 
 
-def _upgrade(engine: sa.Engine, revision: str) -> None:
+def _upgrade(engine: sa.Engine, revision: str) -> list[RemovedSecrets]:
     use_wal(engine)
-    _migrate(engine, "upgrade", revision)
+    changes = _migrate(engine, "upgrade", revision)
+    is_erased = bool(changes) and erase_free_space(engine)
+    return [
+        RemovedSecrets(**{**change, "columns": tuple(change["columns"]), "is_erased": is_erased}) for change in changes
+    ]
 
 
-def _migrate(engine: sa.Engine, direction: Literal["upgrade", "downgrade"], revision: str) -> None:
+def _migrate(engine: sa.Engine, direction: Literal["upgrade", "downgrade"], revision: str) -> list[dict[str, Any]]:
+    """Run the migrations; gives what they say of the rows that they changed."""
     from alembic import command, util
 
     try:
         with migrating(engine) as connection:
-            (command.upgrade if direction == "upgrade" else command.downgrade)(config(connection), revision)
+            settings = config(connection)
+            (command.upgrade if direction == "upgrade" else command.downgrade)(settings, revision)
+            changes: list[dict[str, Any]] = settings.attributes.get("changes", [])
+            return changes
     except (RuntimeError, sa.exc.IntegrityError, util.CommandError) as error:
         raise CatalogError(
             f"the {direction} to {revision} failed and nothing was changed: {error}",

@@ -13,7 +13,7 @@ from registry.catalog.location import describe_url, is_sqlite
 from registry.catalog.session import reading
 from registry.errors import NotACatalogError, SchemaAheadError, SchemaBehindError
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
 """Every revision of ``registry.migrations``, in order; a test compares them."""
 
 HEAD: Final = REVISIONS[-1]

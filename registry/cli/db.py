@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from registry.cli.options import Session, examples, session_command
 from registry.errors import CatalogError
+
+if TYPE_CHECKING:  # Alembic is loaded when a schema changes
+    from registry.catalog.schema import RemovedSecrets
 
 
 @click.group("db")
@@ -44,8 +50,10 @@ def upgrade(session: Session, revision: str) -> None:
 
     url = catalog_url(session.url)
     make_catalog_folder(url)
-    before, after = schema.upgrade(url, revision)
-    _print_move(session, before, after)
+    removed: list[schema.RemovedSecrets] = []
+    before, after = schema.upgrade(url, revision, told=removed.append)
+    _note_secrets(session, removed)
+    _print_move(session, before, after, removed)
 
 
 @session_command("downgrade", epilog=examples("registry db downgrade base --yes"))
@@ -94,9 +102,34 @@ for subcommand in (status, upgrade, downgrade, check, reindex):
     command.add_command(subcommand)
 
 
-def _print_move(session: Session, before: str | None, after: str | None) -> None:
+def _print_move(
+    session: Session, before: str | None, after: str | None, removed: Sequence[RemovedSecrets] = ()
+) -> None:
     text = f"already at {after}" if before == after else f"{before or 'empty'} -> {after or 'empty'}"
-    session.out.result("db.upgrade", {"before": before, "after": after}, lambda: session.out.line(text))
+    told = [{"reference": one.reference, "columns": list(one.columns), "location": one.location} for one in removed]
+
+    def human() -> None:
+        session.out.line(text)
+        for one in removed:
+            place = f"; its folder is {one.location}" if one.location is not None else ""
+            session.out.line(f"{one.reference}: secrets were removed from URLs in {', '.join(one.columns)}{place}")
+
+    session.out.result("db.upgrade", {"before": before, "after": after, "secrets_removed": told}, human)
+
+
+def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
+    """What an upgrade cannot do: whoever saw a secret knows it, and copies of the database hold it."""
+    if not removed:
+        return
+    session.out.note(
+        "note: change these passwords and tokens: whoever could read the catalog may know them, and its backups, and "
+        "pins and exports that were made of it, still hold them"
+    )
+    if not all(one.is_erased for one in removed):
+        session.out.note(
+            "note: somebody else used the database, so its files still hold them; when nobody does, run VACUUM in it "
+            "(SQLite), or VACUUM (FULL) dataset_version, search_document (PostgreSQL)"
+        )
 
 
 def _print_differences(session: Session, differences: list[str]) -> None:

@@ -185,6 +185,8 @@ def _words(event: Event) -> str | None:
             return f"{name}{_or_none(before)} -> {_or_none(after)}{message}"
         case "protect" | "unprotect":
             return "" if event.dataset else "the whole catalog"
+        case "remove-secrets":
+            return f"secrets in URLs: {', '.join(details['columns'])}"
         case "fingerprint":
             return ", ".join(details)
         case "experiment-add" | "experiment-set-default":

@@ -25,6 +25,7 @@ ACTIONS: Final = (
     "fingerprint",
     "protect",
     "unprotect",
+    "remove-secrets",
 )
 """Every action that this registry writes; a log may hold others, of a newer one."""
 

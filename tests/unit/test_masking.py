@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import traceback
+from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -137,3 +139,10 @@ def test_what_is_stored_holds_no_password() -> None:
     assert require_no_secrets("https://host/x", "the folder") == "https://host/x"
     with pytest.raises(ValueError, match=r"^the folder https://\*\*\*@host/x holds a password or another secret$"):
         require_no_secrets("https://ann:PW@host/x", "the folder")
+
+
+def test_the_migration_that_removes_secrets_knows_the_same_ones() -> None:
+    migration: Any = import_module("registry.migrations.versions.0008_secrets_in_urls")
+    for url in [*INNOCENT, *(url for url, _, _ in SECRETS)]:
+        assert migration.clean_url(url) == remove_secrets(url)
+        assert migration.mask(url) == (mask(url) if "://" in url else url)
