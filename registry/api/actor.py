@@ -1,4 +1,7 @@
-"""Who is it that changes the catalog? What the event log is told."""
+"""Who claims to change the catalog: what the event log is told.
+
+The log keeps beside it whom the operating system knows (``Event.recorded_by``).
+"""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ from registry.model import (
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.pins import CatalogPins
+    from registry.api.verifying import VerifiedVersion
     from registry.features import FeaturesDict
     from registry.publishing import Advance, VersionDiff
     from registry.storage import Store
@@ -143,7 +144,7 @@ class Catalog(Intake):
     @cached_property
     def lifecycle(self) -> Lifecycle:
         """Promote, deprecate, yank and drop versions; choose the default config."""
-        return Lifecycle(self._catalog, data=self._store)
+        return Lifecycle(self._catalog, data=self._store, store_of=self.version_store)
 
     @cached_property
     def pins(self) -> CatalogPins:
@@ -277,7 +278,8 @@ class Catalog(Intake):
         """Prove that nothing was changed past the registry: neither the event log, nor the rows that it speaks of.
 
         Every event is sealed with the hash of the one before it; replayed, they have to give what the tables hold, down
-        to the sha256 of every shard. ``require_sound()`` of the report raises where something is wrong.
+        to the sha256 that is recorded of every shard. No file is opened: ``verify_all`` compares those.
+        ``require_sound()`` of the report raises where something is wrong.
 
         Args:
             anchor: the ``head`` of an earlier report: the log has to hold it still.
@@ -289,6 +291,22 @@ class Catalog(Intake):
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
             raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")
         return self._catalog.verify_log(anchor=anchor, advance=advance)
+
+    def verify_all(self, *, deep: bool = False, advance: Advance | None = None) -> Iterator[VerifiedVersion]:
+        """Compare the files of every version that is not dropped with the catalog, one after the other.
+
+        A version that fails never stops the next. With ``verify_log`` it proves that what was published is there still.
+
+            for one in catalog.verify_all():
+                print(one.reference, one.is_sound)
+
+        Args:
+            deep: decode every record, too.
+            advance: called with the number of records done since the last call.
+        """
+        from registry.api.verifying import verify_all
+
+        return verify_all(self, deep=deep, advance=advance)
 
     def num_logged_rows(self) -> int:
         """How many rows ``verify_log`` looks at."""

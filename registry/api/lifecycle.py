@@ -6,16 +6,18 @@ Published records never change. What changes is which version a reference gives,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from registry.api.actor import current_actor
 from registry.api.references import make_uses, parse_reference, parse_version
 from registry.catalog import Change, ConfigSummary, DefaultChange, ProtectionChange, SqlCatalog
-from registry.errors import UsageError
-from registry.model import Reference, Use, Version
+from registry.errors import ShardMismatchError, UsageError
+from registry.model import DatasetVersion, Reference, Use, Version
 
 if TYPE_CHECKING:  # fsspec is loaded when a folder is opened
     from registry.storage import Store
+
+_SHOWN: Final = 3
 
 Uses: TypeAlias = Sequence[str | Reference | Use]
 
@@ -39,9 +41,12 @@ class Lifecycle:
         VersionWithdrawnError: the version is yanked or dropped already, where that forbids it.
     """
 
-    def __init__(self, catalog: SqlCatalog, *, data: Callable[[], Store]) -> None:
+    def __init__(
+        self, catalog: SqlCatalog, *, data: Callable[[], Store], store_of: Callable[[DatasetVersion], Store]
+    ) -> None:
         self._catalog = catalog
         self._data = data
+        self._store_of = store_of
 
     def promote(self, reference: str | Reference, *, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Make a version the canonical one, which a reference without a version gives."""
@@ -91,12 +96,45 @@ class Lifecycle:
         dry_run: bool = False,
         uses: Uses = (),
     ) -> Change:
-        """Take an action back: the version stands as it did before, as the event log tells."""
+        """Take an action back: the version is again what it was before, as the event log tells.
+
+        Raises:
+            ShardMismatchError: the files of a dropped version are gone, or have other sizes; nothing was changed.
+            StorageUnavailableError: the store of its files does not answer.
+        """
         if action not in ("deprecate", "yank", "drop"):
             raise UsageError(f"{action!r:.40} cannot be undone", hint="One can undo deprecate, yank and drop.")
+        wanted = parse_reference(reference)
+        if action == "drop":
+            change = self._catalog.lifecycle.undo(action, wanted, actor=current_actor(), dry_run=True)
+            if change.is_change:
+                self._require_files(change.reference)
         return self._catalog.lifecycle.undo(
-            action, parse_reference(reference), actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+            action, wanted, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
+
+    def _require_files(self, exactly: Reference) -> None:
+        """Refuse to bring a version back whose files are not there: nobody could read it."""
+        exact = None if exactly.request is None else exactly.request.exact
+        version = None if exact is None else self._catalog.published(exactly.name, exactly.config, exact)
+        if version is None:
+            raise AssertionError("a version that was just found is there")
+        store, missing, num_shards = self._store_of(version), [], 0
+        for split in version.splits:
+            for name, shard in zip(split.filenames, self._catalog.shards(version, split.name), strict=True):
+                num_shards += 1
+                if not store.exists(name):
+                    missing.append(f"{name} is not there")
+                elif (found := store.size(name)) != shard.num_bytes:
+                    missing.append(f"{name} has {found:,} bytes, expected {shard.num_bytes:,}")
+        if missing:
+            raise ShardMismatchError(
+                f"{exactly} cannot be brought back: of its {num_shards:,} files {len(missing):,} are gone or changed: "
+                + ", ".join(missing[:_SHOWN])
+                + (f" and {len(missing) - _SHOWN:,} more" if len(missing) > _SHOWN else ""),
+                hint=f"Put its files back into {store.url}, and try again. Nothing was changed.",
+                details={"folder": store.url, "files": missing[:100], "num_files": len(missing)},
+            )
 
     def configs(self, name: str) -> tuple[ConfigSummary, ...]:
         """The configs of a dataset, by name."""

@@ -6,8 +6,11 @@ tell of, as its last statement, so that the lock on the chain's end is held for 
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import json
+import os
+import socket
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -20,6 +23,10 @@ from registry.model import Event
 
 FIRST_PREVIOUS: Final = "0" * 64
 """What the first event of a catalog follows."""
+
+_RECORDED_BY: Final = "@recorded_by"
+"""Among the details, so that it is sealed with them and events of older registries verify as before; no split and no
+flag can have this name."""
 
 _LOCK: Final = (0x72656769, 2)  # "regi", and the number of the lock: 2 is for the event chain
 
@@ -46,7 +53,8 @@ def append_event(
     """Append an event to the chain; others who append wait until this transaction ends (``lock_log``).
 
     The event is later than ``at``, where the caller had to wait for its turn, and than every event before it, whatever
-    clocks say: so "as at DATE" is a beginning of the chain.
+    clocks say: so "as at DATE" is a beginning of the chain. ``actor`` is who somebody claims to be; beside it is stored
+    whom the operating system knows.
     """
     lock_log(connection)
     last = connection.execute(
@@ -63,7 +71,7 @@ def append_event(
         "action": action,
         "dataset": dataset,
         "version": version,
-        "details_json": canonical_json(dict(details)),
+        "details_json": canonical_json({**details, _RECORDED_BY: _system_user()}),
         "previous_hash": previous,
     }
     connection.execute(sa.insert(event).values(**values, hash=event_hash(values)))
@@ -86,6 +94,7 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
     details = json.loads(row.details_json)
     if not isinstance(details, dict):
         raise TypeError("the details of an event are an object")
+    recorded_by = details.pop(_RECORDED_BY, None)
     return Event(
         id=row.id,
         at=row.at,
@@ -94,9 +103,23 @@ def read_event(row: sa.Row[*tuple[Any, ...]]) -> Event:
         dataset=row.dataset,
         version=row.version,
         details=details,
+        recorded_by=None if recorded_by is None else str(recorded_by),
         previous_hash=row.previous_hash,
         hash=row.hash,
     )
+
+
+def _system_user() -> str:
+    """``user@host`` as the operating system knows them, whatever the environment says."""
+    try:
+        import pwd
+
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except ImportError:  # Windows
+        user = getpass.getuser()
+    except KeyError:  # no entry for this user id, as in many containers
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def event_hash(values: Mapping[str, Any]) -> str:

@@ -190,6 +190,11 @@ class SqlCatalog:
         with reading(self._engine) as connection:
             return queries.find_digest(connection, name, config, version)
 
+    def published(self, name: str, config: str | None, version: Version) -> DatasetVersion | None:
+        """The version of exactly this number in any state, dropped ones too; None where there is none."""
+        with reading(self._engine) as connection:
+            return queries.find_published(connection, name, config, version)
+
     def neighbours(
         self, name: str, config: str | None, version: Version
     ) -> tuple[DatasetVersion | None, DatasetVersion | None]:

@@ -82,7 +82,7 @@ def command(
         (
             str(event.id),
             f"{event.at:%Y-%m-%d %H:%M:%S}",
-            event.actor,
+            event.described_actor,
             event.action,
             f"{event.dataset}:{event.version}" if event.version else event.dataset,
             summarize(event),
@@ -111,9 +111,10 @@ def verify(session: Session, anchor: str | None) -> None:
     """Prove that nothing was changed past the registry.
 
     Checks the hash of every event, replays the log, and compares it with every row: versions, states, aliases, default
-    configs, experiments, and the content digest of each version computed anew from its shards. Ends with exit code 5
-    and names the first bad event or row. Note the head down elsewhere: with it, a log that was written anew as a whole
-    is found, too.
+    configs, protections, experiments, and the content digest of each version computed anew from its rows, with the
+    sha256 that is recorded of each shard. No file is opened: 'registry verify --all' compares the files. Ends with exit
+    code 5 and names the first bad event or row. Note the head down elsewhere: with it, a log that was written anew as a
+    whole is found, too.
     """
     with session.connect() as catalog:
         total = catalog.num_logged_rows()
@@ -140,6 +141,7 @@ def verify(session: Session, anchor: str | None) -> None:
                 f"{counted(report.num_shards, 'shard')}"
             )
             session.out.line(f"head: {report.head}")
+            session.out.line("No file was opened: registry verify --all compares the files with these rows.")
 
     session.out.result("log.verify", data, human)
     report.require_sound()
@@ -210,6 +212,7 @@ def _as_json(event: Event) -> dict[str, Any]:
         "id": event.id,
         "at": event.at.isoformat(),
         "actor": event.actor,
+        "recorded_by": event.recorded_by,
         "action": event.action,
         "dataset": event.dataset,
         "version": event.version,

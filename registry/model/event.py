@@ -37,7 +37,8 @@ class Event:
     Attributes:
         id: 1, 2, 3 ... without gaps.
         at: when, in UTC; later than every event before it.
-        actor, action: who did what, one of ``ACTIONS`` unless a newer registry wrote it.
+        actor, action: who did what, one of ``ACTIONS`` unless a newer registry wrote it. The actor is a claim.
+        recorded_by: ``user@host`` as the operating system knew them; None in events of older registries.
         dataset, version: to what: ``name`` or ``name/config``, and ``x.y.z``; empty where the action concerns neither.
         details: what else belongs to the action, JSON-able.
         previous_hash, hash: 64 hex digits each.
@@ -50,5 +51,22 @@ class Event:
     dataset: str
     version: str
     details: Mapping[str, Any] = field(default_factory=dict)
+    recorded_by: str | None = None
     previous_hash: str = ""
     hash: str = ""
+
+    @property
+    def described_actor(self) -> str:
+        """The actor; where the operating system knew another user, who claimed to be it.
+
+        >>> from datetime import UTC, datetime
+        >>> told = {"id": 1, "at": datetime.now(UTC), "action": "promote", "dataset": "mnist", "version": "1.0.0"}
+        >>> Event(actor="alice@corp", recorded_by="root@host", **told).described_actor
+        'alice@corp (claimed by root@host)'
+        >>> Event(actor="root", recorded_by="root@host", **told).described_actor
+        'root'
+        """
+        user, _, _ = (self.recorded_by or "").rpartition("@")
+        if self.recorded_by is None or self.actor in (user, self.recorded_by):
+            return self.actor
+        return f"{self.actor} (claimed by {self.recorded_by})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -108,6 +109,13 @@ def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
             return stranger.execute(statement).fetchall()
     finally:
         stranger.close()
+
+
+def told_details(stored: str) -> dict[str, Any]:
+    """The details of an event as they were told, without whom the operating system knew."""
+    details: dict[str, Any] = json.loads(stored)
+    assert "@" in details.pop("@recorded_by")
+    return details
 
 
 def damage(url: str, statement: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from catalog_samples import execute, sample
+from catalog_samples import execute, sample, told_details
 
 from registry.catalog import SqlCatalog, sqlite_path
 from registry.errors import ConflictError, ExperimentNotFoundError, RegistryError, UsageError
@@ -23,7 +22,7 @@ ADDED = "Shuffle by the hash of the key."
 
 def events(url: str) -> list[tuple[str, str, str, Any]]:
     rows = execute(url, "SELECT action, dataset, version, details_json FROM event ORDER BY id")
-    return [(action, dataset, version, json.loads(details)) for action, dataset, version, details in rows]
+    return [(action, dataset, version, told_details(details)) for action, dataset, version, details in rows]
 
 
 def set_state(url: str, number: str, state: str) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from catalog_samples import execute, publish
+from catalog_samples import execute, publish, told_details
 
 from registry.catalog import Change, SqlCatalog, lifecycle, open_catalog
 from registry.errors import (
@@ -40,7 +39,7 @@ def events(url: str) -> list[tuple[Any, ...]]:
     rows = execute(
         url, "SELECT actor, action, dataset, version, details_json FROM event WHERE action <> 'publish' ORDER BY id"
     )
-    return [(*row[:4], json.loads(row[4])) for row in rows]
+    return [(*row[:4], told_details(row[4])) for row in rows]
 
 
 def told(change: Change) -> dict[str, tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -109,3 +110,20 @@ def test_a_damaged_event_is_an_error_of_the_catalog(catalog: SqlCatalog, catalog
     damage(catalog_url, "UPDATE event SET details_json = '[]'")
     with pytest.raises(CatalogError, match=r"^the catalog is damaged: a stored value does not read"):
         list(catalog.events())
+
+
+def test_an_actor_is_a_claim_and_beside_it_is_who_the_system_knows(catalog: SqlCatalog, catalog_url: str) -> None:
+    publish(catalog, "mnist:1.0.0")
+    (event,) = catalog.events()
+    assert event.actor == "ann"
+    assert event.recorded_by is not None
+    assert event.recorded_by.endswith(f"@{socket.gethostname()}")
+    assert event.described_actor == f"ann (claimed by {event.recorded_by})"
+    assert "@recorded_by" not in event.details
+    assert catalog.verify_log().faults == ()
+
+    damage(catalog_url, "UPDATE event SET details_json = replace(details_json, 'recorded_by', 'claimed_by')")
+
+    assert next(str(one) for one in catalog.verify_log().faults) == (
+        "event 1 (publish mnist:1.0.0) was changed: its hash is not that of what it says"
+    )

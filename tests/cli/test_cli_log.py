@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -25,7 +27,9 @@ def moved(digits: Cli) -> Cli:
 def test_the_log_says_who_did_what_the_newest_last(moved: Cli) -> None:
     head, *rows = moved("log").out.splitlines()
     assert head.split() == ["ID", "AT", "(UTC)", "WHO", "ACTION", "DATASET", "DETAILS"]
-    words = [row.split() for row in rows]
+    # Who claims to act, and beside it whom the operating system knows.
+    words = [re.sub(r"tester +\(claimed by \S+@\S+\)", "tester", row).split() for row in rows]
+    assert "tester (claimed by " in rows[1]
     assert words[0][4:] == ["publish", "digits:1.0.0", "1,797", "examples,", "sha256:fb3da6c4c4c9,", "canonical"]
     assert words[1][3:] == [
         "tester",
@@ -64,13 +68,15 @@ def test_an_empty_log_says_how_to_begin(cli: Cli) -> None:
 def test_programs_get_every_detail(moved: Cli) -> None:
     event = moved("log", "--action", "alias-set", "--format", "json").json()["data"][0]
     assert event["details"] == {"alias": "paper", "before": None, "after": "1.0.0", "message": "As\nsubmitted."}
+    assert event["recorded_by"].endswith(f"@{socket.gethostname()}")
     assert (event["actor"], event["dataset"], event["version"], len(event["hash"])) == ("tester", "digits", "1.0.0", 64)
 
 
 def test_a_sound_log_holds_and_has_a_head(moved: Cli) -> None:
     sound = moved("log", "verify")
     assert sound.code == 0
-    first, second = sound.out.splitlines()
+    first, second, last = sound.out.splitlines()
+    assert last == "No file was opened: registry verify --all compares the files with these rows."
     assert first == "the log holds: 3 events, 1 version, 4 shards"
     told = moved("log", "verify", "--format", "json").json()
     assert told["schema"] == "registry.log.verify/1"
@@ -139,7 +145,7 @@ def test_an_unknown_dataset_offers_the_nearest(digits: Cli) -> None:
 def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
     listed = (
         "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
-        "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint"
+        "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect"
     )
     ran = digits("log", "--action", "publish", "--action", "yankk")
     assert (ran.code, ran.err) == (
@@ -164,6 +170,8 @@ def test_every_action_that_commands_write_is_known(numbers: Cli) -> None:
         "drop numbers:1.0.0 --reason r",
         "drop numbers:1.0.0 --undo",
         "config set-default words/en",
+        "config protect words",
+        "config unprotect words",
         "alias set paper numbers",
         "alias rm numbers@paper",
         "experiment add flag --description d",
