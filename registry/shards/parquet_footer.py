@@ -32,6 +32,7 @@ _MOST_DEPTH: Final = 100
 """Groups in each other in a schema, of which a list takes two and a struct one."""
 _MOST_PATH_BYTES: Final = 2**26
 """Of the paths of all columns and of the groups around them: pyarrow makes a text of each."""
+_HEADER_BYTES: Final = 256
 _NUM_TYPES: Final = 8
 _REPEATED: Final = 2
 
@@ -41,6 +42,7 @@ class ColumnChunk(NamedTuple):
 
     start: int
     stop: int
+    codec: int
     num_values: int
     num_bytes: int
     """Once they are decompressed."""
@@ -99,6 +101,36 @@ def _read_end(file: BinaryIO, size: int, count: int) -> bytes:
     if len(tail) != count:
         raise ThriftError(f"it ends {count - len(tail)} bytes before its size")
     return tail
+
+
+def claimed_page_bytes(file: BinaryIO, chunk: ColumnChunk, *, most: int) -> int:
+    """What the pages of ``chunk`` claim to take once they are decompressed; no more are looked at than make ``most``.
+
+    Raises:
+        ThriftError: a page has no sound header.
+        OSError: the file cannot be read.
+    """
+    place, num_bytes, num_values = chunk.start, 0, 0
+    while place < chunk.stop and num_values < chunk.num_values and num_bytes <= most:
+        header, place = _read_page_header(file, place, chunk.stop)
+        size, packed = _count(header.get(2), "uncompressed_page_size"), _count(header.get(3), "compressed_page_size")
+        num_bytes += size
+        place += packed
+        num_values += max(0, header.get(5, header.get(8, {})).get(1, 0))
+    return num_bytes
+
+
+def _read_page_header(file: BinaryIO, place: int, stop: int) -> tuple[dict[int, Any], int]:
+    """A header and where its page begins. Most take some dozens of bytes; statistics in it may take more."""
+    for size in (_HEADER_BYTES, stop - place):
+        file.seek(place)
+        reader = CompactReader(file.read(min(size, stop - place)))
+        try:
+            return reader.struct(_PAGE_HEADER), place + reader.place
+        except ThriftError:
+            if size >= stop - place:
+                raise
+    raise ThriftError(f"byte {place}: no page header")
 
 
 class _CheckedFooters:
@@ -251,6 +283,7 @@ def _read_chunk(reader: CompactReader) -> tuple[int, ColumnChunk]:
     nulls = found.get(12, {}).get(3)
     return _need(found, 1, "type"), ColumnChunk(
         start=start,
+        codec=_need(found, 4, "codec"),
         stop=start + _count(found.get(7), "total_compressed_size"),
         num_values=num_values,
         num_bytes=_count(found.get(6), "total_uncompressed_size"),
@@ -281,6 +314,7 @@ _ELEMENT: Final[Fields] = {
 _STATISTICS: Final[Fields] = {3: _I64}  # null_count
 _COLUMN: Final[Fields] = {
     1: _I32,  # type
+    4: _I32,  # codec
     5: _I64,  # num_values
     6: _I64,  # total_uncompressed_size
     7: _I64,  # total_compressed_size
@@ -298,4 +332,11 @@ _FOOTER: Final[Fields] = {
     2: (LIST, partial(CompactReader.list_of, kind=STRUCT, read=_read_element)),
     3: _I64,  # num_rows
     4: (LIST, partial(CompactReader.list_of, kind=STRUCT, read=_read_row_group)),
+}
+_PAGE: Final[Fields] = {1: _I32}  # num_values
+_PAGE_HEADER: Final[Fields] = {
+    2: _I32,  # uncompressed_page_size
+    3: _I32,  # compressed_page_size
+    5: (STRUCT, partial(CompactReader.struct, fields=_PAGE)),  # data_page_header
+    8: (STRUCT, partial(CompactReader.struct, fields=_PAGE)),  # data_page_header_v2
 }

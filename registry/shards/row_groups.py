@@ -22,10 +22,11 @@ from registry.shards.arrow_import import import_pyarrow
 from registry.shards.blocks import Block, join_blocks
 from registry.shards.by_path import opened_by_path
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
-from registry.shards.parquet_footer import Footer, read_footer
+from registry.shards.parquet_footer import Footer, claimed_page_bytes, read_footer
 from registry.storage import Store
 from registry.storage.faults import storage_error, storage_errors
 from registry.tfrecord import Places
+from registry.tfrecord.streams import MOST_INFLATION
 
 _CACHE_BYTES: Final = 128 * 2**20
 _BATCH_ROWS: Final = 8192
@@ -35,6 +36,9 @@ _MOST_BYTES: Final = 2**31
 _VALUE_BYTES: Final = 8
 _MOST_ROWS: Final = 2**62
 """Of a file: the places of its records are numbers of 64 bits."""
+_INFLATION: Final = {0: 1, 1: 32, 2: MOST_INFLATION, 5: 256, 7: 256}
+"""How many bytes one becomes at most, by codec: none, Snappy, gzip, LZ4; of the others nobody knows."""
+_FEW_COLUMNS: Final = 16
 _WHOLE_VALUES: Final = 2**23
 """Of a row group that is decoded in one piece."""
 
@@ -80,6 +84,8 @@ class RowGroupShard:
     ) -> None:
         self._name = name
         self._path = store.locate(name)
+        self._is_local = store.local_root is not None
+        self._sound_groups: set[int] = set()
         self._promised = num_records
         self._make_block = make_block
         self._columns = columns
@@ -236,7 +242,24 @@ class RowGroupShard:
                 return
             yield table
 
+    def _check_pages(self, group: int) -> None:
+        """Refuse a row group whose pages claim too much, which its footer need not tell. Raises ShardMismatchError.
+
+        Only where so few bytes can become so many, and on disks of this machine: elsewhere each header is a request.
+        """
+        if not self._is_local or group in self._sound_groups:
+            return
+        num_bytes = 0
+        with storage_errors("read", self._path), open(self._path, "rb") as file:  # noqa: PTH123 - a store's path
+            for chunk in self._footer.row_groups[group].columns:
+                if (chunk.stop - chunk.start) * _INFLATION.get(chunk.codec, _MOST_BYTES) > _MOST_BYTES // _FEW_COLUMNS:
+                    num_bytes += claimed_page_bytes(file, chunk, most=_MOST_BYTES)
+        if num_bytes > _MOST_BYTES:
+            raise self._huge(group, f"has pages of {num_bytes} bytes, more than {_MOST_BYTES}")
+        self._sound_groups.add(group)
+
     def _open_tables(self, group: int, num_rows: int, columns: list[str] | None, most: int) -> Iterator[Any]:
+        self._check_pages(group)
         about = self._footer.row_groups[group]
         # A whole group takes memory for all values that the footer claims; a batch for those of its rows.
         num_values = sum(column.num_values for column in about.columns)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from thrift_trees import field, read_struct, write_struct
 
 from registry.errors import ShardMismatchError
 from registry.interop.parquet import describe_parquet
@@ -125,3 +126,29 @@ def test_rows_are_the_same_in_batches(tmp_path: Path, monkeypatch: pytest.Monkey
     order = np.array([22, 0, 9, 10, 9, 3])
     assert shard.gather(order).records() == [whole[place] for place in order]
     assert describe_parquet(store, name="things").features == features
+
+
+def test_pages_that_claim_more_than_the_footer_are_refused_before_they_are_inflated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The footer says that the columns take some bytes, and each has a page of megabytes."""
+    table = pa.table({name: pa.array([bytes(2**16)] * 100) for name in ("one", "two")})
+    path = tmp_path / "train.parquet"
+    parquet.write_table(table, path, compression="zstd", use_dictionary=False, data_page_size=2**26)
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    footer, _ = read_struct(content, start)
+    (group,) = field(footer, 4)[1]  # type: ignore[index]
+    for chunk in field(group, 1)[1]:  # type: ignore[index]
+        field(field(chunk, 3), 6)[1] = 100  # type: ignore[arg-type, index]
+    field(group, 2)[1] = 200  # type: ignore[index]
+    written = write_struct(footer)
+    path.write_bytes(content[:start] + written + len(written).to_bytes(4, "little") + b"PAR1")
+    assert walk_file(open_store(tmp_path), "train.parquet", file_format=FORMAT).num_records == 100
+    monkeypatch.setattr(row_groups, "_MOST_BYTES", 2**23)
+    with pytest.raises(ShardMismatchError) as refused:
+        walk_file(open_store(tmp_path), "train.parquet", file_format=FORMAT)
+    size = 2 * (100 * (2**16 + 4) + 7)  # with the lengths of the values, and their levels
+    told = f"its row group, records 0 to 99, has pages of {size} bytes, more than {2**23}"
+    assert str(refused.value) == f"{path}: {told}"
+    assert refused.value.hint == HINT
