@@ -33,14 +33,16 @@ Fault = Literal[
     "delay",
     "retag",
     "hook",
+    "hook after",
 ]
 """What happens to a request.
 
 drop: the connection is closed, and the server never sees the request. cut: the server handles it, and the connection is
 closed in place of the answer. forbidden, error, slow down, too many: 403, 500, 503 and 429 in place of the server.
 truncate: half of the answer's body, then the connection is closed. corrupt: one bit of the body differs, another one
-each time. silence: no answer, until the client leaves. delay: the answer comes late. retag: the ETag has the form of a
-digest and is none, as from a store that encrypts; to be injected into all requests. hook: a function is called first.
+each time. silence: no answer, until the client leaves. delay: the answer comes late.
+retag: the ETag has the form of a digest and is none, as from a store that encrypts; to be injected into all requests.
+hook: a function is called before the server sees the request; hook after: when the server has answered.
 """
 
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
@@ -184,11 +186,11 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             if rule is not None and fault == "delay":
                 time.sleep(rule.delay_seconds)
-            self._forward(body, fault, request.index)
+            self._forward(body, fault, request.index, rule.hook if rule is not None and fault == "hook after" else None)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _handle  # noqa: N815 (the base class's names)
 
-    def _forward(self, body: bytes, fault: Fault | None, index: int) -> None:
+    def _forward(self, body: bytes, fault: Fault | None, index: int, hook: Callable[[], None] | None) -> None:
         server = http.client.HTTPConnection("127.0.0.1", self.server_port, timeout=60)
         try:
             headers = dict(self.headers.items())
@@ -199,6 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
             content = answer.read()
         finally:
             server.close()
+        if hook is not None:
+            hook()
         if fault == "cut":
             self._leave()
             return
