@@ -14,14 +14,15 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from threading import Lock
-from typing import Any, BinaryIO, Final, NoReturn, Protocol
+from threading import Event, Lock
+from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
 
-from registry.errors import RegistryError, ShardMismatchError, StorageError, VerificationError
+from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
 from registry.features import FeaturesDict
 from registry.model import Promises, Shard
-from registry.processes import call_in_threads, num_cpus
+from registry.processes import num_cpus, submit
 from registry.shards.walking import walk_file
 from registry.storage import Store
 from registry.storage.store import Names
@@ -100,34 +101,52 @@ class ProvedStore(Store):
             CorruptRecordError: the same, and a record is damaged: the first of them.
             StorageError: it is missing, or cannot be read.
         """
+        return self._open(name)
+
+    def _open(self, name: str, stop: Event | None = None) -> BinaryIO:
+        """As ``open``; once ``stop`` is set, hashing ends with an error that nobody sees."""
         promised = self._promises.find(name)
         if promised is None:
             return self._store.open(name)
         file = self._store.open(name)
+        source = file if stop is None else cast("BinaryIO", _Stoppable(file, stop))
         try:
             if self.local_root is None:
-                self._prove_object(file, name, promised)
+                self._prove_object(file, source, name, promised)
             else:
-                self._prove_file(file, name, promised)
+                self._prove_file(file, source, name, promised)
         except BaseException:
             file.close()
             raise
         return file
 
     def prove(self, names: Iterable[str]) -> None:
-        """Prove files that are about to be opened, several at a time; what is wrong with one is said when it is."""
+        """Prove files that are about to be opened, several at a time; what is wrong with one is said when it is.
+
+        Raises:
+            StorageUnavailableError: the store does not answer.
+        """
+        stop = Event()
 
         def prove(name: str) -> None:
             try:
-                self.open(name).close()
+                self._open(name, stop).close()
+            except StorageUnavailableError:
+                raise  # the others would wait as long for the same store
             except RegistryError:
                 return
 
         threads = min(_MOST_THREADS, num_cpus() if self.local_root is not None else _MOST_THREADS)
-        for _ in call_in_threads(prove, names, threads=threads):
-            pass
+        with ThreadPoolExecutor(threads, thread_name_prefix="prove") as pool:
+            try:
+                for future in [submit(pool, prove, name) for name in names]:
+                    future.result()
+            except BaseException:  # also Ctrl-C, which should not wait until large files are hashed
+                stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
 
-    def _prove_file(self, file: BinaryIO, name: str, promised: Shard) -> None:
+    def _prove_file(self, file: BinaryIO, source: BinaryIO, name: str, promised: Shard) -> None:
         """Prove an open file of this machine, and leave it at its start: that one is read, whatever its name gets."""
         for _ in range(_MOST_TRIES):
             since = time.time_ns()
@@ -137,7 +156,7 @@ class ProvedStore(Store):
             with _proofs.alone(state):
                 if self._is_known(state, promised):
                     return
-                found = _hash(file)
+                found = _hash(source)
                 if FileState.of(os.fstat(file.fileno())) != state:
                     continue  # somebody changed it meanwhile, or only its name or mode
                 if found == promised.sha256:
@@ -151,7 +170,7 @@ class ProvedStore(Store):
             details={"path": self.locate(name), "errno": None, "doing": "read"},
         )
 
-    def _prove_object(self, file: BinaryIO, name: str, promised: Shard) -> None:
+    def _prove_object(self, file: BinaryIO, source: BinaryIO, name: str, promised: Shard) -> None:
         """Prove an open object: by the ETag that was recorded when it was published, by a stamp, or by its bytes.
 
         The store gives bytes of this ETag or an error. Where it has no ETags, each process reads the object once more.
@@ -166,7 +185,7 @@ class ProvedStore(Store):
                 return
             if self._is_known(state, promised):
                 return
-            found = _hash(file)
+            found = _hash(source)
             if found == promised.sha256:
                 self._keep(state, promised, 0)
             else:
@@ -308,6 +327,24 @@ class _Proofs:
 _proofs: Final = _Proofs()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_proofs.free)
+
+
+class _Stoppable:
+    """An open file that is read until ``stop`` is set."""
+
+    def __init__(self, file: BinaryIO, stop: Event) -> None:
+        self._file: Any = file
+        self._stop = stop
+        self.seek = file.seek
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if self._stop.is_set():
+            raise InterruptedError("the read was ended")
+        found: int | None = self._file.readinto(buffer)
+        return found
 
 
 def _hash(file: BinaryIO) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from registry.errors import ShardMismatchError
+from registry.errors import ShardMismatchError, StorageUnavailableError
 from registry.model import KnownShards, Shard
 from registry.shards import ProvedStore, proved
 from registry.storage import open_store
@@ -272,3 +274,48 @@ def test_a_fork_in_the_middle_of_a_proof_leaves_no_lock_behind(folder: Path, has
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_files_that_are_opened_together_are_proved_together(folder: Path, hashed: list[str]) -> None:
+    store = opened(folder, promise(folder), None)
+    store.prove(["one", "two"])
+    for name in ("one", "two"):
+        store.open(name).close()
+    assert sorted(hashed) == sorted(digest(folder / name) for name in ("one", "two"))
+    opened(folder, promise(folder, one="0" * 64), None).prove(["one", "missing"])  # said when they are opened
+
+
+def test_ctrl_c_does_not_wait_until_files_are_hashed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, begun = opened(folder, promise(folder), None), Event()
+
+    def hash_for_ever(file: Any) -> str:
+        begun.set()
+        while file.readinto(bytearray(1)) is not None:
+            file.seek(0)
+        return ""
+
+    def interrupt() -> None:
+        begun.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(proved, "_hash", hash_for_ever)
+    thread = Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            store.prove(["one", "two"])
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_store_that_does_not_answer_is_waited_for_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = opened(folder, promise(folder), None)
+
+    def refuse(_: Any) -> str:
+        raise StorageUnavailableError("no answer")
+
+    monkeypatch.setattr(proved, "_hash", refuse)
+    with pytest.raises(StorageUnavailableError, match="no answer"):
+        store.prove(["one", "two"])
