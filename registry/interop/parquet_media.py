@@ -61,11 +61,13 @@ def _first_file(table: Any, features: FeaturesDict, column: Column) -> bytes | N
     """The first file that the row has in a column; None where there is none, or the row is no example."""
     name = column.names[0]
     try:
-        (flat,) = TableBlock(table, FeaturesDict({name: features[name]})).flat_values()
+        flats = TableBlock(table, FeaturesDict({name: features[name]})).flat_values()
     except CorruptExampleError:  # who reads it will be told
         return None
+    if not flats:  # the first rows that a damaged file gives may be none
+        return None
     (part,) = column.leaf.parts
-    files = flat.get(column.keys(part)[0])
+    files = flats[0].get(column.keys(part)[0])
     return files[0] if isinstance(files, list) and files else None
 
 

@@ -8,6 +8,7 @@ optional feature, rows that are null store nothing; a null label is -1, which is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -82,10 +83,12 @@ def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
             first such column.
     """
     blocks: list[FlatBlock] = []
-    names = frozenset(table.schema.names)  # Arrow makes the list each time
+    names = Counter(table.schema.names)  # Arrow makes the list each time
     for name, feature in features.items():
         if name not in names:
             raise BadRowError(0, corrupt_fault(name, "the file has no such column"))
+        if names[name] > 1:
+            raise BadRowError(0, corrupt_fault(name, "the file has two such columns"))
         column = table.column(name)
         array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         blocks += _flatten(feature, array, _Place((name,), (), ()), table.num_rows)
@@ -118,6 +121,8 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
     array, rows = _stored_rows(leaf, array, place)
     _refuse_nulls(array, place)
     if types.is_struct(array.type):  # how Hugging Face stores a file: its bytes, and where it once lay
+        if array.type.get_field_index("bytes") < 0:
+            place.bad(0, f"the column holds {array.type}, where a struct with bytes belongs")
         array = plain_array(array.field("bytes"))
         if array.null_count:
             place.refuse_path(_first_null(array))

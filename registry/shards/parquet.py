@@ -10,6 +10,7 @@ from registry.errors import ShardMismatchError
 from registry.features import FeaturesDict
 from registry.shards.arrow_import import import_pyarrow
 from registry.shards.arrow_values import BadRowError, flatten_table
+from registry.shards.faults import bad_file
 from registry.shards.row_groups import BlockCache, RowGroupShard
 from registry.shards.tables import TableBlock, without_views
 from registry.storage import Store
@@ -72,6 +73,8 @@ def open_columns(
     )
     try:
         flatten_table(shard.schema.empty_table(), wanted)
+    except import_pyarrow().ArrowException as error:  # a schema of Arrow's own that makes no array
+        raise bad_file(store.locate(name), "parquet", error) from error
     except BadRowError as error:
         raise ShardMismatchError(
             f"{store.locate(name)}: {error.fault.message}",

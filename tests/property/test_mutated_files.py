@@ -68,3 +68,11 @@ def test_a_file_that_ends_the_process_fails_with_its_seed(tmp_path: Path) -> Non
     done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, timeout=300, check=False)
     assert done.returncode == -6
     assert (tmp_path / "seed").read_text().strip() == "5"
+
+
+@pytest.mark.parametrize("seed", [1846, 4772, 5572, 10855])
+def test_a_file_that_once_gave_an_untyped_error(tmp_path: Path, seed: int) -> None:
+    """Two columns of one name, an image without bytes, no first row, an extension type that makes no array."""
+    found = read_files(seed, 1, tmp_path)
+    assert found["untyped"] == []
+    assert set(Counter(found["told"])) <= TYPED
