@@ -34,7 +34,7 @@ A reference is `name[/config][:request | @alias]`; a request is a version (`3.0.
 | 5 | verification failed |
 | 6 | withdrawn: what answers is yanked or dropped; or a look-up that a locked program may not make |
 | 8 | the catalog's schema is out of date, or newer than this software |
-| 75 | temporary: the database is busy; try again |
+| 75 | temporary: the database is busy, or a store does not answer; try again |
 | 130 | interrupted |
 """
 
