@@ -145,7 +145,8 @@ def test_an_unknown_dataset_offers_the_nearest(digits: Cli) -> None:
 def test_an_unknown_action_offers_the_nearest(digits: Cli) -> None:
     listed = (
         "publish, promote, deprecate, undo-deprecate, yank, undo-yank, drop, undo-drop, default-config, alias-set, "
-        "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect"
+        "alias-remove, experiment-add, experiment-set-default, experiment-retire, fingerprint, protect, unprotect, "
+        "remove-secrets"
     )
     ran = digits("log", "--action", "publish", "--action", "yankk")
     assert (ran.code, ran.err) == (
@@ -181,4 +182,4 @@ def test_every_action_that_commands_write_is_known(numbers: Cli) -> None:
         ran = numbers(*call.split())
         assert ran.code == 0, (call, ran.err)
     written = {one["action"] for one in numbers("log", "--limit", "1000", "--format", "json").json()["data"]}
-    assert set(ACTIONS) - {"fingerprint"} <= written <= set(ACTIONS)
+    assert set(ACTIONS) - {"fingerprint", "remove-secrets"} <= written <= set(ACTIONS)
