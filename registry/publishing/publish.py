@@ -43,6 +43,7 @@ from registry.prepared import (
 )
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.diff import VersionDiff, diff_files
+from registry.publishing.entity_tags import tag_shards
 from registry.publishing.measured import (
     absolute_location,
     describe_version,
@@ -54,7 +55,7 @@ from registry.publishing.placing import location_key, place_folder, require_unma
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.verify import VerifyReport, verify_shards
-from registry.storage import StagedFolder, Store
+from registry.storage import StagedFolder, Store, open_location
 from registry.tfrecord import IndexFolder
 
 _MOST_RIVALS: Final = 100
@@ -329,6 +330,7 @@ def _write_row(
 
     What became of the canonical version, None where the same content was published before, and the proof.
     """
+    shards = tag_shards(open_location(target.store, version.location), version.splits, shards)
     for _ in range(_MOST_RIVALS):
         proof = None if evidence is None else evidence.proof
         try:
