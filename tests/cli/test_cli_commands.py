@@ -423,7 +423,7 @@ def test_verify_finds_a_sound_shard_with_other_records(digits: Cli, workspace: P
     ran = digits("verify", "digits", "--format", "json")
     assert ran.code == 5
     (fault,) = ran.json()["data"]["faults"]
-    assert (fault["filename"], fault["code"]) == (first.name, "shard_mismatch")
+    assert (fault["filename"], fault["code"]) == (first.name, "foreign_shard")
 
 
 def test_verify_finds_a_shard_of_the_same_size_with_other_records(digits: Cli, workspace: Path) -> None:
