@@ -1,4 +1,8 @@
-"""What does an object store call the bytes that are published? Asked for just before the row is written."""
+"""What does an object store call the very bytes that are published? A reader whose store still says so trusts them.
+
+An ETag proves no more than that an object was not replaced since. So each is one of bytes that were hashed or copied:
+what the store says when the row is written may be the ETag of an object that somebody put there meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from registry.errors import NotStoredError
 from registry.model import Shard, Split
 from registry.processes import call_in_threads
 from registry.storage import Store
@@ -13,23 +18,33 @@ from registry.storage import Store
 _THREADS: Final = 8
 
 
-def tag_shards(
-    store: Store, splits: Sequence[Split], shards: Mapping[str, Sequence[Shard]]
-) -> dict[str, tuple[Shard, ...]]:
-    """``shards`` of ``splits`` with the ETag that each file has in ``store``; on disks, which have none, as they are.
-
-    A reader whose store still gives that ETag knows that the bytes are the published ones.
+def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:
+    """By file name, the present ETag of each shard in ``store``; nothing on disks, which have none.
 
     Raises:
-        StorageError: a file is not there, or the store does not answer.
+        StorageError: the store does not answer.
     """
     if store.local_root is not None:
-        return {name: tuple(found) for name, found in shards.items()}
-    tagged = {}
-    for split in splits:
-        names = [split.filename(shard.index) for shard in shards[split.name]]
-        tags = call_in_threads(store.entity_tag, names, threads=_THREADS)
-        tagged[split.name] = tuple(
-            replace(shard, entity_tag=tag) for shard, (_, tag) in zip(shards[split.name], tags, strict=True)
+        return {}
+
+    def read(name: str) -> str | None:
+        try:
+            return store.entity_tag(name)
+        except NotStoredError:
+            return None
+
+    names = [name for split in splits for name in split.filenames]
+    return dict(zip(names, (tag for _, tag in call_in_threads(read, names, threads=_THREADS)), strict=True))
+
+
+def tag_shards(
+    splits: Sequence[Split], shards: Mapping[str, Sequence[Shard]], tags: Mapping[str, str | None]
+) -> dict[str, tuple[Shard, ...]]:
+    """``shards`` of ``splits`` with the ETags that ``tags`` has by file name; the others have none."""
+    return {
+        split.name: tuple(
+            replace(shard, entity_tag=tags.get(split.filename(shard.index))) if tags else shard
+            for shard in shards[split.name]
         )
-    return tagged
+        for split in splits
+    }

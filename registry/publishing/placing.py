@@ -45,6 +45,7 @@ from registry.model import DatasetVersion, Reference, Shard
 from registry.publishing.measured import digest_of
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
+from registry.storage.faults import entity_tag_of
 from registry.storage.names import MARKER_FILE
 from registry.storage.staging import warn_of_leftover
 
@@ -66,10 +67,12 @@ class Placement:
 
     Attributes:
         held: the reservation that the row uses up; None on this machine's disks.
+        entity_tags: by file name, the ETag of each shard whose bytes are known to be the promised ones.
         notes: what was found there, for people.
     """
 
     held: tuple[Reservation, Holder] | None = None
+    entity_tags: Mapping[str, str | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -110,7 +113,7 @@ def place_folder(
     place.take()
     try:
         place.fill(check_number)
-        yield Placement(held=(place.held, place.holder), notes=place.notes)
+        yield Placement(held=(place.held, place.holder), entity_tags=place.entity_tags, notes=place.notes)
     except _REFUSALS:
         place.give_back()
         raise
@@ -197,6 +200,8 @@ class _ObjectPlace:
         actor: str,
     ) -> None:
         self.notes: list[str] = []
+        # Of the very bytes that were hashed or copied. Asked for later, it may be that of an object which came since.
+        self.entity_tags: dict[str, str | None] = {}
         self.holder = Holder.of_this_process(actor)
         self.held: Reservation
         self._before: Reservation | None = None
@@ -242,7 +247,9 @@ class _ObjectPlace:
             # A marker that vanished was removed by a person or by another catalog: then all of it may be theirs.
             self.held = self._reservations.note_found(self.held, self.holder, present, anew=created and was_listed)
         state = self._compare(present)
-        if not self.held.is_cleaning and state.is_disturbed and self._is_whole():
+        # The digest says nothing of names: the row promises files of these names.
+        has_shards = state.equal.issuperset(self._promised)
+        if not self.held.is_cleaning and state.is_disturbed and has_shards and self._is_whole():
             return
         if self._must_clean(state):
             state = self._clean(state)
@@ -366,10 +373,13 @@ class _ObjectPlace:
             if self._final.size(name) != self._staged.store.size(name):
                 return False
             promised = self._promised.get(name)
-            expected = promised.sha256 if promised else _sha256(self._staged.store, name)
-            return _sha256(self._final, name) == expected
+            expected = promised.sha256 if promised else _sha256(self._staged.store, name)[0]
+            found, tag = _sha256(self._final, name)
         except NotStoredError:  # others remove it just now
             return False
+        if promised and found == expected:
+            self.entity_tags[name] = tag
+        return found == expected
 
     def _is_whole(self) -> bool:
         """Whether what is there is a sound folder of this very content, described in other words or with more files."""
@@ -445,6 +455,8 @@ class _ObjectPlace:
         def copy(name: str) -> None:
             with suppress(AlreadyStoredError):  # others of the same content were faster; looked at below
                 self._store.copy_to(f"{self._staged.name}/{name}", f"{self._version.location}/{name}")
+                if name in self._promised:
+                    self.entity_tags[name] = self._final.entity_tag(name)
                 return
             late.append(name)
 
@@ -572,6 +584,8 @@ def foreign_error(marker: Mapping[str, Any], exactly: Reference, folder: Store) 
     )
 
 
-def _sha256(store: Store, name: str) -> str:
+def _sha256(store: Store, name: str) -> tuple[str, str | None]:
+    """The sha256 of a stored file, and the ETag of the very bytes that were hashed."""
     with store.open(name) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a buffered reader
+        found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a buffered reader
+        return found, entity_tag_of(file)

@@ -43,7 +43,7 @@ from registry.prepared import (
 )
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.publishing.diff import VersionDiff, diff_files
-from registry.publishing.entity_tags import tag_shards
+from registry.publishing.entity_tags import read_tags, tag_shards
 from registry.publishing.measured import (
     absolute_location,
     describe_version,
@@ -55,7 +55,7 @@ from registry.publishing.placing import location_key, place_folder, require_unma
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.verify import VerifyReport, verify_shards
-from registry.storage import StagedFolder, Store, open_location
+from registry.storage import StagedFolder, Store
 from registry.tfrecord import IndexFolder
 
 _MOST_RIVALS: Final = 100
@@ -154,6 +154,7 @@ def publish_staged(
         if evidence is not None:  # should it be proved again, its records are at their new place
             files = StoredSplits(target.store.child(version.location), prepared.splits, prepared.features)
             evidence = replace(evidence, files=files)
+        shards = tag_shards(version.splits, shards, placement.entity_tags)
         promotion, proof = _write_row(target, version, shards, evidence, held=placement.held)
     _tell_default_config(target, version)
     return _publication(target, version, report, promotion, proof, notes=tuple(placement.notes))
@@ -210,6 +211,8 @@ def publish_folder(
         if not is_at_home:
             version = replace(version, location=absolute_location(source))
         evidence = None if trust_lengths else _gather(target, version, source, prepared, advance=advance)
+        # The ETags first: each lies between two equal stamps, so it is that of the bytes that were hashed in between.
+        tagged = tag_shards(version.splits, report.shards, read_tags(source, version.splits))
         if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may be of different records
             raise ShardMismatchError(
                 f"{source.url}: a shard was changed while the folder was published",
@@ -220,7 +223,7 @@ def publish_folder(
         if source.local_root is None and not source.url.startswith(("http://", "https://")):
             require_unmarked(source, target.catalog, version)
             unreserved = location_key(source)
-        promotion, proof = _write_row(target, version, report.shards, evidence, unreserved=unreserved)
+        promotion, proof = _write_row(target, version, tagged, evidence, unreserved=unreserved)
         _tell_default_config(target, version)
         return _publication(target, version, report, promotion, proof)
     target.store.clear_abandoned(version.location.rpartition("/")[0])
@@ -330,7 +333,6 @@ def _write_row(
 
     What became of the canonical version, None where the same content was published before, and the proof.
     """
-    shards = tag_shards(open_location(target.store, version.location), version.splits, shards)
     for _ in range(_MOST_RIVALS):
         proof = None if evidence is None else evidence.proof
         try:

@@ -25,6 +25,7 @@ from registry.model import Promises, Shard
 from registry.processes import num_cpus, submit
 from registry.shards.walking import walk_file
 from registry.storage import Store
+from registry.storage.faults import entity_tag_of
 from registry.storage.store import Names
 from registry.tfrecord import IndexFolder
 from registry.tfrecord.faults import not_so_many
@@ -175,7 +176,7 @@ class ProvedStore(Store):
 
         The store gives bytes of this ETag or an error. Where it has no ETags, each process reads the object once more.
         """
-        tag = getattr(getattr(file, "raw", None), "entity_tag", None)
+        tag = entity_tag_of(file)
         state = ObjectState(self.locate(name), tag or "")
         if _proofs.holds(state, promised.sha256):
             return

@@ -175,3 +175,9 @@ class StoredFile(io.RawIOBase):
                     self._file.close()
             finally:
                 super().close()
+
+
+def entity_tag_of(file: object) -> str | None:
+    """The ETag of the bytes that a file gives which a store opened for reading; None where the store has none."""
+    tag: str | None = getattr(getattr(file, "raw", None), "entity_tag", None)
+    return tag

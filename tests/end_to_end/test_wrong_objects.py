@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fault_proxy import FaultProxy
 from prepared_samples import prepare
+from s3_server import S3Server
 from test_wrong_files import COUNT, FIRST, READS, SECOND, SHARDS, same_sizes
 
 import registry
@@ -131,3 +132,34 @@ def test_without_the_right_etag_an_object_is_hashed_once_on_this_machine(
     connection.close()
     assert len(hashed_for_one_example(large, monkeypatch)) == 1
     assert hashed_for_one_example(large, monkeypatch) == []
+
+
+@pytest.mark.parametrize("way", ["copied", "in place"])
+def test_an_object_that_is_replaced_before_the_row_is_written_is_not_read(
+    bucket: str, s3_server: S3Server, fault_proxy: FaultProxy, tmp_path: Path, way: str
+) -> None:
+    """Its bytes were hashed, or copied from hashed ones; the look at the marker is the last one before the row."""
+    mine, other = (
+        prepare(tmp_path / str(start), splits={"train": same_sizes(COUNT, start)}, shards=SHARDS) for start in (10, 50)
+    )
+    place = f"{bucket}/data/animals/1.0.0"
+    if way == "in place":
+        for path in mine.iterdir():
+            put(open_store(place), path.name, path.read_bytes())
+    content = (other / FIRST).read_bytes()
+    assert len(content) == (mine / FIRST).stat().st_size
+    fault_proxy.inject(
+        "hook",
+        when=lambda request: (
+            request.method == "GET" and request.key.endswith("/.reservation.json")
+            if way == "copied"
+            else request.key.endswith("/.reservation.json")
+        ),
+        times=1,
+        hook=lambda: s3_server.request("PUT", f"/{place.removeprefix('s3://')}/{FIRST}", content),
+    )
+    with registry.connect(tmp_path / "catalog.db", data_dir=f"{bucket}/data") as opened:
+        assert opened.publish(mine if way == "copied" else place).newly
+        assert open_store(place).read_bytes(FIRST) == content
+        with pytest.raises(ShardMismatchError, match=f"{place}/{FIRST}: its sha256 is not the promised one"):
+            list(opened.dataset("animals:1.0.0").read("train"))
