@@ -103,8 +103,12 @@ def place_folder(
     Raises:
         VersionExistsError: the number is published with other content.
         ReservedError: another publisher has the location, and did not end within ``WAIT_SECONDS``.
-        ConflictError: the location holds other data that no row describes.
+        ConflictError: the location holds other data that no row describes; or the very content is published with files
+            of other names, which are damaged.
     """
+    if check_number() and not _require_published_names(store, catalog, version):
+        yield Placement()
+        return
     if store.local_root is not None:
         with _on_disk(staged, store, version, check_number) as placement:
             yield placement
@@ -121,6 +125,28 @@ def place_folder(
         place.leave()
         raise
     place.tidy()
+
+
+def _require_published_names(store: Store, catalog: SqlCatalog, version: DatasetVersion) -> bool:
+    """Whether files of ``version`` may replace those of the row; False where they have other names and none is needed.
+
+    The content digest says nothing of names, and readers open the names of the row.
+    """
+    published = catalog.published(version.name, version.config, version.version)
+    if published is None or published.location != version.location:
+        return True
+    ours = {one.name: one.filename(0) for one in version.splits if one.num_shards}
+    other = [one for one in published.splits if one.num_shards and one.filename(0) != ours[one.name]]
+    if not other:
+        return True
+    if digest_of(store.child(version.location), version.slicing) == version.content_digest:
+        return False
+    raise ConflictError(
+        f"{version.reference} is published with files of other names, and those are damaged: expected "
+        f"{other[0].filename(0)}, found {ours[other[0].name]}",
+        hint="Publish a copy of it whose files have the published names.",
+        details={"folder": store.locate(version.location), "expected": other[0].filename(0)},
+    )
 
 
 @contextmanager
@@ -149,7 +175,10 @@ def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, *, publ
     try:
         staged.commit()
     except FolderExistsError as error:
-        if digest_of(store.child(place), version.slicing) == version.content_digest:
+        # The digest says nothing of names: the row promises files of these names.
+        names = {name for split in version.splits for name in split.filenames}
+        is_ours = digest_of(store.child(place), version.slicing) == version.content_digest
+        if is_ours and names.issubset(store.child(place).list()):
             return False
         if not published:
             raise ConflictError(

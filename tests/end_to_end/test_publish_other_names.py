@@ -1,0 +1,80 @@
+"""The same content in files of other names: a row never promises names that are not there."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+from prepared_samples import animals, prepare
+
+import registry
+from registry.errors import ConflictError
+from registry.storage import open_store
+
+NAME, OTHER_NAME = (f"{start}train.tfrecord-00000-of-00002" for start in ("animals-", ""))
+
+
+@pytest.fixture(params=["disk", "memory"])
+def data_dir(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "data") if request.param == "disk" else f"memory://{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    return prepare(tmp_path / "mine", splits={"train": animals(20)}, shards=2)
+
+
+@pytest.fixture
+def renamed(tmp_path: Path) -> Path:
+    """The same content; its files are named by another template."""
+    folder = prepare(tmp_path / "renamed", splits={"train": animals(20)}, shards=2)
+    info = json.loads((folder / "dataset_info.json").read_text())
+    info["splits"][0]["filepathTemplate"] = "{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+    (folder / "dataset_info.json").write_text(json.dumps(info))
+    for path in folder.glob("animals-train*"):
+        path.rename(folder / path.name.removeprefix("animals-"))
+    assert (folder / OTHER_NAME).exists()
+    return folder
+
+
+def test_files_of_other_names_that_another_catalog_left_are_not_taken_for_ours(
+    data_dir: str, tmp_path: Path, mine: Path, renamed: Path
+) -> None:
+    with registry.connect(tmp_path / "other.db", data_dir=data_dir) as other:
+        assert other.publish(mine).newly
+    with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+        with pytest.raises(ConflictError, match=r"^the folder of animals:1\.0\.0 holds other data: "):
+            catalog.publish(renamed)
+        assert catalog.publish(f"{data_dir}/animals/1.0.0").newly, "what the hint says"
+        assert len(list(catalog.dataset("animals:1.0.0").read("train"))) == 20
+
+
+def test_a_sound_version_stays_as_it_is_where_files_of_other_names_are_published(
+    data_dir: str, tmp_path: Path, mine: Path, renamed: Path
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+        assert catalog.publish(mine).newly
+        before = open_store(f"{data_dir}/animals/1.0.0").list()
+        assert not catalog.publish(renamed).newly
+        assert open_store(f"{data_dir}/animals/1.0.0").list() == before
+
+
+def test_damaged_files_are_not_replaced_by_files_of_other_names(
+    data_dir: str, tmp_path: Path, mine: Path, renamed: Path
+) -> None:
+    with registry.connect(tmp_path / "catalog.db", data_dir=data_dir) as catalog:
+        assert catalog.publish(mine).newly
+        with open_store(f"{data_dir}/animals/1.0.0").create(NAME, overwrite=True) as file:
+            file.write(b"damaged")
+        with pytest.raises(ConflictError) as caught:
+            catalog.publish(renamed)
+        assert str(caught.value) == (
+            "animals:1.0.0 is published with files of other names, and those are damaged: "
+            f"expected {NAME}, found {OTHER_NAME}"
+        )
+        assert caught.value.hint == "Publish a copy of it whose files have the published names."
+        assert not catalog.publish(mine).newly
+        assert len(list(catalog.dataset("animals:1.0.0").read("train"))) == 20
+        assert catalog.dataset("animals:1.0.0").verify().faults == ()
