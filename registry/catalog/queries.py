@@ -287,6 +287,14 @@ def find_published(connection: sa.Connection, name: str, config: str | None, ver
         return read_version(row, load_splits(connection, row.id))
 
 
+def find_located(connection: sa.Connection, location: str) -> tuple[Reference, ...]:
+    """The versions whose rows name ``location``, in any state."""
+    query = sa.select(builder.c.name, builder_config.c.name, *NUMBER).select_from(_published())
+    with stored_values():
+        rows = connection.execute(query.where(dataset_version.c.location == location)).all()
+        return tuple(Reference.exactly(name, config or None, Version(*number)) for name, config, *number in rows)
+
+
 def find_digest(connection: sa.Connection, name: str, config: str | None, version: Version) -> str | None:
     """The content digest that was ever published under this number, or None where the number is free."""
     return connection.execute(

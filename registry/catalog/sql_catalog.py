@@ -195,6 +195,11 @@ class SqlCatalog:
         with reading(self._engine) as connection:
             return queries.find_published(connection, name, config, version)
 
+    def published_at(self, location: str) -> tuple[Reference, ...]:
+        """The versions whose files lie at an absolute ``location``, in any state: those that were imported in place."""
+        with reading(self._engine) as connection:
+            return queries.find_located(connection, location)
+
     def neighbours(
         self, name: str, config: str | None, version: Version
     ) -> tuple[DatasetVersion | None, DatasetVersion | None]:

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from registry.catalog import Holder, SqlCatalog
-from registry.errors import AlreadyStoredError, ConflictError, UsageError
-from registry.model import Reference, SlicingRule, version_folder
+from registry.catalog import Holder, Reservation, SqlCatalog
+from registry.errors import AlreadyStoredError, ConflictError, ReservedError, UsageError
+from registry.model import Reference, SlicingRule, Version, version_folder
 from registry.publishing.measured import digest_of
 from registry.publishing.placing import foreign_error, location_key, read_marker, write_marker
 from registry.storage import Store
@@ -56,11 +56,8 @@ def clear_place(
             f"{final.url} is a folder of this machine",
             hint="Move the folder away: nothing is reserved there.",
         )
-    if catalog.published_digest(exactly.name, exactly.config, number) is not None:
-        raise ConflictError(
-            f"{exactly} is published: its files stay where they are",
-            hint=f"Damaged files are replaced by: registry build {exactly} --rebuild, or registry publish of a copy.",
-        )
+    _refuse_published(final, catalog, exactly, number)
+    listed = tuple(final.list())
     marker, ours = read_marker(final), {one.token for one in catalog.reservations.list()}
     is_foreign = marker is not None and marker.get("token") not in ours
     if not force:
@@ -75,27 +72,65 @@ def clear_place(
     holder = Holder.of_this_process(actor)
     if dry_run:
         aside = f"{parent}/leftover.<random>_{last_part}"
-        return _cleared(exactly, store, location, aside, tuple(final.list()), dry_run=True)
+        return _cleared(exactly, store, location, aside, listed, dry_run=True)
     if force and ours:
         _release(catalog, location_key(final))
-    held, _ = catalog.reservations.reserve(location_key(final), exactly, _NO_CONTENT, holder)
+    held, before = catalog.reservations.reserve(location_key(final), exactly, _NO_CONTENT, holder)
     try:
         if is_foreign:
             final.remove_tree(MARKER_FILE)
-        with suppress(AlreadyStoredError):  # of a publisher of our reservation
-            write_marker(final, held, holder, catalog)
+        is_new = _mark(final, held, holder, catalog, exactly)
         aside, names = f"{parent}/leftover.{held.token[:8]}_{last_part}", tuple(final.list())
+        if not force and not set(names).issubset(listed):
+            if is_new:
+                final.remove_tree(MARKER_FILE)
+            raise ConflictError(
+                f"{final.url} was filled while it was looked at",
+                hint="Nothing was moved. Look again: another catalog may have published it.",
+            )
         for name in names:
             with suppress(AlreadyStoredError):  # copied by a run that was killed before it removed the object
                 store.copy_to(f"{location}/{name}", f"{aside}/{name}")
         for name in names:
             final.remove_tree(name)
         final.remove_tree(MARKER_FILE)
+    except (ReservedError, ConflictError):  # nothing was touched
+        catalog.reservations.leave(held, holder, forget=before is None)
+        raise
     except BaseException:
         catalog.reservations.leave(held, holder, forget=False)
         raise
     catalog.reservations.leave(held, holder, forget=True)
     return _cleared(exactly, store, location, aside, names, dry_run=False)
+
+
+def _refuse_published(final: Store, catalog: SqlCatalog, exactly: Reference, number: Version) -> None:
+    if catalog.published_digest(exactly.name, exactly.config, number) is not None:
+        raise ConflictError(
+            f"{exactly} is published: its files stay where they are",
+            hint=f"Damaged files are replaced by: registry build {exactly} --rebuild, or registry publish of a copy.",
+        )
+    if others := catalog.published_at(final.url):
+        raise ConflictError(
+            f"{others[0]} is published from {final.url}: its files stay where they are",
+            hint="It was imported in place. Raise your version, or publish into another data directory.",
+        )
+
+
+def _mark(final: Store, held: Reservation, holder: Holder, catalog: SqlCatalog, exactly: Reference) -> bool:
+    """Mark the place; False where a publisher of our reservation did.
+
+    Raises:
+        ReservedError: another catalog's publisher did meanwhile.
+    """
+    try:
+        write_marker(final, held, holder, catalog)
+    except AlreadyStoredError:
+        marker = read_marker(final)
+        if marker is None or marker.get("token") != held.token:
+            raise foreign_error(marker or {}, exactly, final) from None
+        return False
+    return True
 
 
 def _release(catalog: SqlCatalog, location: str) -> None:

@@ -308,7 +308,7 @@ class _ObjectPlace:
             self.held = cleaning
             # Objects that a row promises stay, also where they are ours: and where the marker is not ours any more,
             # another catalog may have counted on them.
-            if self._is_promised() or not self._is_marked_by_us():
+            if self._is_promised() or self._is_imported() or not self._is_marked_by_us():
                 self.leave()
                 return
             found = self._found
@@ -344,6 +344,10 @@ class _ObjectPlace:
         published = self._catalog.published_digest(version.name, version.config, version.version)
         return published == version.content_digest
 
+    def _is_imported(self) -> bool:
+        """Whether a row of another name promises what is here: it was imported where it lies."""
+        return bool(self._catalog.published_at(self._final.url))
+
     def _is_marked_by_us(self) -> bool:
         marker = read_marker(self._final)
         return marker is not None and marker.get("token") == self.held.token
@@ -366,6 +370,19 @@ class _ObjectPlace:
             else:
                 return True
         raise foreign_error(present or {}, self._version.reference, self._final)
+
+    def _claim_marker(self) -> None:
+        """Let the marker of our reservation name our content: it may name that of the publishers whom we follow.
+
+        By it the marker is recognised after the row, should it stay behind.
+        """
+        marker = read_marker(self._final)
+        if (
+            marker is not None
+            and marker.get("token") == self.held.token
+            and marker.get("content_digest") != self.held.content_digest
+        ):
+            write_marker(self._final, self.held, self.holder, self._catalog, overwrite=True)
 
     def _require_marker(self) -> None:
         """The last look before the row: a person may have given the location to another catalog meanwhile."""
@@ -430,9 +447,13 @@ class _ObjectPlace:
         cleaning = _patiently(self._begin_cleaning)
         from_others = self.held.is_cleaning
         self.held = cleaning
+        self._claim_marker()
         if not from_others:
             state = self._compare(self._final.list())  # others who had joined may have put something there
+            self._begin_cleaning()
         removable = state.different | (state.extra if from_others else frozenset())
+        if removable and not self._is_published and self._is_imported():
+            raise self._other_data(sorted(removable))
         # What lies in the place of a promised file is kept, unless it is known to be of other content.
         aside = sorted(state.different if self._is_published and not from_others else state.different & self._found)
         removed = sorted(removable.difference(self._found, aside))
@@ -442,6 +463,7 @@ class _ObjectPlace:
         for name in aside:
             with suppress(AlreadyStoredError):  # saved by a run that was killed before it removed the object
                 self._store.copy_to(f"{self._version.location}/{name}", f"{folder}/{name}")
+            self._begin_cleaning()
             self._final.remove_tree(name)
         self.held = self._reservations.end_cleaning(self.held, self.holder)
         if removed:
@@ -465,8 +487,11 @@ class _ObjectPlace:
                 self._final.remove_tree(name)
 
     def _begin_cleaning(self) -> Reservation:
-        if self.held.is_cleaning:
-            return self.held
+        """Have the location alone.
+
+        Asked again before objects are removed: hashing takes hours, and a person may have released the reservation
+        meanwhile. Then the next publisher's objects are there.
+        """
         found = self._reservations.begin_cleaning(self.held, self.holder)
         if found is None:
             raise ReservedError(
@@ -559,8 +584,10 @@ def _patiently(attempt: Callable[[], T]) -> T:
         pause = min(pause * 1.5, longest)
 
 
-def write_marker(folder: Store, held: Reservation, holder: Holder, catalog: SqlCatalog) -> None:
-    """Mark a location for this catalog.
+def write_marker(
+    folder: Store, held: Reservation, holder: Holder, catalog: SqlCatalog, *, overwrite: bool = False
+) -> None:
+    """Mark a location for this catalog. With ``overwrite`` where the marker of the same reservation is there.
 
     Raises:
         AlreadyStoredError: it is marked.
@@ -572,7 +599,7 @@ def write_marker(folder: Store, held: Reservation, holder: Holder, catalog: SqlC
         "catalog": catalog.url,
         "holder": str(holder),
     }
-    with folder.create(MARKER_FILE) as file:
+    with folder.create(MARKER_FILE, overwrite=overwrite) as file:
         file.write(json.dumps(content, sort_keys=True).encode())
 
 

@@ -11,9 +11,12 @@ from fault_proxy import FaultProxy
 from prepared_samples import animals, prepare
 
 import registry
+from registry.api import Catalog
 from registry.errors import ConflictError, NotFoundError, ReservedError, UsageError
+from registry.model import SlicingRule
 from registry.publishing import placing
-from registry.storage import open_store
+from registry.publishing.measured import digest_of
+from registry.storage import Store, open_store
 
 SHARDS = [f"animals-train.tfrecord-0000{index}-of-00002" for index in (0, 1)]
 
@@ -281,3 +284,108 @@ def test_a_refused_publisher_removes_what_it_put_there(
         assert catalog.reservations.list() == ()
         assert catalog.publish(other).newly is False
         assert catalog.dataset("animals").verify(deep=True).faults == ()
+
+
+def test_a_marker_that_was_taken_over_is_known_after_the_row_was_written(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher dies half-way, one of other content takes over, and dies between its row and the marker's removal."""
+    mine, other, place = folders(98), folders(99), open_store(f"{bucket}/animals/1.0.0")
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with monkeypatch.context() as patch:
+            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                catalog.publish(mine)
+        assert place.exists(".reservation.json")
+        with monkeypatch.context() as patch:
+            patch.setattr(placing._ObjectPlace, "tidy", lambda _: None)
+            assert catalog.publish(other).newly
+        assert place.exists(".reservation.json")
+        place.remove_tree(SHARDS[0])
+
+        assert not catalog.publish(other).newly
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+        assert not place.exists(".reservation.json")
+
+
+def test_a_publisher_whose_reservation_was_released_while_it_hashed_removes_nothing(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is about to remove what a dead one left; meanwhile that very content is published by a third one."""
+    mine, other, compare = folders(98), folders(99), placing._ObjectPlace._compare
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with monkeypatch.context() as patch:
+            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                catalog.publish(mine)
+
+        def slow(self: placing._ObjectPlace, present: list[str]) -> placing._State:
+            monkeypatch.setattr(placing._ObjectPlace, "_compare", compare)
+            found = compare(self, present)
+            catalog.reservations.release("animals:1.0.0", force=True)
+            assert catalog.publish(mine).newly
+            return found
+
+        monkeypatch.setattr(placing._ObjectPlace, "_compare", slow)
+        with pytest.raises(ConflictError, match="is published with other content"):
+            catalog.publish(other)
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
+        assert catalog.reservations.list() == ()
+
+
+def test_clearing_a_place_moves_nothing_of_a_publisher_who_came_while_it_looked(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another catalog's publisher marks the place and puts its files there while the folder is still hashed."""
+    place = open_store(f"{bucket}/animals/1.0.0")
+    upload(folders(99), f"{bucket}/animals/1.0.0", SHARDS[1])
+
+    def slow(folder: Store, rule: SlicingRule) -> str | None:
+        found = digest_of(folder, rule)
+        marker = {"token": "t", "holder": "ann (process 7 on far)", "catalog": "postgresql://db/one"}
+        with place.create(".reservation.json") as file:
+            file.write(json.dumps(marker).encode())
+        upload(folders(98), f"{bucket}/animals/1.0.0", SHARDS[0])
+        return found
+
+    monkeypatch.setattr("registry.publishing.clearing.digest_of", slow)
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with pytest.raises(ReservedError, match="is held for another catalog, postgresql://db/one, by ann"):
+            catalog.reservations.clear("animals:1.0.0")
+        assert place.list() == SHARDS
+        assert place.exists(".reservation.json")
+        assert catalog.reservations.list() == ()
+
+
+@pytest.mark.parametrize("who", ["clear", "a refused publisher"])
+def test_objects_that_were_imported_in_place_under_another_name_stay(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    from registry.catalog import SqlCatalog
+
+    mine, place, publish = folders(98), f"{bucket}/animals/1.0.0", SqlCatalog.publish
+
+    def take(catalog: Catalog) -> None:
+        (taken,) = catalog.import_tfds(place, name="beasts")
+        assert taken.error is None
+
+    def refused(self: SqlCatalog, *arguments: object, **options: object) -> bool:
+        monkeypatch.setattr(SqlCatalog, "publish", publish)
+        with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+            take(catalog)
+        raise ConflictError("refused for good")
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        if who == "clear":
+            upload(mine, place)
+            take(catalog)
+            with pytest.raises(ConflictError) as caught:
+                catalog.reservations.clear("animals:1.0.0", force=True)
+            assert str(caught.value) == f"beasts:1.0.0 is published from {place}: its files stay where they are"
+        else:
+            monkeypatch.setattr(SqlCatalog, "publish", refused)
+            (one,) = catalog.import_tfds(mine, copy=True)
+            assert str(one.error) == "refused for good"
+            with pytest.raises(ConflictError, match="holds other data"):
+                catalog.publish(folders(99))  # it takes over what the refused one left
+        assert catalog.dataset("beasts").verify(deep=True).faults == ()
