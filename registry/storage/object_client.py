@@ -142,11 +142,12 @@ class BucketClient:
             is_done=lambda: self._writer_of(key, shown=shown) == writer,
         )
 
-    def upload(self, key: str, file: IO[bytes], num_bytes: int, *, shown: str) -> None:
+    def upload(self, key: str, file: IO[bytes], num_bytes: int, *, overwrite: bool, shown: str) -> None:
         """Write a large object in parts; it appears, or is replaced, when the last one is there.
 
-        Each part is retried by itself, within the same limits.
+        Each part is retried by itself, within the same limits. Without ``overwrite`` nobody else may have the name.
         """
+        before = self._present(key, shown=shown) if overwrite else None
 
         async def ask(api: ModuleType, store: Any) -> Any:
             file.seek(0)
@@ -161,7 +162,7 @@ class BucketClient:
                 if isinstance(error, NotStoredError) and is_no_bucket(error):
                     raise
                 # The answer to the last request may be all that was lost; or it was sent twice, and is unknown then.
-                if self._is_there(key, num_bytes, shown=shown):
+                if self._is_there(key, num_bytes, before, shown=shown):
                     return
                 fault = error if isinstance(error, TransientFault) else TransientFault("the upload was lost")
                 # obstore has tried again where it could; not where an answer broke off in the middle.
@@ -267,14 +268,24 @@ class BucketClient:
             return None
         return found.get(_WRITER)
 
-    def _is_there(self, key: str, num_bytes: int, *, shown: str) -> bool:
-        """Whether an object is stored whole, asked once: its upload has used up the tries."""
+    def _present(self, key: str, *, shown: str) -> ObjectFacts | None:
+        try:
+            return self.facts(key, shown=shown)
+        except NotStoredError:
+            return None
+
+    def _is_there(self, key: str, num_bytes: int, before: ObjectFacts | None, *, shown: str) -> bool:
+        """Whether an object is stored whole, asked once: its upload has used up the tries.
+
+        ``before`` is what it replaces. That may be as long; then the ETag tells whether it was replaced.
+        """
         once = replace(self.limits, tries=1)
         try:
-            facts = self._ask("read", shown, lambda api, store: api.head_async(store, key), limits=once)
+            found = self._ask("read", shown, lambda api, store: api.head_async(store, key), limits=once)
         except (NotStoredError, StorageUnavailableError):
             return False
-        return _facts(facts).num_bytes == num_bytes
+        facts = _facts(found)
+        return facts.num_bytes == num_bytes and (before is None or facts.entity_tag != before.entity_tag)
 
     def _are_equal(self, key: str, other: str, *, shown: str) -> bool:
         try:

@@ -128,14 +128,14 @@ class ObjectStore(Store):
                 content = spool.read()
             self._bucket.put(key, content, overwrite=overwrite, shown=shown)
         elif overwrite:
-            self._bucket.upload(key, spool, num_bytes, shown=shown)
+            self._bucket.upload(key, spool, num_bytes, overwrite=True, shown=shown)
         else:
             # No store creates a large object on a condition. So it is uploaded under a name that nobody else has, and
             # copied by the store, which can.
             folder, slash, last_part = key.rpartition("/")
             temporary = folder + slash + new_unfinished_name(last_part)
             try:
-                self._bucket.upload(temporary, spool, num_bytes, shown=shown)
+                self._bucket.upload(temporary, spool, num_bytes, overwrite=False, shown=shown)
                 self._bucket.copy(temporary, key, shown=shown)
             finally:
                 # Also after an error: what stays behind is never listed, and the first error is the one to tell.

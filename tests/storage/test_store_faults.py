@@ -244,6 +244,20 @@ def test_an_upload_that_fails_leaves_no_object(store: Store, fault_proxy: FaultP
     assert store.list() == ["folder/file"]
 
 
+def test_an_upload_that_fails_is_not_taken_for_the_object_that_it_should_replace(
+    store: Store, fault_proxy: FaultProxy
+) -> None:
+    put(store, "large", bytes(LARGE))
+    fault_proxy.inject("error", when=lambda request: "partNumber=2" in request.query)
+    with pytest.raises(StorageUnavailableError):
+        put(store, "large", b"1" * LARGE, overwrite=True)
+    fault_proxy.reset()
+    assert store.read_bytes("large") == bytes(LARGE)
+    fault_proxy.inject("cut", when=lambda request: request.method == "POST" and "uploadId" in request.query, times=1)
+    put(store, "large", b"2" * LARGE, overwrite=True)
+    assert store.read_bytes("large") == b"2" * LARGE
+
+
 def test_a_name_that_somebody_else_took_while_our_answer_was_lost_is_taken(
     store: Store, fault_proxy: FaultProxy
 ) -> None:
