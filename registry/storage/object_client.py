@@ -408,7 +408,10 @@ def _load_copy(library: Path) -> ModuleType:
 
 
 def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
-    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=meta.get("e_tag"))
+    tag = meta.get("e_tag")
+    if tag is not None and tag.startswith("W/"):  # weak: of equal use, not of equal bytes; no If-Match ever meets it
+        tag = None
+    return ObjectFacts(key=meta["path"], num_bytes=meta["size"], entity_tag=tag)
 
 
 def _contradicts(tag: str | None, content: Any) -> bool:

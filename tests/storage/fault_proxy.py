@@ -32,6 +32,7 @@ Fault = Literal[
     "silence",
     "delay",
     "retag",
+    "weaken",
     "hook",
     "hook after",
 ]
@@ -42,6 +43,7 @@ closed in place of the answer. forbidden, error, slow down, too many: 403, 500, 
 truncate: half of the answer's body, then the connection is closed. corrupt: one bit of the body differs, another one
 each time. silence: no answer, until the client leaves. delay: the answer comes late.
 retag: the ETag has the form of a digest and is none, as from a store that encrypts; to be injected into all requests.
+weaken: the ETag is a weak one, as from a proxy that compresses.
 hook: a function is called before the server sees the request; hook after: when the server has answered.
 """
 
@@ -213,7 +215,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response_only(answer.status, answer.reason)
         for name, value in answer.headers.items():
             if name.lower() not in _HOP_BY_HOP:
-                self.send_header(name, _other_tag(value) if fault == "retag" and name.lower() == "etag" else value)
+                if name.lower() == "etag" and fault in ("retag", "weaken"):
+                    value = _other_tag(value) if fault == "retag" else f"W/{value}"  # noqa: PLW2901 (what is sent)
+                self.send_header(name, value)
         if length is not None and answer.status not in (204, 304):
             self.send_header("Content-Length", length)
         if fault == "truncate" and not content:

@@ -200,6 +200,15 @@ def test_a_tag_that_is_no_digest_is_believed_once_the_same_bytes_came_twice(
     assert sum(map(is_get, fault_proxy.requests)) == 3
 
 
+def test_a_weak_etag_proves_nothing_and_stops_no_reader(store: Store, fault_proxy: FaultProxy) -> None:
+    content = os.urandom(LARGE)
+    put(store, "large", content)
+    fault_proxy.inject("weaken")
+    assert store.entity_tag("large") is None
+    assert store.stamp("large") == str(LARGE)
+    assert store.read_bytes("large", limit=LARGE) == content
+
+
 @pytest.mark.parametrize("fault", ["truncate", "drop"])
 def test_a_large_object_is_never_handed_out_short(store: Store, fault_proxy: FaultProxy, fault: Fault) -> None:
     content = os.urandom(LARGE)
