@@ -215,6 +215,23 @@ def require_unmarked(folder: Store, catalog: SqlCatalog, version: DatasetVersion
         raise foreign_error(marker, version.reference, folder)
 
 
+def remove_marker(folder: Store, catalog: SqlCatalog, version: DatasetVersion) -> None:
+    """After the row of files that were published where they lie: remove the marker of the dead one who put them there.
+
+    By it other catalogs would be refused for ever. What cannot be removed is a warning.
+    """
+    try:
+        marker = read_marker(folder)
+    except StorageError:  # as in require_unmarked
+        return
+    if marker is None or not _is_of_dead_success(marker, catalog, version):
+        return
+    try:
+        folder.remove_tree(MARKER_FILE)
+    except StorageError as error:
+        warn_of_leftover(folder.locate(MARKER_FILE), error)
+
+
 class _ObjectPlace:
     """The location of one version in an object store, reserved for one publisher or several of the same content."""
 
@@ -298,8 +315,8 @@ class _ObjectPlace:
     def give_back(self) -> None:
         """After a refusal for good: remove what the publishers of this reservation put there, if none is left."""
         try:
-            if not self._is_marked:
-                self._end(forget=True)
+            if not self._is_marked:  # what those who reserved it before us left is there still, with their marker
+                self._end(forget=self._before is None)
                 return
             cleaning = self._reservations.begin_cleaning(self.held, self.holder)
             if cleaning is None:

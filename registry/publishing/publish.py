@@ -51,7 +51,7 @@ from registry.publishing.measured import (
     name_rule,
     stamp_shards,
 )
-from registry.publishing.placing import location_key, place_folder, require_unmarked
+from registry.publishing.placing import location_key, place_folder, remove_marker, require_unmarked
 from registry.publishing.proof import Proof, Prover
 from registry.publishing.ranges import Advance, StoredSplits
 from registry.publishing.verify import VerifyReport, verify_shards
@@ -224,6 +224,8 @@ def publish_folder(
             require_unmarked(source, target.catalog, version)
             unreserved = location_key(source)
         promotion, proof = _write_row(target, version, tagged, evidence, unreserved=unreserved)
+        if unreserved is not None:
+            remove_marker(source, target.catalog, version)
         _tell_default_config(target, version)
         return _publication(target, version, report, promotion, proof)
     target.store.clear_abandoned(version.location.rpartition("/")[0])

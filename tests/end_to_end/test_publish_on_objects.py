@@ -389,3 +389,40 @@ def test_objects_that_were_imported_in_place_under_another_name_stay(
             with pytest.raises(ConflictError, match="holds other data"):
                 catalog.publish(folders(99))  # it takes over what the refused one left
         assert catalog.dataset("beasts").verify(deep=True).faults == ()
+
+
+def test_a_marker_goes_when_what_a_dead_publisher_left_is_published_where_it_lies(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, place = folders(98), open_store(f"{bucket}/animals/1.0.0")
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with monkeypatch.context() as patch:
+            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                catalog.publish(mine)
+        assert catalog.publish(place.url).newly
+        assert catalog.reservations.list() == ()
+        assert not place.exists(".reservation.json")
+    with registry.connect(tmp_path / "other.db", data_dir=bucket) as catalog:
+        assert catalog.publish(place.url).newly
+
+
+def test_who_is_refused_before_it_marked_the_place_leaves_the_reservation_of_a_dead_one(
+    bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it the marker of the dead one would be taken for another catalog's."""
+
+    def refuse(_: placing._ObjectPlace) -> bool:
+        raise ConflictError("refused for good")
+
+    with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
+        with monkeypatch.context() as patch:
+            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                catalog.publish(folders(98))
+        with monkeypatch.context() as patch:
+            patch.setattr(placing._ObjectPlace, "_mark", refuse)
+            with pytest.raises(ConflictError, match="refused for good"):
+                catalog.publish(folders(99))
+        assert catalog.publish(tmp_path / "99").newly
+        assert catalog.dataset("animals").verify(deep=True).faults == ()
