@@ -215,7 +215,7 @@ def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Public
     notes = (*_notes(prepared), *publication.notes)
     if publication.proof is not None and publication.proof.refused is not None:
         step = publication.proof.refused
-        notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} may",)
+        notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} allows",)
     outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
     described = _describe(folder, prepared, outcome, num_bytes=publication.num_bytes, notes=notes)
     return replace(described, promotion=publication.promotion)

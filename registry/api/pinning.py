@@ -56,6 +56,11 @@ def pin_dataset(
     for one in splits:
         if isinstance(one, Mapping):
             check_names(one)
+            if twice := [name for name in one if name in named and str(named[name]) != str(one[name])]:
+                raise UsageError(
+                    f"two slices have the name {twice[0]!r}: {named[twice[0]]} and {one[twice[0]]}",
+                    hint="Give each slice a name of its own, e.g. train='train[:80%]' test='train[80%:]'.",
+                )
             named |= one
         else:
             texts.append(one)

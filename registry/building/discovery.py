@@ -11,8 +11,10 @@ Listing loads nothing, so a package that cannot be imported is in nobody's way u
 from __future__ import annotations
 
 import re
+import shlex
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Final
 
 from registry.building.builder import DatasetBuilder
@@ -112,7 +114,7 @@ def load_builder(code: str) -> type[DatasetBuilder]:
             raise _not_loaded(what, error) from error  # found, and something that it imports is missing
         raise BuilderNotFoundError(
             f"no builder {code!r}: there is no module {error.name!r}",
-            hint="Install the package that holds it, or put its folder on PYTHONPATH.",
+            hint=_module_hint(code, error.name),
             details={"name": code},
         ) from error
     except Exception as error:
@@ -153,6 +155,13 @@ def _open_code(code: str, behind: str) -> DatasetBuilder:
 
 def _is_builder(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, DatasetBuilder) and value is not DatasetBuilder
+
+
+def _module_hint(code: str, module: str) -> str:
+    """What to do where there is no such module; a module in the current folder is the usual first attempt."""
+    if Path(f"{module}.py").is_file() or Path(module).is_dir():
+        return f"It is in this folder, which is not on Python's path: PYTHONPATH=. registry build {shlex.quote(code)}"
+    return "Install the package that holds it, or put its folder on PYTHONPATH."
 
 
 def _check_builder(found: Any, what: str) -> type[DatasetBuilder]:

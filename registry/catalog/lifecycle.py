@@ -276,10 +276,12 @@ def _named(standing: Standing, wanted: Reference) -> Candidate:
         return found
     choice = choose(standing, wanted)
     if wanted.alias is None and (wanted.request is None or wanted.request.exact is None):
-        today = "" if choice.version is None else f" Today it gives {standing.exactly(choice.version)}."
+        today = None if choice.version is None else standing.exactly(choice.version)
         raise UsageError(
             f"{wanted} does not name one version",
-            hint=f"Name it exactly, or by an alias, e.g. {wanted.dataset}:1.0.0.{today}",
+            hint=f"Name it exactly, or by an alias, e.g. {wanted.dataset}:1.0.0."
+            if today is None
+            else f"Name it exactly, or by an alias. Today {wanted} gives {today}.",
         )
     raise explain_refusal(choice)
 

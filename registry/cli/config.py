@@ -87,7 +87,7 @@ def set_default(session: Session, dataset: str, dry_run: bool, use_files: tuple[
             session.out.line(f"{after} is the default config of {name} already")
             return
         verb = "would make" if change.is_dry_run else "made"
-        place = "" if before is None else f", in the place of {before}"
+        place = "" if before is None else f", replacing {before}"
         session.out.line(f"{verb} {after} the default config of {name}{place}")
         print_effects(session.out, change.effects, change.use_effects, uses, config=True)
 
@@ -144,10 +144,12 @@ def _print_protection(session: Session, change: ProtectionChange) -> None:
             session.out.line(f"{scope} is {'protected already' if change.after else 'not protected: nothing to undo'}")
         else:
             verb = "would be" if change.is_dry_run else "is"
+            no_longer = "would no longer be" if change.is_dry_run else "is no longer"
+            moved = "its canonical version" if change.scope else "a canonical version"
             session.out.line(
-                f"{scope} {verb} protected: only registry promote moves a canonical version of it"
+                f"{scope} {verb} protected: only 'registry promote' moves {moved}"
                 if change.after
-                else f"{scope} {verb} no longer protected"
+                else f"{scope} {no_longer} protected"
             )
         if not change.after and wider is not None:
             undo = f"registry config unprotect {wider}".rstrip()

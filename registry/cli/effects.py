@@ -182,6 +182,6 @@ def _told(change: Change) -> str:
         )
     done = f"would {action}" if change.is_dry_run else _DONE[action]
     if action == "promote":
-        before = f", in the place of {change.before.canonical}" if change.before.canonical else ""
+        before = f", replacing {change.before.canonical}" if change.before.canonical else ""
         return f"{done} {reference}: it is what a reference without a version gives{before}"
     return f"{done} {reference}: {reason}"

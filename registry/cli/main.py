@@ -144,7 +144,7 @@ def run(arguments: list[str]) -> int:
         path = error.ctx.command_path if error.ctx else "registry"
         hint = f"See {path} --help."
         if isinstance(error, click.NoSuchOption):
-            hint += " What begins with '-' and is no option stands behind '--'."
+            hint += " Put arguments that begin with '-' after '--'."
         return _fail(arguments, "usage", error.format_message(), hint, {}, 2)
     except click.ClickException as error:
         return _fail(arguments, "failure", error.format_message(), None, {}, 1)

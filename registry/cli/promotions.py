@@ -30,7 +30,7 @@ def describe_promotion(session: Session, published: Reference, promotion: Promot
     dataset, before, after = published.dataset, promotion.before, promotion.after
     version = published.request.exact if published.request else None
     if promotion.reason is None:
-        return f"canonical: {published}, " + ("the first" if before in (None, after) else f"in the place of {before}")
+        return f"canonical: {published}, " + ("the first" if before in (None, after) else f"replacing {before}")
     if after == version:
         return f"canonical: {published}, as before"
     stays = f"canonical: {dataset}:{after}, as before" if after is not None else f"canonical: no version of {dataset}"
@@ -55,7 +55,7 @@ def _reason(published: Reference, promotion: Promotion) -> str:
         case "lower":
             return f"{version} is lower"
         case "experimental":
-            return f"{version} is not the canonical version of its builder"
+            return f"{version} is not the VERSION of its builder"
         case "published_before":
             return f"{version} was published before"
         case _:

@@ -88,11 +88,12 @@ def _verify_all(session: Session, *, deep: bool) -> int:
             if not session.out.as_json:
                 _print(session, one)
     num_sound = sum(one["is_sound"] for one in versions)
+    are = "is" if len(versions) == 1 else "are"
     data = {"deep": deep, "num_versions": len(versions), "num_sound": num_sound, "versions": versions}
     session.out.result(
         "verify.all",
         data,
-        lambda: session.out.line(f"{num_sound} of {counted(len(versions), 'version')} are as published"),
+        lambda: session.out.line(f"{num_sound} of {counted(len(versions), 'version')} {are} as published"),
     )
     return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
 

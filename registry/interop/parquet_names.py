@@ -16,9 +16,10 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from registry.errors import PreparedFormatError, UsageError
+from registry.errors import NotStoredError, PreparedFormatError, UsageError
 from registry.interop.dataset_card import CARD
 from registry.model import ShardedFileTemplate, check_config
 from registry.model.split import check_split_name
@@ -58,12 +59,20 @@ def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
     Raises:
         PreparedFormatError: there are no such files; their names make no splits, or shards are missing or there twice,
             and each is named; or they are of several configs.
+        NotStoredError: there is no such folder.
         StorageError: the folder cannot be listed.
     """
     names = [name for name in store.list() if name.endswith(".parquet")]
     numbered = _numbered_folders(names)
     files = [_parse(name, numbered) for name in names]
     if not files:
+        root = store.local_root
+        if root is not None and not Path(root).is_dir():
+            raise NotStoredError(
+                f"{root} is a file, and a folder is expected" if Path(root).exists() else f"there is no folder {root}",
+                hint=f"Give the folder of the shards. {NAMES_HINT}",
+                details={"path": str(root), "errno": None, "doing": "read"},
+            )
         is_tfds = store.exists(INFO_FILENAME)
         raise PreparedFormatError(
             f"{store.url} holds no Parquet files" + (", but what TFDS prepared" if is_tfds else ""),

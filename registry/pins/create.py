@@ -111,7 +111,8 @@ def make_entry(
     if version.file_format != "tfrecord":
         raise UsageError(
             f"{version.reference} is stored as {version.file_format}: only tfrecord can be pinned",
-            hint="Pin a version of the same records in tfrecord shards: prepare it with file_format='tfrecord'.",
+            hint=f"Write the records as tfrecord and pin those: registry export tfds {version.reference} tfrecord && "
+            f"registry import tfds tfrecord --name {version.reference.name}_tfrecord",
             details={"file_format": version.file_format},
         )
     files = _files(source, plan)
@@ -127,7 +128,7 @@ def make_entry(
         if (found[file.name].num_bytes, f"sha256:{found[file.name].sha256}") != (file.num_bytes, file.sha256):
             raise ShardMismatchError(
                 f"{file.name}: its sha256 is {found[file.name].sha256}, the catalog promises {file.sha256[7:]}",
-                hint="What is damaged is not pinned. `registry verify` names every bad shard.",
+                hint="Damaged files cannot be pinned. `registry verify` names every bad shard.",
                 details={"path": file.name},
             )
     touched = {one.split for one in plan.ranges} | {split.name for split in plan.splits}
@@ -193,10 +194,10 @@ def check_locations(locations: Sequence[str]) -> None:
     for location in locations:
         if not _is_form(Line, location):
             raise UsageError(
-                f"{_shown(location)} is no location for a pin: that is one line of text of at most 1000 characters"
+                f"{_shown(location)} cannot be a location of a pin: that is one line of text of at most 1000 characters"
             )
         if problem := location_problem(location):
-            raise UsageError(f"{_shown(location)} is no location for a pin: {problem}")
+            raise UsageError(f"{_shown(location)} cannot be a location of a pin: {problem}")
         require_no_secrets(location, "the location")
 
 

@@ -26,7 +26,7 @@ from registry.masking import mask
 from registry.pins.document import FileEntry, PinEntry
 from registry.pins.layout import folder_of
 from registry.pins.pin import Pin
-from registry.pins.places import NOT_ASKED, Places, agreement_hint
+from registry.pins.places import Places, agreement_hint, not_asked
 from registry.splits import counted
 from registry.storage import Store
 from registry.storage.names import check_relative_name
@@ -170,7 +170,9 @@ class Finding:
             return self._places.open_named(url)
         except FetchNotAllowedError as error:
             allow = error.details["allow"]
-            self.refusals.append(Refusal(place=mask(shown or url), problem=NOT_ASKED, allow=allow))
+            self.refusals.append(
+                Refusal(place=mask(shown or url), problem=not_asked(self._places.allowed), allow=allow)
+            )
             return None
         except (StorageError, MissingExtraError) as error:
             self.refusals.append(Refusal.of(mask(shown or url), error))
@@ -211,7 +213,7 @@ def no_right_bytes(missing: list[tuple[PinnedFile, list[Refusal]]]) -> RegistryE
         told += [f"\n    {refusal}" for refusal in refusals] or ["\n    there is no place to look at"]
     if len(missing) > _MOST_TOLD:
         told.append(f"\n  and {len(missing) - _MOST_TOLD} more")
-    count = "1 pinned file is" if len(missing) == 1 else f"{len(missing)} pinned files are"
+    count = counted(len(missing), "pinned file")
     details = {
         "files": [
             {"path": wanted.path, "sha256": wanted.sha256, "places": [str(one) for one in refusals]}
@@ -222,15 +224,15 @@ def no_right_bytes(missing: list[tuple[PinnedFile, list[Refusal]]]) -> RegistryE
     if unasked:
         num_bytes = sum(wanted.file.num_bytes for wanted, _ in missing)
         return FetchNotAllowedError(
-            f"{count} in no place that may be asked ({counted(num_bytes, 'byte')}){''.join(told)}",
+            f"cannot find {count} ({counted(num_bytes, 'byte')}) in the places that may be asked{''.join(told)}",
             hint=agreement_hint(list(unasked)),
             details={**details, "allow": list(unasked)[:100]},
         )
     wrong = any(refusal.is_wrong for _, refusals in missing for refusal in refusals)
     kind: type[RegistryError] = ShardMismatchError if wrong else NotStoredError
     return kind(
-        f"{count} nowhere to be had with the pinned bytes{''.join(told)}",
-        hint="Name a folder that holds them with --data DIR (data_dir= in Python), or fetch them by hand: "
-        "the sha256 tells the right ones.",
+        f"cannot find {count} with the pinned content{''.join(told)}",
+        hint="Name a folder that holds them with --data DIR (data_dir= in Python), or download them yourself: "
+        "the right files have the sha256 above.",
         details=details,
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from registry.errors import FetchNotAllowedError, MissingExtraError, NotStoredError, StorageError
+from registry.errors import FetchNotAllowedError, MissingExtraError, NotStoredError, RegistryError, StorageError
 from registry.masking import mask
 from registry.pins.document import PinEntry
 from registry.pins.layout import folder_of, reference_of
@@ -23,7 +23,8 @@ from registry.storage import Allowed, Store, open_named, open_store
 from registry.storage.consent import entry_for, needs_name
 from registry.tfrecord import IndexFolder
 
-NOT_ASKED: Final = "not asked: the pin names it, and you did not agree to that"
+_NOT_ALLOWED: Final = "not asked: only the pin names it, and you have not allowed it"
+_NOT_FETCHED: Final = "not asked: --fetch does not cover this place"
 """What is told of a place that nobody allowed."""
 
 _MOST_TOLD: Final = 10
@@ -76,20 +77,25 @@ class Places:
                 return store
             told.append(f"{store.url}: {lacking}")
         for url in self.unasked(entry):
-            told.append(f"{url}: {NOT_ASKED}")
+            told.append(f"{url}: {not_asked(self.allowed)}")
             allow |= dict.fromkeys(filter(None, [entry_for(url)]))
+        unopened = list(self._unopened(entry))
+        told += [f"{mask(url)}: {error.message}" for url, error in unopened]
         listed = "".join(f"\n  {line}" for line in dict.fromkeys(told))
         if allow:
             num_bytes = sum(file.num_bytes for file in entry.files)
             raise FetchNotAllowedError(
                 f"the files of {reference_of(entry)} {entry.split} ({counted(len(entry.files), 'file')}, "
-                f"{counted(num_bytes, 'byte')}) are in none of the folders that were looked at{listed}",
+                f"{counted(num_bytes, 'byte')}) are not in any folder that was searched{listed}",
                 hint=agreement_hint(list(allow)),
                 details={"places": told[:100], "allow": list(allow)[:100]},
             )
+        lacking_extra = next((error.hint for _, error in unopened if isinstance(error, MissingExtraError)), None)
         raise NotStoredError(
-            f"the files of {reference_of(entry)} {entry.split} are in none of the folders that were looked at{listed}",
-            hint="Name their folder with --data DIR (data_dir= in Python), or get them with: registry pin restore",
+            f"the files of {reference_of(entry)} {entry.split} are not in any folder that was searched{listed}",
+            hint=lacking_extra
+            or "Name their folder with --data DIR (data_dir= in Python), or get them with: "
+            "registry pin restore FILE --to DIR",
             details={"places": told[:100]},
         )
 
@@ -124,6 +130,17 @@ class Places:
         if self.data_dir is not None:
             return []
         return [text for text in entry.locations if _is_absolute(text) and not self.allowed.covers(text)]
+
+    def _unopened(self, entry: PinEntry) -> Iterator[tuple[str, RegistryError]]:
+        """The places that a pin names and that cannot be opened, which ``candidates`` passes over, and why."""
+        if self.data_dir is not None:
+            return
+        for text in entry.locations:
+            if _is_absolute(text) and self.allowed.covers(text):
+                try:
+                    self.open_named(text)
+                except (StorageError, MissingExtraError) as error:
+                    yield text, error
 
     def open_named(self, url: str) -> Store:
         """The folder at a place that a pin names.
@@ -163,6 +180,11 @@ class Places:
             if folder_of(entry) in self.folders:
                 yield self.folders[folder_of(entry)], open_store
             yield from ((text, self.open_named) for text in entry.locations if _is_absolute(text))
+
+
+def not_asked(allowed: Allowed) -> str:
+    """Why a place that a pin names was not asked."""
+    return _NOT_FETCHED if allowed.fetch else _NOT_ALLOWED
 
 
 def agreement_hint(allow: Sequence[str]) -> str:

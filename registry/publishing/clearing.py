@@ -53,8 +53,8 @@ def clear_place(
     final = store.child(location)
     if store.local_root is not None:
         raise UsageError(
-            f"{final.url} is a folder of this machine",
-            hint="Move the folder away: nothing is reserved there.",
+            f"{final.url} is on this machine, and reservations are for object stores",
+            hint="Move or remove the folder yourself.",
         )
     _refuse_published(final, catalog, exactly, number)
     listed = tuple(final.list())

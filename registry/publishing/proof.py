@@ -27,7 +27,7 @@ _SUMMARY: Final = {
     ChangeLevel.NONE: "the very same content as",
     ChangeLevel.PATCH: "the same records and features as",
     ChangeLevel.MINOR: "the same records, with more features, as",
-    ChangeLevel.MAJOR: "more has changed than a MINOR version may, since",
+    ChangeLevel.MAJOR: "more has changed than a MINOR version allows since",
 }
 
 
@@ -98,7 +98,7 @@ class Proof:
             [f"and {len(heaviest) - _MOST_TOLD} more"] if len(heaviest) > _MOST_TOLD else []
         )
         lines += [first] if first else []
-        may = f"more {'has' if is_lower else 'would have'} changed than a {step.says.name} version may"
+        may = f"more {'has' if is_lower else 'would have'} changed than a {step.says.name} version allows"
         where = f"since {changes.old} {may}" if is_lower else f"in {changes.new} {may}"
         if not is_lower:
             hint = f"Give it a number above {step.new.version}, or one of another MAJOR."

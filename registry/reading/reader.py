@@ -328,7 +328,7 @@ class Reader(Exports):
         places = np.where(places < 0, places + size, places)
         if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
             wrong = found.reshape(-1)[(places < 0) | (places >= size)][0]
-            raise IndexError(f"there are {size} examples, and none at {wrong}")
+            raise IndexError(f"index {wrong} is out of range: there are {size} examples")
         return places_in(share, places), not found.ndim
 
 

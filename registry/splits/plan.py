@@ -99,7 +99,7 @@ class Plan(Sequence[FileInstruction]):
         try:
             places = range(len(self))[index]
         except IndexError:
-            raise IndexError(f"the plan has {len(self)} file instructions, and none at {index}") from None
+            raise IndexError(f"index {index} is out of range: the plan has {len(self)} file instructions") from None
         except TypeError:
             raise TypeError(f"a plan is indexed by a whole number or a slice, not {index!r:.40}") from None
         return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)

@@ -143,7 +143,7 @@ class Allowed:
         """
         if not self.covers(url):
             raise FetchNotAllowedError(
-                f"{mask(url)} was not asked: a pin names it, and you did not agree to that",
+                f"{mask(url)} was not asked: only a pin names it, and you have not allowed it",
                 details={"path": mask(url), "allow": entry_for(url)},
             )
 
@@ -255,7 +255,7 @@ def _parse(text: str) -> _Entry:
             return _named(parts.hostname, port=parts.port)
     except ValueError:
         raise UsageError(
-            f"{mask(entry)[:100]!r} names no host",
+            f"{mask(entry)[:100]!r} is not a host",
             hint="Write example.org, example.org:8443, 10.0.0.0/8, s3://bucket or file:///folder.",
         ) from None
 

@@ -23,7 +23,7 @@ _HINTS: Final = {
     errno.EPERM: "Permission is missing. Check who owns the file and its folder, or choose another data directory.",
     errno.EROFS: "The file system is mounted read-only. Choose another data directory.",
     errno.EMFILE: "Too many files are open. Raise the limit with `ulimit -n`, or use fewer processes.",
-    errno.EEXIST: "Stored files are never replaced unasked. Choose another name, or remove the old one first.",
+    errno.EEXIST: "Existing files are never replaced. Choose another name, or remove the old file first.",
     errno.ENOTDIR: "A file stands where a folder should be. Check the path, or choose another data directory.",
     errno.ENOENT: "Check the name, and that the disk or bucket that holds it is there.",
 }

@@ -71,7 +71,7 @@ class _Connector(aiohttp.TCPConnector):  # type: ignore[misc]  # the same
             )
         if not self._allowed_places.covers(str(url)):
             raise _refused(
-                f"the server redirects to {mask(str(url))}, and you did not agree to that host",
+                f"the server redirects to {mask(str(url))}, and you have not allowed that host",
                 path=str(url),
                 allow=entry_for(str(url)),
             )

@@ -188,8 +188,8 @@ def _typed(error: Exception, limits: Limits) -> OSError | TransientFault:
         return TransientFault("the server ended the response too early")
     reason = mask(str(error)) or type(error).__name__
     if isinstance(error, aiohttp.InvalidURL | aiohttp.ClientConnectorCertificateError):
-        return OSError(errno.EIO, f"the server is not to be reached: {reason}")
-    return TransientFault(f"the server is not to be reached: {reason}", number=errno.ECONNREFUSED)
+        return OSError(errno.EIO, f"the server cannot be reached: {reason}")
+    return TransientFault(f"the server cannot be reached: {reason}", number=errno.ECONNREFUSED)
 
 
 def _typed_status(status: int, reason: str | None) -> OSError | TransientFault:

@@ -15,7 +15,8 @@ from registry.storage.names import OBJECT_SCHEMES
 from registry.storage.store import Store
 
 _CREDENTIALS: Final = (
-    "Give passwords by the environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by fsspec's configuration."
+    "Pass passwords through the environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or through fsspec's "
+    "configuration."
 )
 
 

@@ -244,7 +244,7 @@ def test_a_dropped_version_is_read_from_its_pin_as_long_as_files_are_there(catal
     shutil.rmtree(data_dir / "animals/1.0.1")
     (standing,) = catalog.pins.audit(pins)
     assert standing.missing == (
-        "the files of animals:1.0.1 train are in none of the folders that were looked at\n"
+        "the files of animals:1.0.1 train are not in any folder that was searched\n"
         f"  file://{data_dir}/animals/1.0.1: no animals-train.tfrecord-00000-of-00002"
     )
     with pytest.raises(VersionWithdrawnError):

@@ -58,7 +58,7 @@ def test_an_added_feature_is_a_minor(published: Cli, workspace: Path) -> None:
     refused = published("publish", str(prepare(workspace / "patch", "1.0.1", splits, features=TAMED)))
     assert refused.code == 5
     assert refused.err == (
-        "error: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version may\n"
+        "error: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version allows\n"
         "  feature tame is new (Tensor bool)\n"
         "hint: The smallest number that may follow 1.0.0 is 1.1.0.\n"
     )
@@ -72,7 +72,7 @@ def test_a_changed_record_is_named_and_refused(published: Cli, workspace: Path) 
     refused = published("publish", str(folder))
     assert refused.code == 5
     assert refused.err == (
-        "error: animals:1.1.0 is too small a number: since animals:1.0.0 more has changed than a MINOR version may\n"
+        "error: animals:1.1.0 is too small a number: since animals:1.0.0 more has changed than a MINOR version allows\n"
         "  split train holds other values of age, the first of them in records 1,024..2,048\n"
         "  train record 1500: age is -3, was 1500\n"
         "hint: The smallest number that may follow 1.0.0 is 2.0.0.\n"
@@ -115,7 +115,7 @@ def test_a_number_between_two_others_is_held_against_both(published: Cli, worksp
     assert refused.code == 5
     assert refused.err == (
         "error: animals:1.1.0 is too small a number: "
-        "in animals:1.2.0 more would have changed than a MINOR version may\n"
+        "in animals:1.2.0 more would have changed than a MINOR version allows\n"
         "  feature tame is gone (Tensor bool)\n"
         "hint: Give it a number above 1.2.0, or one of another MAJOR.\n"
     )
@@ -143,7 +143,8 @@ def test_the_dry_run_shows_everything_and_writes_nothing(published: Cli, workspa
         "    record 10 is gone\n"
         "    record 1499 (was 1500): name is 'somebody else', was 'animal 1500'\n"
         "smallest number after animals:1.0.0: 2.0.0\n"
-        "refused: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version may\n"
+        "refused: animals:1.0.1 is too small a number: "
+        "since animals:1.0.0 more has changed than a PATCH version allows\n"
         "The smallest number that may follow 1.0.0 is 2.0.0.\n"
     )
     data = published("publish", "--dry-run", str(folder), "--show", "1", "--format", "json").json()["data"]
@@ -153,7 +154,8 @@ def test_the_dry_run_shows_everything_and_writes_nothing(published: Cli, workspa
         "published": False,
         "allowed": False,
         "smallest": "2.0.0",
-        "problem": "animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version may",
+        "problem": "animals:1.0.1 is too small a number: "
+        "since animals:1.0.0 more has changed than a PATCH version allows",
     }
     assert data["diff"]["records"] == [
         {
@@ -298,7 +300,7 @@ def test_without_its_files_a_diff_shows_the_blocks(published: Cli, workspace: Pa
     assert str(shard) in data["data"]["unread"]
     refused = published("publish", str(prepare(workspace / "third", "1.0.1", changed)))
     assert refused.err == (
-        "error: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version may\n"
+        "error: animals:1.0.1 is too small a number: since animals:1.0.0 more has changed than a PATCH version allows\n"
         "  split train holds other values of age, the first of them in records 1,024..2,048\n"
         "hint: The smallest number that may follow 1.0.0 is 2.0.0. It was used already: raise the highest version.\n"
     )

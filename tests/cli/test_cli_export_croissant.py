@@ -54,7 +54,7 @@ def test_a_file_is_written_once_and_not_replaced_unasked(
     other = digits(*wanted, "--url", "https://example.org/digits")
     assert (other.code, other.err) == (
         1,
-        "error: croissant.json is there already, and holds something else\n"
+        "error: croissant.json already exists and holds something else\n"
         "hint: Name another file with -o, or replace it with --force.\n",
     )
     assert Path("croissant.json").read_text(encoding="utf-8") == text

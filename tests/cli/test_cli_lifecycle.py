@@ -72,7 +72,7 @@ def test_yank_shows_what_changes_and_does_just_that(numbers: Cli, workspace: Pat
 def test_promote_and_what_it_refuses(numbers: Cli) -> None:
     dry = numbers("promote", "numbers:2.0.0", "--dry-run")
     assert dry.out.startswith(
-        "would promote numbers:2.0.0: it is what a reference without a version gives, in the place of 1.0.0\n"
+        "would promote numbers:2.0.0: it is what a reference without a version gives, replacing 1.0.0\n"
         "REFERENCE      BEFORE                AFTER\n"
         "numbers        1.0.0                 2.0.0\n"
         "numbers:*.*.*  2.0.0 (experimental)  2.0.0\n"
@@ -135,7 +135,7 @@ def test_config_list_and_set_default(numbers: Cli) -> None:
     numbers("drop", "words/de:2.0.0", "--reason", "gone")
     dry = numbers("config", "set-default", "words/en", "--dry-run")
     assert dry.out.startswith(
-        "would make en the default config of words, in the place of de\n"
+        "would make en the default config of words, replacing de\n"
         "REFERENCE    BEFORE          AFTER\n"
         "words        words/de:1.0.0  words/en:1.0.0\n"
         "words:*.*.*  words/de:1.0.0  words/en:2.0.0 (experimental)\n"
@@ -159,7 +159,7 @@ MISTAKES = {
         ["yank", "numbers:1.*", "--reason", "x"],
         2,
         "error: numbers:1.*.* does not name one version\n"
-        "hint: Name it exactly, or by an alias, e.g. numbers:1.0.0. Today it gives numbers:1.1.1.\n",
+        "hint: Name it exactly, or by an alias. Today numbers:1.*.* gives numbers:1.1.1.\n",
     ),
     "no reason": (
         ["yank", "numbers:1.0.0"],

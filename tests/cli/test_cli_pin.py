@@ -82,12 +82,23 @@ def test_another_file_is_replaced_with_force_only(pins: Cli) -> None:
     assert (refused.code, refused.out, refused.err) == (
         1,
         "",
-        "error: dataset.lock.yaml is there already, and holds other pins\n"
+        "error: dataset.lock.yaml already exists and holds other pins\n"
         "hint: Name another file with -o, add to it with registry pin add, or replace it with --force.\n",
     )
     assert Path("dataset.lock.yaml").read_bytes() == before
     assert pins("pin", "create", "digits", "train", "--force").code == 0
     assert Path("dataset.lock.yaml").read_bytes() != before
+
+
+def test_a_name_given_to_two_slices_is_refused(digits: Cli, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace)
+    refused = digits("pin", "create", "digits", "a=train", "a=train[:1]")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: two slices have the name 'a': train and train[:1]\n"
+        "hint: Give each slice a name of its own, e.g. train='train[:80%]' test='train[80%:]'.\n",
+    )
+    assert digits("pin", "create", "digits", "a=train[:1]", "a=train[:1]").code == 0, "the same slice twice is one pin"
 
 
 def test_a_dry_run_reads_no_shard_and_writes_nothing(
@@ -150,12 +161,12 @@ REFUSALS = {
     "a path upwards": (
         ["train", "--location", "../elsewhere", "--dry-run"],
         2,
-        "'../elsewhere' is no location for a pin: '../elsewhere' does not name a file inside its store",
+        "'../elsewhere' cannot be a location of a pin: '../elsewhere' does not name a file inside its store",
     ),
     "a password": (
         ["train", "--location", "https://ann:secret@example.org/digits", "--dry-run"],
         2,
-        "'https://***@example.org/digits' is no location for a pin: it holds a user's name or password",
+        "'https://***@example.org/digits' cannot be a location of a pin: it holds a user's name or password",
     ),
     "a name of two lines": (
         ["a\nb=train", "--dry-run"],
@@ -166,7 +177,7 @@ REFUSALS = {
     "a location of two lines": (
         ["train", "--location", "https://x/\ny"],
         2,
-        "'https://x/\\ny' is no location for a pin: that is one line of text of at most 1000 characters",
+        "'https://x/\\ny' cannot be a location of a pin: that is one line of text of at most 1000 characters",
     ),
     "an expression twice": (
         ["train", "train"],

@@ -140,7 +140,7 @@ def test_what_the_catalog_does_not_promise_is_not_pinned(pins: Cli) -> None:
     assert ran.code == 5
     assert re.fullmatch(
         f"error: {SHARD.name}: its sha256 is [0-9a-f]{{64}}, the catalog promises [0-9a-f]{{64}}\n"
-        "hint: What is damaged is not pinned. `registry verify` names every bad shard.\n",
+        "hint: Damaged files cannot be pinned. `registry verify` names every bad shard.\n",
         ran.err,
     )
     assert not Path("new.yaml").exists()
@@ -152,10 +152,11 @@ def test_verify_takes_a_data_directory_or_the_folder_of_the_files(pins: Cli, wor
     assert (nowhere.code, nowhere.out, nowhere.err) == (
         1,
         "",
-        "error: the files of digits:1.0.0 train[80%:] are in none of the folders that were looked at\n"
+        "error: the files of digits:1.0.0 train[80%:] are not in any folder that was searched\n"
         f"  file://{workspace}/data/digits/1.0.0: no digits-train.tfrecord-00003-of-00004\n"
         f"  file://{workspace}/datasets/digits/1.0.0: no digits-train.tfrecord-00003-of-00004\n"
-        "hint: Name their folder with --data DIR (data_dir= in Python), or get them with: registry pin restore\n",
+        "hint: Name their folder with --data DIR (data_dir= in Python), or get them with: "
+        "registry pin restore FILE --to DIR\n",
     )
     for folder in ("elsewhere", "elsewhere/digits/1.0.0"):
         assert pins("pin", "verify", "dataset.lock.yaml", "--data", folder).code == 0
@@ -214,7 +215,7 @@ def test_audit(pins: Cli, workspace: Path) -> None:
     SHARD.unlink()
     missing = pins("pin", "audit", "dataset.lock.yaml")
     told = (
-        "the files of digits:1.0.0 train[:80%] are in none of the folders that were looked at\n"
+        "the files of digits:1.0.0 train[:80%] are not in any folder that was searched\n"
         f"  file://{workspace}/data/digits/1.0.0: no digits-train.tfrecord-00000-of-00004\n"
         f"  file://{workspace}/datasets/digits/1.0.0: no digits-train.tfrecord-00001-of-00004"
     )

@@ -89,7 +89,7 @@ def test_a_place_with_other_bytes_is_told_and_passed_over(pins: Cli, workspace: 
     gone = pins("pin", "restore", "dataset.lock.yaml", "validation", "--to", "again")
     assert (gone.code, gone.out) == (5, "")
     lines = gone.err.splitlines()
-    assert lines[0] == "error: 1 pinned file is nowhere to be had with the pinned bytes"
+    assert lines[0] == "error: cannot find 1 pinned file with the pinned content"
     assert lines[1].startswith(f"  {FOURTH} (sha256:")
     assert lines[2:4] == [
         f"    {workspace}/data/{FOURTH}: it has 5 bytes, 85967 are pinned",
@@ -115,7 +115,7 @@ def test_bundle_packs_what_its_pins_need(pins: Cli, workspace: Path) -> None:
     assert (refused.code, refused.err) == (
         1,
         f"error: cannot write {workspace / 'paper.tar'}: it exists already\n"
-        "hint: Stored files are never replaced unasked. Choose another name, or remove the old one first.\n",
+        "hint: Name another file with -o, or replace it with --force.\n",
     )
     before = Path("paper.tar").read_bytes()
     told = pins("pin", "bundle", "dataset.lock.yaml", "validation", "-o", "paper.tar", "--force", "--format", "json")
@@ -142,7 +142,7 @@ def test_bundle_packs_what_its_pins_need(pins: Cli, workspace: Path) -> None:
     gone = pins("pin", "bundle", "dataset.lock.yaml", "-o", "late.tar")
     assert (gone.code, gone.err.splitlines()[0]) == (
         1,
-        "error: 4 pinned files are nowhere to be had with the pinned bytes",
+        "error: cannot find 4 pinned files with the pinned content",
     )
     assert not Path("late.tar").exists()
 
@@ -296,7 +296,7 @@ def test_what_signing_refuses(pins: Cli, workspace: Path) -> None:
     assert (again.code, again.err) == (
         1,
         "error: cannot write paper.key: File exists\n"
-        "hint: Stored files are never replaced unasked. Choose another name, or remove the old one first.\n",
+        "hint: Existing files are never replaced. Choose another name, or remove the old file first.\n",
     )
     public = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key.pub")
     assert (public.code, public.err) == (

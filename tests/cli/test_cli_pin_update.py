@@ -113,6 +113,8 @@ def test_locations_are_added_to_the_pins_that_are_named(pins: Cli) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("wrote dataset.lock.yaml (sha256:")
     assert told() == {"old": ("1.0.0", ["https://example.org/a"]), "new": ("2.0.0", [])}
+    again = pins("pin", "update", "dataset.lock.yaml", "old", "--location", "https://example.org/a")
+    assert (again.code, again.out) == (0, "nothing changes\n")
     pins("pin", "update", "dataset.lock.yaml", "--location", "https://example.org/a", "--location", "s3://bucket/b")
     both = ["https://example.org/a", "s3://bucket/b"]
     assert told() == {"old": ("1.0.0", both), "new": ("2.0.0", both)}, "each once"
@@ -137,7 +139,7 @@ REFUSALS = {
     "a password": (
         ["--location", "https://ann:p@ss@example.org/a"],
         2,
-        "'https://***@example.org/a' is no location for a pin: it holds a user's name or password",
+        "'https://***@example.org/a' cannot be a location of a pin: it holds a user's name or password",
     ),
     "another dataset": (
         ["old", "--to", "words:1.*"],

@@ -27,7 +27,7 @@ def last_line(cli: Cli, *arguments: str) -> str:
 
 def test_the_last_line_of_a_publication_says_what_became_canonical(cli: Cli, folders: dict[str, str]) -> None:
     assert last_line(cli, folders["1.0.0"]) == "canonical: animals:1.0.0, the first"
-    assert last_line(cli, folders["2.0.0"]) == "canonical: animals:2.0.0, in the place of 1.0.0"
+    assert last_line(cli, folders["2.0.0"]) == "canonical: animals:2.0.0, replacing 1.0.0"
     assert last_line(cli, folders["2.0.0"]) == "canonical: animals:2.0.0, as before"
     assert last_line(cli, folders["1.0.1"]) == (
         "canonical: animals:2.0.0, as before, because 1.0.1 is lower. To change it: registry promote animals:1.0.1"
@@ -55,7 +55,7 @@ def test_a_build_that_is_not_to_be_promoted_leaves_the_canonical_version(cli: Cl
 def test_a_protected_dataset_is_promoted_by_promote_alone(cli: Cli, folders: dict[str, str]) -> None:
     last_line(cli, folders["1.0.0"])
     protected = cli("config", "protect", "animals")
-    assert protected.out == "animals is protected: only registry promote moves a canonical version of it\n"
+    assert protected.out == "animals is protected: only 'registry promote' moves its canonical version\n"
     assert cli("config", "protect", "animals").out == "animals is protected already\n"
 
     refused = cli("publish", folders["2.0.0"], "--promote")
@@ -76,13 +76,13 @@ def test_a_protected_dataset_is_promoted_by_promote_alone(cli: Cli, folders: dic
     assert cli("promote", "animals:2.0.0").code == 0
     assert cli("show", "animals", "--format", "json").json()["data"]["version"] == "2.0.0"
     assert cli("config", "unprotect", "animals").out == "animals is no longer protected\n"
-    assert last_line(cli, folders["2.0.1"]) == "canonical: animals:2.0.1, in the place of 2.0.0"
+    assert last_line(cli, folders["2.0.1"]) == "canonical: animals:2.0.1, replacing 2.0.0"
     assert cli("log", "verify").code == 0
 
 
 def test_a_protected_catalog_says_so_and_a_dry_run_changes_nothing(cli: Cli, folders: dict[str, str]) -> None:
     dry = cli("config", "protect", "--dry-run")
-    assert dry.out == "the whole catalog would be protected: only registry promote moves a canonical version of it\n"
+    assert dry.out == "the whole catalog would be protected: only 'registry promote' moves a canonical version\n"
     assert cli("config", "protect", "--format", "json").json()["data"] == {
         "dataset": None,
         "is_change": True,

@@ -78,7 +78,10 @@ def test_a_reservation_is_released(cli: Cli, held: Holder) -> None:
 def test_a_folder_of_this_machine_is_not_cleared(cli: Cli, tmp_path: Path) -> None:
     ran = cli("reservation", "clear", "mnist:1.0.0")
     assert ran.code == 2
-    assert "is a folder of this machine\nhint: Move the folder away: nothing is reserved there.\n" in ran.err
+    assert (
+        "is on this machine, and reservations are for object stores\nhint: Move or remove the folder yourself.\n"
+        in ran.err
+    )
 
 
 def test_an_empty_place_is_cleared_of_nothing(cli: Cli) -> None:

@@ -13,8 +13,8 @@ from registry.pins import PinFile
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 
 HINT = (
-    "hint: Give passwords by the environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or by fsspec's "
-    "configuration.\n"
+    "hint: Pass passwords through the environment, e.g. AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or through "
+    "fsspec's configuration.\n"
 )
 
 

@@ -27,7 +27,7 @@ def test_a_source_holds_what_iterating_gives() -> None:
     assert [plain(example) for example in source.__getitems__([7, 0])] == [expected[7], expected[0]]
     assert source.__getitems__([]) == []
     assert sum(source[place]["maybe"] is None for place in range(9)) == 6
-    with pytest.raises(IndexError, match=r"^there are 9 examples, and none at 9$"):
+    with pytest.raises(IndexError, match=r"^index 9 is out of range: there are 9 examples$"):
         source[9]
 
 

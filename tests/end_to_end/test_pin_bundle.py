@@ -513,7 +513,7 @@ def test_without_right_bytes_there_is_no_tar(pins: PinFile, paper: Path, tmp_pat
     with pytest.raises(ShardMismatchError) as told:
         write_bundle(only, target / "paper.tar", citation_texts=CITATIONS)
     found = hashlib.sha256(shard.read_bytes()).hexdigest()
-    first = "1 pinned file is nowhere to be had with the pinned bytes"
+    first = "cannot find 1 pinned file with the pinned content"
     assert str(told.value) == f"{first}{wanted}{elsewhere}its sha256 is {found}, {sha256} is pinned"
     assert told.value.exit_code == 5
     shard.unlink()

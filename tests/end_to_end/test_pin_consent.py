@@ -167,7 +167,7 @@ def test_fetch_does_not_cover_addresses_of_ones_own_machine(
     places = [f"http://{host}:{server.port}" for host in ("127.0.0.1", "localhost", "localhost.", "127.1")]
     places += [f"http://{host}:{server.port}" for host in ("0x7f000001", "2130706433", "[::ffff:127.0.0.1]", "0.0.0.0")]  # noqa: S104
     pins = registry.load_pin(stranger(*places), fetch=True)
-    with pytest.raises(FetchNotAllowedError):
+    with pytest.raises(FetchNotAllowedError, match="--fetch does not cover this place"):
         ACTIONS[action](pins, tmp_path)
     assert server.requests == []
 
@@ -213,7 +213,7 @@ def test_each_call_may_agree_for_itself(
     monkeypatch.setenv("REGISTRY_ALLOWED_HOSTS", f"example.org, {server.address}")
     assert registry.load_pin(path)["train"].verify().is_sound
     monkeypatch.setenv("REGISTRY_ALLOWED_HOSTS", "a b/c")
-    with pytest.raises(UsageError, match=r"^\$REGISTRY_ALLOWED_HOSTS: 'b/c' names no host$"):
+    with pytest.raises(UsageError, match=r"^\$REGISTRY_ALLOWED_HOSTS: 'b/c' is not a host$"):
         registry.load_pin(path)
 
 
@@ -338,7 +338,7 @@ def test_a_folder_that_a_pin_names_is_read_once_the_reader_agrees(
     path = stranger(str(files))
     with pytest.raises(FetchNotAllowedError) as caught:
         registry.load_pin(path)["train"].verify()
-    assert f"\n  {files}: not asked: the pin names it, and you did not agree to that" in str(caught.value)
+    assert f"\n  {files}: not asked: only the pin names it, and you have not allowed it" in str(caught.value)
     assert registry.load_pin(path, fetch=True)["train"].verify().is_sound
     assert registry.load_pin(path, allow_hosts=[f"file://{files.parent}"])["train"].verify().is_sound
 
@@ -347,7 +347,7 @@ def test_a_folder_that_a_pin_names_is_read_once_the_reader_agrees(
 def test_a_share_of_another_machine_is_never_asked(stranger: Callable[..., str], place: str) -> None:
     with pytest.raises(NotStoredError) as caught:
         registry.load_pin(stranger(place), fetch=True)["train"].verify()
-    assert f"\n  {place}: not asked: the pin names it, and you did not agree to that" in str(caught.value)
+    assert f"\n  {place}: not asked: --fetch does not cover this place" in str(caught.value)
 
 
 def test_a_pin_that_was_fetched_asks_its_own_host_and_nobody_else(
@@ -377,12 +377,12 @@ def test_the_command_line_says_what_would_be_asked(
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err == (
-        f"error: the files of animals:1.0.0 train[:5] (1 file, {size} bytes) are in none of the folders "
-        "that were looked at\n"
+        f"error: the files of animals:1.0.0 train[:5] (1 file, {size} bytes) are not in any folder that "
+        "was searched\n"
         f"  {(tmp_path / 'theirs/data/animals/1.0.0').as_uri()}: no {FIRST}\n"
         f"  {(tmp_path / 'nothing/animals/1.0.0').as_uri()}: no {FIRST}\n"
-        "  https://example.org/animals: not asked: the pin names it, and you did not agree to that\n"
-        "  s3://bucket/animals: not asked: the pin names it, and you did not agree to that\n"
+        "  https://example.org/animals: not asked: only the pin names it, and you have not allowed it\n"
+        "  s3://bucket/animals: not asked: only the pin names it, and you have not allowed it\n"
         "hint: If you trust whoever made the pin, add --allow-host example.org --allow-host s3://bucket (or --fetch, "
         "for every place that a pin names); in Python allow_hosts=['example.org', 's3://bucket']. "
         "If you have the files, name their folder with --data DIR (data_dir= in Python).\n"
@@ -391,7 +391,7 @@ def test_the_command_line_says_what_would_be_asked(
     assert run(["pin", "restore", path, "--to", str(tmp_path / "restored"), "--fetch"]) == 6
     told = capsys.readouterr()
     assert told.err.endswith(
-        f"    {server.url}: not asked: the pin names it, and you did not agree to that\n"
+        f"    {server.url}: not asked: --fetch does not cover this place\n"
         f"hint: If you trust whoever made the pin, add --allow-host {server.address}; in Python "
         f"allow_hosts=['{server.address}']. If you have the files, name their folder with --data DIR (data_dir= in "
         "Python).\n"

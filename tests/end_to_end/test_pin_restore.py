@@ -141,14 +141,14 @@ def test_without_right_bytes_every_place_is_told_and_the_rest_is_restored(
     with pytest.raises(ShardMismatchError) as told:
         restore(at(pins, tmp_path / "empty", data), ["train"], target)
     first = (
-        "1 pinned file is nowhere to be had with the pinned bytes"
+        "cannot find 1 pinned file with the pinned content"
         f"\n  {SHARD} (sha256:{sha256}, {len(good)} bytes)"
         f"\n    {tmp_path / 'empty' / SHARD}: no such file"
     )
     assert str(told.value) == f"{first}\n    {data / SHARD}: its sha256 is {bad}, {sha256} is pinned"
     assert told.value.hint == (
-        "Name a folder that holds them with --data DIR (data_dir= in Python), or fetch them by hand: "
-        "the sha256 tells the right ones."
+        "Name a folder that holds them with --data DIR (data_dir= in Python), or download them yourself: "
+        "the right files have the sha256 above."
     )
     assert told.value.exit_code == 5
     assert len(tree(target)) == 2
@@ -194,22 +194,22 @@ def test_a_dry_run_writes_nothing(pins: PinFile, data: Path, tmp_path: Path) -> 
     assert report.dry_run
     assert len(report.copied) == 7
     assert {file.source for file in report.copied} == {str(data / file.path) for file in report.files}
-    with pytest.raises(NotStoredError, match="7 pinned files are nowhere"):
+    with pytest.raises(NotStoredError, match="cannot find 7 pinned files with"):
         restore(at(pins, tmp_path / "empty"), None, target, dry_run=True)
 
 
 def test_a_restore_that_found_nothing_leaves_no_folders(pins: PinFile, data: Path, tmp_path: Path) -> None:
     target = tmp_path / "new" / "restored"
-    with pytest.raises(NotStoredError, match="3 pinned files are nowhere"):
+    with pytest.raises(NotStoredError, match="cannot find 3 pinned files with"):
         restore(at(pins, tmp_path / "empty"), ["train"], target)
     assert not target.parent.exists()
     for path in (data / SHARD).parent.iterdir():
         flip(path)
-    with pytest.raises(ShardMismatchError, match="3 pinned files are nowhere"):
+    with pytest.raises(ShardMismatchError, match="cannot find 3 pinned files with"):
         restore(at(pins, data), ["train"], target)
     assert not target.parent.exists()
     target.mkdir(parents=True)
-    with pytest.raises(ShardMismatchError, match="5 pinned files are nowhere"):
+    with pytest.raises(ShardMismatchError, match="cannot find 5 pinned files with"):
         restore(at(pins, data), None, target)
     assert {path.name for path in target.rglob("*")} == {
         "beasts",
@@ -352,7 +352,7 @@ def test_what_a_web_server_does_wrong_is_told(
     file = pins["train"].entry.files[0]
     place = f"{url}/{file.name}"
     assert str(told.value) == (
-        "1 pinned file is nowhere to be had with the pinned bytes"
+        "cannot find 1 pinned file with the pinned content"
         f"\n  animals/1.0.0/{file.name} ({file.sha256}, {file.num_bytes} bytes)"
         f"\n    {place}: {problem}"
     )
@@ -374,7 +374,7 @@ def test_a_server_that_is_not_there_is_told(catalog: Catalog, tmp_path: Path) ->
     with serve(tmp_path) as url:
         pass
     pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url])
-    with pytest.raises(NotStoredError, match="the server is not to be reached"):
+    with pytest.raises(NotStoredError, match="the server cannot be reached"):
         restore(pins, None, tmp_path / "restored")
 
 
@@ -447,6 +447,13 @@ def test_without_aiohttp_the_extra_is_named(catalog: Catalog, tmp_path: Path, mo
         "    https://example.org/data: reading https://example.org/data needs the package 'aiohttp', which is not "
         "installed. Install it with: pip install 'shardbook[http]'"
     ]
+    with pytest.raises(NotStoredError) as unread:
+        pins["train"].verify()
+    assert str(unread.value).splitlines()[-1] == (
+        "  https://example.org/data: reading https://example.org/data needs the package 'aiohttp', which is not "
+        "installed"
+    )
+    assert unread.value.hint == "Install it with: pip install 'shardbook[http]'"
 
 
 # --- killed ---

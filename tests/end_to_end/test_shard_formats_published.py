@@ -114,7 +114,8 @@ def test_only_tfrecord_is_pinned(catalog: Catalog, tmp_path: Path, file_format: 
         catalog.dataset("animals").pin("train[:10]")
     assert str(caught.value) == f"animals:1.0.0 is stored as {file_format}: only tfrecord can be pinned"
     assert caught.value.hint == (
-        "Pin a version of the same records in tfrecord shards: prepare it with file_format='tfrecord'."
+        "Write the records as tfrecord and pin those: registry export tfds animals:1.0.0 tfrecord && "
+        "registry import tfds tfrecord --name animals_tfrecord"
     )
 
 

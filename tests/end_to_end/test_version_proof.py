@@ -91,7 +91,7 @@ def test_without_its_files_an_older_version_allows_a_major_number_only(
     with pytest.raises(VersionTooSmallError) as caught:
         catalog.publish(prepare(tmp_path / "second", "1.1.0", {"train": animals(3000)}))
     assert caught.value.message == (
-        "animals:1.1.0 is too small a number: since animals:1.0.0 more has changed than a MINOR version may\n"
+        "animals:1.1.0 is too small a number: since animals:1.0.0 more has changed than a MINOR version allows\n"
         "  split train was not compared: animals:1.0.0 was published without fingerprints, "
         "and its files cannot be read: animals:1.0.0: 1 of 8 shards are not as promised"
     )
@@ -247,7 +247,7 @@ def test_a_rival_that_makes_the_number_too_small_is_told_with_the_record(
     with pytest.raises(VersionTooSmallError) as caught:
         catalog.publish(prepare(tmp_path / "second", "1.0.2", {"train": animals(30)}))
     assert caught.value.message == (
-        "animals:1.0.2 is too small a number: since animals:1.0.0 more has changed than a PATCH version may\n"
+        "animals:1.0.2 is too small a number: since animals:1.0.0 more has changed than a PATCH version allows\n"
         "  split train holds other values of age, the first of them in records 0..30\n"
         "  train record 15: age is 15, was -3"
     )

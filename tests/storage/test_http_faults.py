@@ -15,8 +15,8 @@ from registry.storage import Store, open_store
 
 CONTENT = os.urandom(3_000_000)
 REASONS: dict[Fault, str] = {
-    "drop": "the server is not to be reached: Server disconnected",
-    "cut": "the server is not to be reached: Server disconnected",
+    "drop": "the server cannot be reached: Server disconnected",
+    "cut": "the server cannot be reached: Server disconnected",
     "error": "the server answered 500 Internal Server Error",
     "slow down": "the server answered 503 Service Unavailable",
     "too many": "the server answered 429 Too Many Requests",

@@ -183,6 +183,19 @@ def test_what_to_build_is_named_by_reference_or_by_code(wanted: str) -> None:
     assert open_builder(builder) is builder
 
 
+def test_a_module_in_the_current_folder_is_named_with_a_line_to_paste(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])  # as a console script has it
+    Path("greetings_here.py").touch()
+    with pytest.raises(BuilderNotFoundError) as caught:
+        load_builder("greetings_here:Greetings")
+    assert caught.value.hint == (
+        "It is in this folder, which is not on Python's path: PYTHONPATH=. registry build greetings_here:Greetings"
+    )
+
+
 @pytest.mark.parametrize(
     ("wanted", "error", "message"),
     [

@@ -31,7 +31,7 @@ def test_nothing_is_covered_until_the_reader_agrees(url: str) -> None:
     assert Allowed.of(hosts=[str(entry_for(url))]).covers(url)
     with pytest.raises(FetchNotAllowedError) as caught:
         Allowed().require(url)
-    assert str(caught.value) == f"{url} was not asked: a pin names it, and you did not agree to that"
+    assert str(caught.value) == f"{url} was not asked: only a pin names it, and you have not allowed it"
     assert caught.value.details == {"path": url, "allow": entry_for(url)}
     assert caught.value.exit_code == 6
 
@@ -145,7 +145,7 @@ def test_addresses_of_the_internet_are_public(address: str) -> None:
 def test_what_names_no_host_is_refused(host: str) -> None:
     with pytest.raises(UsageError) as caught:
         Allowed.of(hosts=[host])
-    assert str(caught.value).endswith(" names no host")
+    assert str(caught.value).endswith(" is not a host")
     assert "PW" not in str(caught.value)
     assert caught.value.hint == "Write example.org, example.org:8443, 10.0.0.0/8, s3://bucket or file:///folder."
 

@@ -15,6 +15,7 @@ from PIL import Image as PillowImage
 from pyarrow import parquet
 
 from registry.errors import (
+    NotStoredError,
     NullLabelWarning,
     PreparedFormatError,
     ReferenceSyntaxError,
@@ -170,6 +171,17 @@ def test_a_folder_without_parquet_files_is_refused(tmp_path: Path) -> None:
         describe(tmp_path)
     assert str(caught.value) == f"{open_store(tmp_path).url} holds no Parquet files"
     assert caught.value.hint == NAMES_HINT
+
+
+def test_a_folder_that_is_not_there_is_named_as_such(tmp_path: Path) -> None:
+    with pytest.raises(NotStoredError) as caught:
+        describe(tmp_path / "nowhere")
+    assert str(caught.value) == f"there is no folder {tmp_path / 'nowhere'}"
+    assert caught.value.hint == f"Give the folder of the shards. {NAMES_HINT}"
+    (tmp_path / "train.parquet").touch()
+    with pytest.raises(NotStoredError) as caught:
+        describe(tmp_path / "train.parquet")
+    assert str(caught.value) == f"{tmp_path / 'train.parquet'} is a file, and a folder is expected"
 
 
 def test_a_folder_that_tfds_prepared_is_named_as_such(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_location_is_one_line_of_text(location: Any, shown: str) -> None:
     with pytest.raises(UsageError) as caught:
         check_locations(["https://example.org/a", location])
     assert caught.value.message == (
-        f"{shown} is no location for a pin: that is one line of text of at most 1000 characters"
+        f"{shown} cannot be a location of a pin: that is one line of text of at most 1000 characters"
     )
 
 

@@ -113,7 +113,7 @@ def test_numbers_that_are_no_examples(files: Stored) -> None:
     reader = reader_of("train", files)
     assert int(reader[-1]["id"]) == 39
     for wrong in (47, -48, [0, 47], np.array([-48])):
-        with pytest.raises(IndexError, match=r"^there are 47 examples, and none at (47|-48)$"):
+        with pytest.raises(IndexError, match=r"^index (47|-48) is out of range: there are 47 examples$"):
             reader[wrong]
     for kind in (1.0, "1", [1.5], [[1]], None, [True, False]):
         with pytest.raises(TypeError, match=r"^examples are asked for by a whole number, a slice or a list of them"):
@@ -127,7 +127,7 @@ def test_an_empty_slice_reads_nothing(files: Stored) -> None:
     reader = reader_of("train[5:5]", files, ReadConfig(repeat=None))
     assert len(reader) == 0
     assert (list(reader), list(reader.batches(3)), list(reader.records()), list(reader.ids())) == ([], [], [], [])
-    with pytest.raises(IndexError, match=r"^there are 0 examples, and none at 0$"):
+    with pytest.raises(IndexError, match=r"^index 0 is out of range: there are 0 examples$"):
         reader[0]
 
 

@@ -72,7 +72,7 @@ def _write(output: str, data: bytes, *, force: bool) -> str:
                 file.write(data)
         except AlreadyStoredError as error:
             raise AlreadyStoredError(
-                f"{output} is there already, and holds something else",
+                f"{output} already exists and holds something else",
                 hint="Name another file with -o, or replace it with --force.",
                 details={"path": output},
             ) from error

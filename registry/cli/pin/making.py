@@ -182,7 +182,7 @@ def update(
     def human() -> None:
         if written:
             session.out.line(f"wrote {file} ({updated.digest[:19]})")
-        elif not is_change:
+        elif not is_change or (not going and not dry_run):
             session.out.line("nothing changes")
         elif dry_run and not going:
             told = ", ".join(pin.name for pin in chosen)
@@ -313,7 +313,7 @@ def _num_bytes(catalog: Catalog, dataset: Dataset, plans: Sequence[Plan]) -> int
 
 
 def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
-    """Refuse another file in the place of the new one before an hour is spent; the same pins are the same later."""
+    """Refuse another file instead of the new one before an hour is spent; the same pins are the same later."""
     if not Path(output).exists():
         return
     try:
@@ -322,7 +322,7 @@ def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
         there = set()
     if there != {(dataset.reference, plan.expression) for plan in plans}:
         raise AlreadyStoredError(
-            f"{output} is there already, and holds other pins" if there else f"{output} is there already",
+            f"{output} already exists and holds other pins" if there else f"{output} already exists",
             hint="Name another file with -o, add to it with registry pin add, or replace it with --force.",
             details={"path": output},
         )

@@ -13,7 +13,7 @@ from registry.cli.options import Session, examples, session_command
 from registry.cli.output import size
 from registry.cli.pin.files import count_bytes, data_option, fetch_options, file_argument, names_argument, open_pins
 from registry.cli.progress import byte_progress
-from registry.errors import NotStoredError, SignatureError, StorageError
+from registry.errors import AlreadyStoredError, NotStoredError, SignatureError, StorageError
 from registry.splits import counted
 from registry.storage import Store, open_store
 
@@ -125,7 +125,11 @@ def bundle(
         session.out.note(note)
     texts = {"CITATION.bib": cite_bibtex(chosen), "CITATION.txt": cite_text(chosen)} | signature
     with byte_progress(session.out, "packing", count_bytes(pins.choose(names))) as advance:
-        report = write_bundle(chosen, output, overwrite=force, citation_texts=texts, advance=advance)
+        try:
+            report = write_bundle(chosen, output, overwrite=force, citation_texts=texts, advance=advance)
+        except AlreadyStoredError as error:
+            error.hint = "Name another file with -o, or replace it with --force."
+            raise
     data_ = {
         "bundle": output,
         "digest": chosen.digest,
