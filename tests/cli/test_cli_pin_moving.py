@@ -295,7 +295,7 @@ def test_what_signing_refuses(pins: Cli, workspace: Path) -> None:
     again = pins("pin", "keygen", "paper.key")
     assert (again.code, again.err) == (
         1,
-        "error: cannot write paper.key: File exists\n"
+        f"error: cannot write {workspace / 'paper.key'}: it exists already\n"
         "hint: Existing files are never replaced. Choose another name, or remove the old file first.\n",
     )
     public = pins("pin", "sign", "dataset.lock.yaml", "--key", "paper.key.pub")

@@ -186,7 +186,8 @@ def test_what_to_build_is_named_by_reference_or_by_code(wanted: str) -> None:
 def test_a_module_in_the_current_folder_is_named_with_a_line_to_paste(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])  # as a console script has it
     Path("greetings_here.py").touch()
     with pytest.raises(BuilderNotFoundError) as caught:
