@@ -177,7 +177,7 @@ def test_a_record_beyond_the_slice_changes_the_file_and_not_the_proof(paper: Pat
     assert (report.is_sound, report.proved_by) == (True, "records")
     (note,) = report.notes
     assert note.startswith(f"{path.name}: its sha256 is ")
-    assert note.endswith(": their pinned records are as they were")
+    assert note.endswith(": its pinned records are as they were")
     assert not pins["both"].verify().is_sound
 
 
