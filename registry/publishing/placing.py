@@ -42,7 +42,7 @@ from registry.errors import (
 )
 from registry.masking import remove_secrets
 from registry.model import DatasetVersion, Reference, Shard
-from registry.publishing.measured import digest_of
+from registry.publishing.measured import absolute_location, digest_of
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
 from registry.storage.faults import entity_tag_of
@@ -110,7 +110,7 @@ def place_folder(
         yield Placement()
         return
     if store.local_root is not None:
-        with _on_disk(staged, store, version, check_number) as placement:
+        with _on_disk(staged, store, catalog, version, check_number) as placement:
             yield placement
         return
     place = _ObjectPlace(staged, store, catalog, version, shards, actor=actor)
@@ -151,7 +151,7 @@ def _require_published_names(store: Store, catalog: SqlCatalog, version: Dataset
 
 @contextmanager
 def _on_disk(
-    staged: StagedFolder, store: Store, version: DatasetVersion, check_number: Callable[[], bool]
+    staged: StagedFolder, store: Store, catalog: SqlCatalog, version: DatasetVersion, check_number: Callable[[], bool]
 ) -> Iterator[Placement]:
     # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
     # that has just put its own there, nor two that repair a damaged folder each other.
@@ -160,7 +160,10 @@ def _on_disk(
         try:
             yield Placement()
         except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
-            if moved and digest_of(store.child(version.location), version.slicing) == version.content_digest:
+            # Who publishes or imports a folder where it lies does not wait for us: a row may name it by now.
+            place = store.child(version.location)
+            is_named = _is_promised(catalog, version) or catalog.published_at(absolute_location(place))
+            if moved and not is_named and digest_of(place, version.slicing) == version.content_digest:
                 store.retract(version.location)
             raise
 
@@ -190,6 +193,11 @@ def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, *, publ
         store.publish_folder(place, f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}")
         staged.commit()
     return True
+
+
+def _is_promised(catalog: SqlCatalog, version: DatasetVersion) -> bool:
+    """Whether a row of the catalog promises this very content by now."""
+    return catalog.published_digest(version.name, version.config, version.version) == version.content_digest
 
 
 def location_key(folder: Store) -> str:
@@ -325,7 +333,7 @@ class _ObjectPlace:
             self.held = cleaning
             # Objects that a row promises stay, also where they are ours: and where the marker is not ours any more,
             # another catalog may have counted on them.
-            if self._is_promised() or self._is_imported() or not self._is_marked_by_us():
+            if _is_promised(self._catalog, self._version) or self._is_imported() or not self._is_marked_by_us():
                 self.leave()
                 return
             found = self._found
@@ -355,15 +363,9 @@ class _ObjectPlace:
             return any(one.token == self.held.token for one in self._reservations.list())
         return True
 
-    def _is_promised(self) -> bool:
-        """Whether a row of this catalog promises this very content by now."""
-        version = self._version
-        published = self._catalog.published_digest(version.name, version.config, version.version)
-        return published == version.content_digest
-
     def _is_imported(self) -> bool:
         """Whether a row of another name promises what is here: it was imported where it lies."""
-        return bool(self._catalog.published_at(self._final.url))
+        return bool(self._catalog.published_at(absolute_location(self._final)))
 
     def _is_marked_by_us(self) -> bool:
         marker = read_marker(self._final)
@@ -403,7 +405,9 @@ class _ObjectPlace:
 
     def _require_marker(self) -> None:
         """The last look before the row: a person may have given the location to another catalog meanwhile."""
-        if self._is_marked_by_us() or self._is_promised():  # then others of the same content were faster
+        if self._is_marked_by_us() or _is_promised(
+            self._catalog, self._version
+        ):  # then others of the same content were faster
             return
         raise ReservedError(
             f"the marker of {self._version.reference} was removed while its files were put in place: {self._final.url}",
@@ -501,6 +505,7 @@ class _ObjectPlace:
         folders = {found[:place] for found in self._found for place, sign in enumerate(found) if sign == "/"}
         for name in names:
             if name not in folders:  # else objects of others are below it, and would go with it
+                self._begin_cleaning()
                 self._final.remove_tree(name)
 
     def _begin_cleaning(self) -> Reservation:

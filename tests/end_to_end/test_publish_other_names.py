@@ -1,4 +1,4 @@
-"""The same content in files of other names: a row never promises names that are not there."""
+"""A row never promises files that are not there: of other names, or removed by a publisher who is refused."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from prepared_samples import animals, prepare
 
 import registry
+from registry.catalog import Promotion, SqlCatalog
 from registry.errors import ConflictError
 from registry.storage import open_store
 
@@ -78,3 +79,24 @@ def test_damaged_files_are_not_replaced_by_files_of_other_names(
         assert not catalog.publish(mine).newly
         assert len(list(catalog.dataset("animals:1.0.0").read("train"))) == 20
         assert catalog.dataset("animals:1.0.0").verify().faults == ()
+
+
+@pytest.mark.parametrize("name", [None, "beasts"], ids=["published", "imported under another name"])
+def test_a_refused_publisher_leaves_a_folder_that_a_row_names_by_now(
+    tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    """While its folder is in place on a disk, another publisher finds it there and publishes it where it lies."""
+    publish, place = SqlCatalog.publish, tmp_path / "data" / "animals" / "1.0.0"
+
+    def refused(self: SqlCatalog, *arguments: object, **options: object) -> Promotion | None:
+        monkeypatch.setattr(SqlCatalog, "publish", publish)
+        with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+            (taken,) = catalog.import_tfds(place, name=name)
+            assert taken.error is None
+        raise ConflictError("refused for good")
+
+    monkeypatch.setattr(SqlCatalog, "publish", refused)
+    with registry.connect(tmp_path / "catalog.db", data_dir=tmp_path / "data") as catalog:
+        (one,) = catalog.import_tfds(mine, copy=True)
+        assert str(one.error) == "refused for good"
+        assert catalog.dataset(name or "animals").verify(deep=True).faults == ()
