@@ -18,7 +18,7 @@ HEAD = """# Command line
 
 Every command and option, written from the commands themselves by `.ci/cli_reference.py`.
 
-Data goes to stdout, talk to stderr. `--format json` prints `{"schema": ..., "data": ..., "warnings": [...]}`, and
+Data goes to stdout, messages to stderr. `--format json` prints `{"schema": ..., "data": ..., "warnings": [...]}`, and
 errors as `{"error": {"code", "message", "hint", "details"}}` on stderr.
 
 A reference is `name[/config][:request | @alias]`; a request is a version (`3.0.1`), a wildcard
@@ -32,7 +32,7 @@ A reference is `name[/config][:request | @alias]`; a request is a version (`3.0.
 | 3 | not found |
 | 4 | conflict: that number is published with other content, or an alias was moved meanwhile |
 | 5 | verification failed |
-| 6 | withdrawn: what answers is yanked or dropped; or a look-up that a locked program may not make |
+| 6 | withdrawn: the version is yanked or dropped; or not allowed: a look-up where they are locked, a pin's location |
 | 8 | the catalog's schema is out of date, or newer than this software |
 | 75 | temporary: the database is busy, or a store does not answer; try again |
 | 130 | interrupted |

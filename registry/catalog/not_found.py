@@ -124,7 +124,7 @@ def _what_can_be_read(choice: Choice) -> str:
     passed = [refused] if refused is not None else standing.allowed(request) if request is not None else []
     yanked = next((one for one in passed if one.state is VersionState.YANKED), None)
     if yanked is not None:
-        parts.append(f"Who must have it names it exactly: {standing.exactly(yanked.version)}.")
+        parts.append(f"To get it anyway, name it exactly: {standing.exactly(yanked.version)}.")
     return " ".join(parts)
 
 

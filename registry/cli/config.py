@@ -122,7 +122,7 @@ def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
 @_optional_dataset
 @_dry_run
 def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
-    """Take 'registry config protect' back, with the same NAME or without one."""
+    """Undo 'registry config protect' of NAME, or of the whole catalog without NAME."""
     with session.connect() as catalog:
         change = catalog.lifecycle.unprotect(dataset, dry_run=dry_run)
     _print_protection(session, change)

@@ -24,7 +24,7 @@ def show_option(function: Callable[..., Any]) -> Callable[..., Any]:
         default=5,
         show_default=True,
         metavar="N",
-        help="Describe so many differing records of each split.",
+        help="Describe up to N differing records of each split.",
     )(function)
 
 

@@ -71,7 +71,7 @@ def session_command(
             )(function)
         if at:
             function = click.option(
-                "--at", metavar="DATE", help="As things stood at the end of that day, or at that moment, in UTC."
+                "--at", metavar="DATE", help="Look up what was true at the end of that day, or at that moment, in UTC."
             )(function)
 
         def for_catalog(decorator: Callable[..., Any]) -> Callable[..., Any]:

@@ -20,8 +20,8 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done,
 def command() -> None:
     """Look after the places in object stores where publishers put files.
 
-    A publisher reserves the place of a version until it is published. What a killed one left is finished by the next
-    run, or removed where it publishes other content.
+    A publisher reserves the place of a version until it is published. The next run finishes what a killed
+    publisher left, or removes it if it publishes other content.
     """
 
 

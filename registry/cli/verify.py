@@ -25,13 +25,13 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 )
 @click.argument("reference", metavar="[REF]", required=False, shell_complete=complete_reference)
 @click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, yanked ones too.")
-@click.option("--deep", is_flag=True, help="Decode every record too.")
+@click.option("--deep", is_flag=True, help="Also decode every record.")
 @click.pass_context
 def command(ctx: click.Context, session: Session, reference: str | None, every: bool, deep: bool) -> None:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
-    Ends with exit code 5 where a shard is not as the catalog promises; the shards are named. With --all a version that
-    fails never stops the next.
+    Ends with exit code 5 where a shard is not as the catalog promises; the shards are named. With --all the
+    check goes on after a version that fails.
     """
     if every == (reference is not None) or (every and session.at is not None):
         raise UsageError(

@@ -15,7 +15,7 @@ def explain_pin(pin: Pin) -> tuple[str, ...]:
 
 def _sentences(pin: Pin) -> Iterator[str]:
     entry = pin.entry
-    yield f"{entry.request} was asked for, and gave {pin.reference}, which was {entry.status} when it was pinned."
+    yield f"{entry.request} was requested, and gave {pin.reference}, which was {entry.status} when it was pinned."
     yield from entry.why
     if entry.alias is not None:
         reason = f": {entry.alias.message}" if entry.alias.message else ""
@@ -34,11 +34,12 @@ def _sentences(pin: Pin) -> Iterator[str]:
     if entry.records.first and entry.records.last:
         yield f"The first is {entry.records.first.id}, the last {entry.records.last.id}."
     yield f"The sha256 over the sha256 of every record, in order, is {entry.records.ordered[7:]}."
-    yield f"Over the same, sorted, whatever shards and order: {entry.records.unordered[7:]}."
+    unordered = entry.records.unordered[7:]
+    yield f"The same over the sorted digests, which does not depend on shards or order, is {unordered}."
     yield _order(pin)
     if entry.provenance.builder is not None:
         builder = entry.provenance.builder
-        yield f"The code that can make it is {builder.code} of {builder.package} {builder.version}."
+        yield f"It can be built with {builder.code} of {builder.package} {builder.version}."
     for source in entry.provenance.sources:
         yield f"It was made of {source.url}{f' ({source.sha256})' if source.sha256 else ''}."
     if entry.license:

@@ -1,6 +1,6 @@
 """Does a version number say what has changed? Proved against the versions right below and right above it.
 
-The number is held against the changes that ``compare_versions`` finds: too small a step is refused, a larger one than
+The number is compared with the changes that ``compare_versions`` finds: too small a step is refused, a larger one than
 needed is noted. Withdrawn versions count, too: they were published, and somebody may have read them.
 """
 

@@ -113,7 +113,7 @@ def test_a_yanked_version_is_given_to_who_names_it_only(mnist: SqlCatalog, catal
     with pytest.raises(VersionWithdrawnError) as caught:
         mnist.find("mnist:1.1.*")
     assert caught.value.hint == (
-        "Readable: 2.0.0 (experimental), 1.0.0 (canonical). Who must have it names it exactly: mnist:1.1.0."
+        "Readable: 2.0.0 (experimental), 1.0.0 (canonical). To get it anyway, name it exactly: mnist:1.1.0."
     )
     (event,) = events(catalog_url)
     assert event[:4] == ("bob", "yank", "mnist", "1.1.0")
@@ -131,7 +131,7 @@ def test_a_yanked_canonical_version_refuses_the_unversioned_look_up(mnist: SqlCa
         mnist.find("mnist")
     assert caught.value.hint == (
         "It is superseded by mnist:1.1.0. Readable: 2.0.0 (experimental), 1.1.0 (experimental). "
-        "Who must have it names it exactly: mnist:1.0.0."
+        "To get it anyway, name it exactly: mnist:1.0.0."
     )
 
 
@@ -457,4 +457,4 @@ def test_a_successor_that_is_withdrawn_itself_is_not_recommended(mnist: SqlCatal
     with pytest.raises(VersionWithdrawnError) as raised:
         mnist.find("mnist")
 
-    assert raised.value.hint == "Readable: 2.0.0 (experimental). Who must have it names it exactly: mnist:1.0.0."
+    assert raised.value.hint == "Readable: 2.0.0 (experimental). To get it anyway, name it exactly: mnist:1.0.0."

@@ -185,7 +185,7 @@ def test_a_range_of_which_every_version_is_withdrawn_says_so(catalog: SqlCatalog
     assert str(caught.value) == (
         "no version '2.*.*' of mnist can be read: 2.0.1 is yanked: wrong labels, 2.0.0 is dropped: its licence ended"
     )
-    assert caught.value.hint == "Readable: 1.0.0 (canonical). Who must have it names it exactly: mnist:2.0.1."
+    assert caught.value.hint == "Readable: 1.0.0 (canonical). To get it anyway, name it exactly: mnist:2.0.1."
 
 
 def test_a_yanked_canonical_version_is_not_given_unasked(catalog: SqlCatalog, catalog_url: str) -> None:
@@ -196,7 +196,7 @@ def test_a_yanked_canonical_version_is_not_given_unasked(catalog: SqlCatalog, ca
         catalog.find("mnist")
 
     assert str(caught.value) == "the canonical version 1.0.0 of mnist is yanked: wrong labels"
-    assert caught.value.hint == "No version of it is left. Who must have it names it exactly: mnist:1.0.0."
+    assert caught.value.hint == "No version of it is left. To get it anyway, name it exactly: mnist:1.0.0."
     assert catalog.find("mnist:1.0.0").status is VersionStatus.YANKED
 
 

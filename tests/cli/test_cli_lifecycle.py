@@ -85,7 +85,7 @@ def test_promote_and_what_it_refuses(numbers: Cli) -> None:
         6,
         "error: the canonical version 2.0.0 of numbers is yanked: bad\n"
         "hint: Readable: 1.1.1 (supported), 1.1.0 (supported), 1.0.0 (supported). "
-        "Who must have it names it exactly: numbers:2.0.0.\n",
+        "To get it anyway, name it exactly: numbers:2.0.0.\n",
     )
     numbers("promote", "numbers:1.0.0")
     back = numbers("promote", "numbers:2.0.0")

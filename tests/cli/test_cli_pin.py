@@ -289,7 +289,7 @@ def test_explain(pins: Cli) -> None:
     ran = pins("pin", "explain", "dataset.lock.yaml", "validation")
     assert ran.out == (
         "validation:\n"
-        "  digits:1.*.* was asked for, and gave digits:1.0.0, which was canonical when it was pinned.\n"
+        "  digits:1.*.* was requested, and gave digits:1.0.0, which was canonical when it was pinned.\n"
         "  digits:1.*.* allows 1.0.0 alone, of 1 published.\n"
         "  Under the slicing rule documented, train[80%:] is records train 1,438..1,797.\n"
         "  The slice has 359 records; train has 1,797.\n"
@@ -297,10 +297,10 @@ def test_explain(pins: Cli) -> None:
         "  The first is digits-train.tfrecord-00003-of-00004__90, the last digits-train.tfrecord-00003-of-00004__448.\n"
         "  The sha256 over the sha256 of every record, in order, is "
         "50e96981a67b762467d8af06b86749720525cb5e1729e61d364993458ac1bb4f.\n"
-        "  Over the same, sorted, whatever shards and order: "
+        "  The same over the sorted digests, which does not depend on shards or order, is "
         "3cc55473300d7cedf88f405df3d4d803212b9c9a9aec2a80645b2fb6138f1dde.\n"
         "  They are read in the order of TFDS: 16 files in turns, 16 records of each.\n"
-        f"  The code that can make it is registry.builders.digits:Digits of shardbook {registry.__version__}.\n"
+        f"  It can be built with registry.builders.digits:Digits of shardbook {registry.__version__}.\n"
         "  Licence: CC BY 4.0\n"
     )
     told = pins("pin", "explain", "dataset.lock.yaml", "--format", "json").json()

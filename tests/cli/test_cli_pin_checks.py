@@ -206,7 +206,7 @@ def test_a_changed_pin_file_is_refused_with_the_line(pins: Cli) -> None:
 
 def test_audit(pins: Cli, workspace: Path) -> None:
     table = (
-        "FILE               PIN         VERSION       STATE      DATA   TODAY IT GIVES\n"
+        "FILE               PIN         VERSION       STATE      DATA   RESOLVES TO\n"
         "dataset.lock.yaml  train       digits:1.0.0  canonical  there\n"
         "dataset.lock.yaml  validation  digits:1.0.0  canonical  there\n"
     )

@@ -99,7 +99,7 @@ def test_an_alias_is_pinned_with_its_event(pins: Cli) -> None:
     assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "@paper", "--yes").code == 0
     explained = pins("pin", "explain", "dataset.lock.yaml", "old").out.splitlines()
     assert explained[1] == (
-        "  numbers@paper was asked for, and gave numbers:1.1.0, which was experimental when it was pinned."
+        "  numbers@paper was requested, and gave numbers:1.1.0, which was experimental when it was pinned."
     )
     (event,) = [line for line in explained if line.startswith("  The alias paper was set to it on ")]
     assert event.endswith(" by tester: as submitted.")

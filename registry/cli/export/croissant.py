@@ -23,7 +23,7 @@ from registry.errors import AlreadyStoredError
 )
 @reference_argument
 @click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write FILE.  [default: stdout]")
-@click.option("--force", is_flag=True, help="Replace FILE where there is another one.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option(
     "--url",
     "base_url",

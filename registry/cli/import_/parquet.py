@@ -28,10 +28,10 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
     ),
 )
 @click.argument("folder", metavar="DIR")
-@click.option("--name", metavar="N", help="Name of the dataset.  [default: made of the folder's]")
+@click.option("--name", metavar="N", help="Name of the dataset.  [default: from the folder's name]")
 @click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
 @click.option("--config", metavar="C", help="Name of the config, where the dataset has several.")
-@click.option("--copy", is_flag=True, help="Copy the shards into the data directory; else DIR has to stay as it is.")
+@click.option("--copy", is_flag=True, help="Copy the shards into the data directory; without it, DIR must not change.")
 @promote_option
 @click.option("--dry-run", is_flag=True, help="Show which version the files make; verify no shard, write nothing.")
 def command(

@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is imported
 @click.option(
     "--trust-lengths",
     is_flag=True,
-    help="Hash the files, and believe dataset_info.json how many records they hold: no record is looked at.",
+    help="Only hash the files, and trust dataset_info.json for the number of records: no record is read.",
 )
 @click.option("--dry-run", is_flag=True, help="Show which versions there are; open no shard, write nothing.")
 def command(session: Session, folder: str, name: str | None, *, copy: bool, trust_lengths: bool, dry_run: bool) -> int:

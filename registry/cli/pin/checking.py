@@ -75,7 +75,7 @@ def verify(
 ) -> None:
     """Prove that the stored records are the pinned ones: all pins of FILE, or those of NAME.
 
-    Every file is held against its sha256, and the digest over all records against the one that a paper prints. Where
+    Every file is compared with its sha256, and the digest over all records with the one that a paper prints. Where
     files differ, as those of a version with other shards do, the records are the proof. What differs is named: file,
     record, feature, and both digests. Ends with exit code 5 where it does. No catalog is opened, unless --against asks
     for it, or --catalog names one: then you are told of versions that were yanked since, and files are looked for where
@@ -175,7 +175,7 @@ def audit(
     ]
 
     def human() -> None:
-        session.out.table(("FILE", "PIN", "VERSION", "STATE", "DATA", "TODAY IT GIVES"), rows)
+        session.out.table(("FILE", "PIN", "VERSION", "STATE", "DATA", "RESOLVES TO"), rows)
         for text in dict.fromkeys(one.missing for _, one in found if one.missing):
             session.out.note(text)
 
@@ -195,7 +195,7 @@ def audit(
 )
 @click.argument("citation", metavar="TEXT")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the pin to FILE.")
-@click.option("--force", is_flag=True, help="Replace FILE where there is another one.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--in", "inside", metavar="FILE", type=click.Path(), help="Look in a pin file, not in the catalog.")
 def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
     """Find the pin that the short form in a paper's text names, and check it: number of records and digest.

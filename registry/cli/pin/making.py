@@ -81,15 +81,15 @@ def _pin_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @reference_argument
 @splits_argument
 @_output_option
-@click.option("--force", is_flag=True, help="Replace FILE where there is another one.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @_pin_options
 def create(
     session: Session, reference: str, splits: tuple[str, ...], *, output: str, force: bool, **options: Any
 ) -> None:
     """Pin slices of a version in a new file.
 
-    SPLIT may be given a name: NAME=SPLIT. Every file that is touched is hashed and held against the catalog, every
-    record is digested. The same version and slices give the same file, byte for byte.
+    SPLIT may be given a name: NAME=SPLIT. Every file that holds records of a slice is hashed and compared
+    with the catalog, and every record is digested. The same version and slices give the same file, byte for byte.
     """
     _require_folder(output)
     _pin(session, reference, splits, output, None, force=force, verb="create", **options)
@@ -142,7 +142,7 @@ def update(
 ) -> None:
     """Move pins to the version that their request gives today, or to REQUEST; all pins, or those of NAME.
 
-    What changes is shown first, down to the record. Then it is written, once you say so: on a terminal you are asked,
+    What changes is shown first, down to the record. Then it is written, once you confirm: on a terminal you are asked,
     elsewhere it takes --yes. With --location alone, nothing moves, and the locations are added.
     """
     from registry.pins.create import check_locations

@@ -98,7 +98,7 @@ def restore(
 )
 @data_option
 @fetch_options
-@click.option("--force", is_flag=True, help="Replace TAR where it is there.")
+@click.option("--force", is_flag=True, help="Replace TAR if it exists.")
 def bundle(
     session: Session,
     file: str,

@@ -92,7 +92,7 @@ def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
 )
 @click.option("--signature", metavar="SIG", type=click.Path(), help="The signature.  [default: FILE.sig]")
 def check(session: Session, file: str, *, keys: tuple[str, ...], signature: str | None) -> None:
-    """Check the signature of a pin file: by one of these keys, over these very bytes. Else exit code 5."""
+    """Check that one of these keys signed exactly these bytes of a pin file; exit code 5 if none did."""
     from registry.pins.keys import load_public_key
     from registry.pins.signature import check_signature
 
