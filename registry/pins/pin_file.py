@@ -24,7 +24,7 @@ DEFAULT_FILENAME = "dataset.lock.yaml"
 _MOST_TRIES: Final = 100
 """Of writing a file that others write as well: each time that one fails, another was done."""
 
-_COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of shardbook.
+_COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of {software}.
 Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].read()"""
 
 
@@ -142,7 +142,10 @@ class PinFile(Mapping[str, Pin]):
 
     def to_yaml(self) -> str:
         """The text of the file; the same for the same values."""
-        return write_yaml(self._ordered(), comment=_COMMENT)
+        # A file that was written under the distribution's old name keeps its bytes.
+        was_named = str(self._content["created_by"]).startswith("dataset-registry ")
+        comment = _COMMENT.format(software="dataset-registry" if was_named else "shardbook")
+        return write_yaml(self._ordered(), comment=comment)
 
     def to_json(self) -> str:
         """The same values as one line of JSON, keys sorted."""
