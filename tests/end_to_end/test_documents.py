@@ -121,7 +121,7 @@ def test_the_blocks_of_python_print_what_they_say(environment: dict[str, str], t
 def test_the_lines_of_shell_go_on_where_the_blocks_of_python_ended(environment: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "blocks.py").write_text("\n".join(blocks("python", "docs/publishing.md")))
     run(f"{sys.executable} blocks.py", environment, tmp_path)
-    check_console("docs/publishing.md", 2, environment, tmp_path)
+    check_console("docs/publishing.md", 3, environment, tmp_path)
 
 
 def test_the_table_of_the_two_slicing_rules_is_true() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prepared_samples import animals, prepare
+from web_server import serve
 
 import registry
 from registry.api.imports import ImportedVersion, ImportOutcome
@@ -27,6 +28,7 @@ from registry.errors import (
     PreparedFormatError,
     ReferenceSyntaxError,
     ShardMismatchError,
+    StorageUnavailableError,
     UnknownFeatureWarning,
     UsageError,
     VersionExistsError,
@@ -678,10 +680,19 @@ def test_a_version_that_lies_elsewhere_is_not_read_for_another_data_dir(
     assert len(registry.load("ours", split="train", data_dir=catalog.data_dir)) == 20
 
 
-def test_a_web_server_is_asked_for_one_version(catalog: registry.Catalog) -> None:
-    with pytest.raises(PreparedFormatError) as error:
-        catalog.import_tfds("http://127.0.0.1:9/datasets")
+def test_a_web_server_is_asked_for_one_version(catalog: registry.Catalog, tmp_path: Path) -> None:
+    with serve(tmp_path) as url, pytest.raises(PreparedFormatError) as error:
+        catalog.import_tfds(f"{url}/datasets")
     assert error.value.hint == "A web server does not list its folders: give that of one version."
+
+
+def test_a_web_server_that_cannot_be_reached_is_not_taken_for_one_without_versions(
+    catalog: registry.Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
+    with pytest.raises(StorageUnavailableError, match="the server cannot be reached") as error:
+        catalog.import_tfds("http://127.0.0.1:9/datasets")
+    assert error.value.exit_code == 75
 
 
 @pytest.mark.parametrize("put_back", [False, True])
