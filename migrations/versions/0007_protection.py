@@ -5,6 +5,8 @@ Follows 0006.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -27,7 +29,7 @@ def upgrade() -> None:
     )
     # A catalog that was taken back to 0006 and up again: the log still tells what is protected.
     told = sa.text(TOLD).columns(at=sa.DateTime(timezone=True))
-    protected = {}
+    protected: dict[str, dict[str, Any]] = {}
     for action, scope, at, actor in op.get_bind().execute(told):
         protected.pop(scope, None)
         if action == "protect":

@@ -69,11 +69,12 @@ def upgrade() -> None:
     connection = op.get_bind()
     query = sa.text(VERSIONS).columns(published_at=sa.DateTime(timezone=True))
     found = []
-    for row in connection.execute(query).mappings():
+    for stored in connection.execute(query).mappings():
+        row = dict(stored)
         values = {"location": clean_url(row["location"]), "metadata_json": clean_metadata(row["metadata_json"])}
         changed = {name: value for name, value in values.items() if value != row[name]}
         if changed:
-            found.append((dict(row), changed))
+            found.append((row, changed))
     if not found:
         return
     trigger = lift_trigger(connection)
