@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
-import socket
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -181,7 +181,7 @@ class Owner:
         """The running process."""
         pid = os.getpid()
         return cls(
-            host=socket.gethostname(),
+            host=platform.node(),  # the name alone: code that may open no socket names its files, too
             machine=_read_line("/etc/machine-id") or f"{uuid.getnode():012x}",
             boot=_read_line("/proc/sys/kernel/random/boot_id"),
             namespace=_read_link("/proc/self/ns/pid"),
