@@ -156,9 +156,10 @@ def _on_disk(
     # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
     # that has just put its own there, nor two that repair a damaged folder each other.
     with store.exclusive(version.location):
-        moved = _rename(staged, store, version, published=check_number())
+        notes: list[str] = []
+        moved = _rename(staged, store, version, notes, published=check_number())
         try:
-            yield Placement()
+            yield Placement(notes=notes)
         except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row
             # Who publishes or imports a folder where it lies does not wait for us: a row may name it by now.
             place = store.child(version.location)
@@ -168,11 +169,13 @@ def _on_disk(
             raise
 
 
-def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, *, published: bool) -> bool:
+def _rename(
+    staged: StagedFolder, store: Store, version: DatasetVersion, notes: list[str], *, published: bool
+) -> bool:
     """Whether this call moved the folder; False where a sound folder of the same content is there already.
 
     Where the catalog says that the place belongs to this very content (``published``), a damaged folder is set aside
-    under the name ``damaged.<random>_<version>``, never deleted, and replaced.
+    under the name ``damaged.<random>_<version>``, never deleted, and replaced; ``notes`` get a line that says so.
     """
     place = version.location
     try:
@@ -190,8 +193,10 @@ def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, *, publ
                 details={"folder": store.locate(place)},
             ) from error
         parent, _, last_part = place.rpartition("/")
-        store.publish_folder(place, f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}")
+        aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"
+        store.publish_folder(place, aside)
         staged.commit()
+        notes.append(f"replaced a damaged folder; what was there is kept in {store.locate(aside)}")
     return True
 
 

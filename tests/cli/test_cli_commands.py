@@ -439,3 +439,14 @@ def test_verify_finds_a_shard_of_the_same_size_with_other_records(digits: Cli, w
     ran = digits("verify", "digits")
     assert ran.code == 5
     assert f"{shard.name}: its sha256 is " in ran.out
+
+
+def test_a_rebuild_says_that_it_replaced_a_damaged_folder(digits: Cli, workspace: Path) -> None:
+    folder = workspace / "datasets/digits/1.0.0"
+    shard = folder / "digits-train.tfrecord-00000-of-00004"
+    published = shard.read_bytes()
+    shard.write_bytes(published[:-1])
+    ran = digits("build", "digits", "--rebuild")
+    (kept,) = folder.parent.glob("damaged.*_1.0.0")
+    assert f"note: replaced a damaged folder; what was there is kept in {kept}\n" in ran.err
+    assert (ran.code, shard.read_bytes()) == (0, published)
