@@ -21,6 +21,7 @@ from registry.errors import (
     RegistryError,
     ShardMismatchError,
     StorageError,
+    StorageUnavailableError,
 )
 from registry.masking import mask
 from registry.pins.document import FileEntry, PinEntry
@@ -78,12 +79,14 @@ class Refusal:
     Attributes:
         place, problem: the file's place, and what is wrong there.
         is_wrong: a file is there, and is not the pinned one.
+        is_temporary: the place could not be reached, or broke off: another try may find the file.
         allow: what ``--allow-host`` takes to agree to the place, where the reader did not.
     """
 
     place: str
     problem: str
     is_wrong: bool = False
+    is_temporary: bool = False
     allow: str | None = None
 
     @classmethod
@@ -94,7 +97,12 @@ class Refusal:
             return cls(place=place, problem=problem, allow=error.details["allow"])
         if isinstance(error, MissingExtraError):
             problem = f"{problem}. {error.hint}"
-        return cls(place=place, problem=problem, is_wrong=isinstance(error, ShardMismatchError))
+        return cls(
+            place=place,
+            problem=problem,
+            is_wrong=isinstance(error, ShardMismatchError),
+            is_temporary=isinstance(error, StorageUnavailableError),
+        )
 
     def __str__(self) -> str:
         return f"{self.place}: {self.problem}"
@@ -228,8 +236,12 @@ def no_right_bytes(missing: list[tuple[PinnedFile, list[Refusal]]]) -> RegistryE
             hint=agreement_hint(list(unasked)),
             details={**details, "allow": list(unasked)[:100]},
         )
-    wrong = any(refusal.is_wrong for _, refusals in missing for refusal in refusals)
-    kind: type[RegistryError] = ShardMismatchError if wrong else NotStoredError
+    every = [refusal for _, refusals in missing for refusal in refusals]
+    kind: type[RegistryError] = NotStoredError
+    if any(refusal.is_wrong for refusal in every):
+        kind = ShardMismatchError
+    elif any(refusal.is_temporary for refusal in every):
+        kind = StorageUnavailableError
     return kind(
         f"cannot find {count} with the pinned content{''.join(told)}",
         hint="Name a folder that holds them with --data DIR (data_dir= in Python), or download them yourself: "

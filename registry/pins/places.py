@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from registry.errors import FetchNotAllowedError, MissingExtraError, NotStoredError, RegistryError, StorageError
+from registry.errors import (
+    FetchNotAllowedError,
+    MissingExtraError,
+    NotStoredError,
+    RegistryError,
+    StorageError,
+    StorageUnavailableError,
+)
 from registry.masking import mask
 from registry.pins.document import PinEntry
 from registry.pins.layout import folder_of, reference_of
@@ -63,13 +70,17 @@ class Places:
 
         Raises:
             NotStoredError: none does; the message names them all, with what each lacks.
+            StorageUnavailableError: the same, and one of them could not be reached.
             FetchNotAllowedError: the same, and places that the pin names were not asked.
         """
         told = []
         allow: dict[str, None] = {}
+        kind: type[StorageError] = NotStoredError
         for store in self.candidates(entry):
             try:
                 lacking = first_missing(store, entry)
+            except StorageUnavailableError as error:
+                lacking, kind = error.message, StorageUnavailableError
             except FetchNotAllowedError as error:  # a server that was asked sends on to another one
                 lacking = error.message
                 allow |= dict.fromkeys(filter(None, [error.details["allow"]]))
@@ -91,7 +102,7 @@ class Places:
                 details={"places": told[:100], "allow": list(allow)[:100]},
             )
         lacking_extra = next((error.hint for _, error in unopened if isinstance(error, MissingExtraError)), None)
-        raise NotStoredError(
+        raise kind(
             f"the files of {reference_of(entry)} {entry.split} are not in any folder that was searched{listed}",
             hint=lacking_extra
             or "Name their folder with --data DIR (data_dir= in Python), or get them with: "
@@ -103,11 +114,11 @@ class Places:
         """As ``find``; where nobody has all files as pinned, the first folder that has one of them, or a version.
 
         Raises:
-            NotStoredError, FetchNotAllowedError: none has anything.
+            NotStoredError, StorageUnavailableError, FetchNotAllowedError: none has anything.
         """
         try:
             return self.find(entry)
-        except (NotStoredError, FetchNotAllowedError):
+        except (NotStoredError, StorageUnavailableError, FetchNotAllowedError):
             for store in self.candidates(entry):
                 if any(_has(store, name) for name in (*(file.name for file in entry.files[:100]), INFO_FILENAME)):
                     return store
@@ -200,13 +211,17 @@ def agreement_hint(allow: Sequence[str]) -> str:
 
 
 def first_missing(store: Store, entry: PinEntry) -> str | None:
-    """What of a pin's files ``store`` lacks first, in words; None where all are there with their sizes."""
+    """What of a pin's files ``store`` lacks first, in words; None where all are there with their sizes.
+
+    Raises:
+        FetchNotAllowedError, StorageUnavailableError: nobody knows what it lacks.
+    """
     for file in entry.files:
         try:
             num_bytes = store.size(file.name)
         except NotStoredError:
             return f"no {file.name}"
-        except FetchNotAllowedError:
+        except (FetchNotAllowedError, StorageUnavailableError):
             raise
         except StorageError as error:
             return error.message

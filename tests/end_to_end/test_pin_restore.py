@@ -28,6 +28,7 @@ from registry.errors import (
     PinNotFoundError,
     ShardMismatchError,
     StorageError,
+    StorageUnavailableError,
 )
 from registry.pins import PinFile, Places
 from registry.pins.fetch import list_files
@@ -347,8 +348,11 @@ def test_what_a_web_server_does_wrong_is_told(
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
         )
-        with pytest.raises(NotStoredError) as told:
+        with pytest.raises(StorageError) as told:
             restore(pins, None, tmp_path / "restored")
+    assert (type(told.value), told.value.exit_code) == (
+        (StorageUnavailableError, 75) if manner == "error" else (NotStoredError, 1)
+    )
     file = pins["train"].entry.files[0]
     place = f"{url}/{file.name}"
     assert str(told.value) == (
@@ -363,7 +367,7 @@ def test_a_response_that_ends_early_is_told(catalog: Catalog, data: Path, tmp_pa
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
         )
-        with pytest.raises(NotStoredError) as told:
+        with pytest.raises(StorageUnavailableError) as told:
             restore(pins, None, tmp_path / "restored")
     place = f"{url}/animals-train.tfrecord-00000-of-00004"
     assert str(told.value).endswith(f"\n    {place}: the server ended the response too early")
@@ -374,8 +378,11 @@ def test_a_server_that_is_not_there_is_told(catalog: Catalog, tmp_path: Path) ->
     with serve(tmp_path) as url:
         pass
     pins = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url])
-    with pytest.raises(NotStoredError, match="the server cannot be reached"):
+    with pytest.raises(StorageUnavailableError, match="the server cannot be reached"):
         restore(pins, None, tmp_path / "restored")
+    folder = pin(catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), locations=[url])
+    with pytest.raises(StorageUnavailableError, match="the server cannot be reached"):
+        folder["train"].verify()
 
 
 @pytest.mark.parametrize(
@@ -394,7 +401,7 @@ def test_a_server_that_says_nothing_is_given_up(
         pins = pin(
             catalog, {"train": ("animals:1.0.0", "train[:5]")}, places=Places(allowed=AGREED), file_locations=[url]
         )
-        with pytest.raises(NotStoredError) as told:
+        with pytest.raises(StorageUnavailableError) as told:
             restore(pins, None, tmp_path / "restored")
         place = f"{url}/animals-train.tfrecord-00000-of-00004"
         assert re.search(rf"\n    {re.escape(place)}: {problem}\Z", str(told.value))
