@@ -169,9 +169,7 @@ def _on_disk(
             raise
 
 
-def _rename(
-    staged: StagedFolder, store: Store, version: DatasetVersion, notes: list[str], *, published: bool
-) -> bool:
+def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, notes: list[str], *, published: bool) -> bool:
     """Whether this call moved the folder; False where a sound folder of the same content is there already.
 
     Where the catalog says that the place belongs to this very content (``published``), a damaged folder is set aside

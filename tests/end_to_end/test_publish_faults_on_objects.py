@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -140,8 +141,7 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
 
     monkeypatch.setattr(placing, "WAIT_SECONDS", 0.0)
     winners = set()
-    index, total = 0, 1
-    while index < total:
+    for index in count(0, EVERY):
         url, data_dir = str(shutil.copy(sqlite_template, tmp_path / f"{index}.db")), f"{bucket}/{index}"
         outcomes: list[Any] = []
 
@@ -151,14 +151,15 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
         fault_proxy.reset()
         fault_proxy.inject("hook", at=index, times=1, hook=rival)
         outcomes.append(publish(url, data_dir, rivals[0])[0])
-        total = fault_proxy.count()
+        if len(outcomes) == 1:  # a publisher alone sends fewer requests than this
+            break
         won = [one for one in outcomes if one is True]
         lost = [one for one in outcomes if isinstance(one, ConflictError)]
         assert (len(won), len(lost)) == (1, 1), f"request {index}: {outcomes}"
         with registry.connect(url, data_dir=data_dir) as catalog:
             assert catalog.dataset("animals").verify(deep=True).faults == (), f"request {index}"
         winners.add(outcomes[0] is True)
-        index += EVERY
+    assert index > 30  # so many requests a publisher does send
     assert winners == {True, False}
 
 
