@@ -48,7 +48,7 @@ def load_pin(
         PinFormatError: it is no pin file; every fault with its key path.
         PinChangedError: it was changed since it was written.
         NotStoredError: there is no such file.
-        UsageError: an allowed host that is none.
+        UsageError: an allowed host is not a valid host, bucket or folder.
     """
     pins = open_pin_file(path, data_dir, fetch=fetch, allow_hosts=allow_hosts)
     if catalog is not None:
