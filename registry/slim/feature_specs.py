@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import UsageError, WrongTypeError
-from registry.wire.entries import Kind
+from registry.wire.entries import WireKind
 
 STRING: Final = np.dtype(object)
 """The dtype of texts: objects of ``bytes``."""
@@ -24,7 +24,7 @@ _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     **dict.fromkeys(("float32", "float"), np.dtype(np.float32)),  # "float" is float64 to NumPy, and not to TensorFlow
     **dict.fromkeys(("string", "bytes", "str", "object"), STRING),
 }
-_KINDS: Final[dict[str, Kind]] = {"i": "int64", "f": "float", "O": "bytes"}
+_KINDS: Final[dict[str, WireKind]] = {"i": "int64", "f": "float", "O": "bytes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def check_shape(shape: Any, where: str) -> tuple[int, ...]:
     return known
 
 
-def kind_of(spec: FeatureSpec) -> Kind:
+def kind_of(spec: FeatureSpec) -> WireKind:
     """In which kind of list the values of the feature are stored."""
     return _KINDS[spec.dtype.kind]
 
