@@ -21,7 +21,7 @@ from registry.pins.digest_pile import DigestPile
 from registry.pins.feature_digest import LEAF_RECORDS, hash_leaf, join_leaves
 from registry.pins.finder import Finder
 from registry.processes import call_in_order, call_in_threads, num_cpus
-from registry.reading.source import RecordSource
+from registry.reading.pieces import RecordSource
 from registry.shards import as_records
 from registry.splits import Plan
 from registry.storage import Store
