@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.engines import call_ahead, shared_threads
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
-from registry.processes import call_ahead, shared_threads
 from registry.slim.data_decoder import check_record
 from registry.slim.feature_specs import SparseTensorValue
 from registry.slim.image_codec import MAX_PIXELS, ImageFault
