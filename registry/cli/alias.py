@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.arguments import alias_argument, complete_reference, reference_argument
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.completion import complete_reference
+from registry.cli.options import alias_argument, reference_argument
 from registry.errors import UsageError
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
@@ -17,7 +18,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
 
 
 @click.group("alias")
-def command() -> None:
+def alias() -> None:
     """Give versions names that may be moved: mnist@paper, mnist@production."""
 
 
@@ -136,7 +137,7 @@ def history(session: Session, reference: str) -> None:
 
 
 for subcommand in (set_, rm, list_, history):
-    command.add_command(subcommand)
+    alias.add_command(subcommand)
 
 
 def _print_change(session: Session, verb: str, change: AliasChange, line: str) -> None:

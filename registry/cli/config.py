@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from registry.cli.arguments import complete_reference, dataset_argument
-from registry.cli.effects import change_options, effects_json, load_uses, print_effects
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.completion import complete_reference
+from registry.cli.lifecycle import effects_json, load_uses, print_effects
+from registry.cli.options import change_options, dataset_argument
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import ProtectionChange
@@ -21,7 +22,7 @@ if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
         "registry config list mnist", "registry config set-default mnist/rotated", "registry config protect"
     ),
 )
-def command() -> None:
+def config() -> None:
     """Look at the configs of a dataset, choose the default one, and protect canonical versions."""
 
 
@@ -159,4 +160,4 @@ def _print_protection(session: Session, change: ProtectionChange) -> None:
 
 
 for subcommand in (list_, set_default, protect, unprotect):
-    command.add_command(subcommand)
+    config.add_command(subcommand)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
 from registry.errors import CatalogError
 
 if TYPE_CHECKING:  # Alembic is loaded when a schema changes
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # Alembic is loaded when a schema changes
 
 
 @click.group("db")
-def command() -> None:
+def db() -> None:
     """Look after the catalog's database: its schema, and moving it from one release to the next."""
 
 
@@ -99,7 +99,7 @@ def reindex(session: Session) -> None:
 
 
 for subcommand in (status, upgrade, downgrade, check, reindex):
-    command.add_command(subcommand)
+    db.add_command(subcommand)
 
 
 def _print_move(

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.arguments import complete_reference
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.completion import complete_reference
+from registry.cli.options import show_option
 from registry.cli.output import Output
 from registry.cli.progress import record_progress
 
 if TYPE_CHECKING:  # numpy is loaded when records are compared
     from registry.publishing import RecordDiff, VersionDiff
-
-
-def show_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--show: how many differing records are described."""
-    return click.option(
-        "--show",
-        type=click.IntRange(min=0),
-        default=5,
-        show_default=True,
-        metavar="N",
-        help="Describe up to N differing records of each split.",
-    )(function)
 
 
 @session_command(
@@ -35,7 +23,7 @@ def show_option(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("old", metavar="OLD", shell_complete=complete_reference)
 @click.argument("new", metavar="NEW", shell_complete=complete_reference)
 @show_option
-def command(session: Session, old: str, new: str, show: int) -> None:
+def diff(session: Session, old: str, new: str, show: int) -> None:
     """Show what differs from the version OLD to the version NEW, and the smallest number that allows it.
 
     Records are compared by the features that both versions have, whatever their shards and compression. Files are read

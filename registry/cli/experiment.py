@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from registry.cli.arguments import experiment_argument
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import experiment_argument
 from registry.model import Experiment, ExperimentChange
 
 _ON_OFF = click.Choice(["on", "off"])
@@ -21,7 +21,7 @@ class _Group(click.Group):
 
 
 @click.group("experiment", cls=_Group)
-def command() -> None:
+def experiment() -> None:
     """Look after experiments: flags that a version of a builder may switch on or off."""
 
 
@@ -121,7 +121,7 @@ def retire(session: Session, name: str, dry_run: bool) -> None:
 
 
 for subcommand in (add, list_, set_default, retire):
-    command.add_command(subcommand)
+    experiment.add_command(subcommand)
 
 
 def _print_change(session: Session, verb: str, change: ExperimentChange, dry_run: bool, line: str) -> None:

@@ -10,8 +10,8 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from registry.cli.arguments import complete_reference
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.completion import complete_reference
 from registry.cli.progress import record_progress
 from registry.errors import UsageError
 from registry.model import ACTIONS, Event, parse_moment
@@ -57,7 +57,7 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
 )
 @click.option("--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="The newest so many.")
 @click.pass_context
-def command(
+def log(
     ctx: click.Context,
     session: Session,
     since: str | None,
@@ -147,8 +147,8 @@ def verify(session: Session, anchor: str | None) -> None:
     report.require_sound()
 
 
-assert isinstance(command, click.Group)  # noqa: S101 (so it was made above)
-command.add_command(verify)
+assert isinstance(log, click.Group)  # noqa: S101 (so it was made above)
+log.add_command(verify)
 
 
 def summarize(event: Event) -> str:

@@ -12,43 +12,47 @@ from typing import Final
 import click
 
 import registry
-from registry.cli.lazy_group import LazyGroup, find_plugin
+from registry.cli.commands import LazyGroup
 from registry.errors import RegistryError, UsageError
 
 COMMANDS: Final = {
-    "quickstart": "Build, publish, slice and read a first dataset.",
-    "build": "Run a builder: write shards, verify, publish.",
-    "publish": "Publish a folder of prepared shards.",
-    "import": "Catalog what others prepared: TFDS, Parquet, Earth Engine.",
-    "export": "Write a version for others: TFDS, Croissant, Earth Engine.",
-    "earth-engine": "Rasters and tables to Earth Engine's TFRecords, and back.",
-    "list": "List the datasets of the catalog.",
-    "search": "Find datasets by words: names, tags, features, descriptions.",
-    "show": "Show one dataset version: splits, features, licence.",
-    "versions": "List the versions of a dataset.",
-    "diff": "Show what differs between two versions, down to the record.",
-    "resolve": "Show which records of which files a split expression names.",
-    "split": "Prove how split expressions stand to each other.",
-    "read": "Print examples as JSON lines.",
-    "verify": "Check every stored shard against the catalog.",
-    "promote": "Make a version the canonical one.",
-    "deprecate": "Tell the readers of a version to move on.",
-    "yank": "Withdraw a version from all who do not name it.",
-    "drop": "Take a version away from every reader.",
-    "config": "List configs, and choose the default one.",
-    "experiment": "Look after experiments: flags that versions switch on or off.",
-    "alias": "Give versions names that may be moved: mnist@paper.",
-    "pin": "Pin slices for a paper; verify, restore, cite and sign pins.",
-    "reservation": "Look after places in object stores that a publisher holds.",
-    "log": "Show who did what and when, or verify the log.",
-    "db": "Look after the catalog's database.",
-    "completion": "Print the shell's completion script.",
+    "quickstart": ("registry.cli.quickstart:quickstart", "Build, publish, slice and read a first dataset."),
+    "build": ("registry.cli.publish:build", "Run a builder: write shards, verify, publish."),
+    "publish": ("registry.cli.publish:publish", "Publish a folder of prepared shards."),
+    "import": ("registry.cli.import_:import_", "Catalog what others prepared: TFDS, Parquet, Earth Engine."),
+    "export": ("registry.cli.export:export", "Write a version for others: TFDS, Croissant, Earth Engine."),
+    "earth-engine": ("plugin:earth-engine", "Rasters and tables to Earth Engine's TFRecords, and back."),
+    "list": ("registry.cli.browse:list_", "List the datasets of the catalog."),
+    "search": ("registry.cli.browse:search", "Find datasets by words: names, tags, features, descriptions."),
+    "show": ("registry.cli.browse:show", "Show one dataset version: splits, features, licence."),
+    "versions": ("registry.cli.browse:versions", "List the versions of a dataset."),
+    "diff": ("registry.cli.diff:diff", "Show what differs between two versions, down to the record."),
+    "resolve": ("registry.cli.resolve:resolve", "Show which records of which files a split expression names."),
+    "split": ("registry.cli.resolve:split", "Prove how split expressions stand to each other."),
+    "read": ("registry.cli.read:read", "Print examples as JSON lines."),
+    "verify": ("registry.cli.verify:verify", "Check every stored shard against the catalog."),
+    "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),
+    "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
+    "yank": ("registry.cli.lifecycle:yank", "Withdraw a version from all who do not name it."),
+    "drop": ("registry.cli.lifecycle:drop", "Take a version away from every reader."),
+    "config": ("registry.cli.config:config", "List configs, and choose the default one."),
+    "experiment": (
+        "registry.cli.experiment:experiment",
+        "Look after experiments: flags that versions switch on or off.",
+    ),
+    "alias": ("registry.cli.alias:alias", "Give versions names that may be moved: mnist@paper."),
+    "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
+    "reservation": (
+        "registry.cli.reservation:reservation",
+        "Look after places in object stores that a publisher holds.",
+    ),
+    "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
+    "db": ("registry.cli.db:db", "Look after the catalog's database."),
+    "completion": ("registry.cli.completion:completion", "Print the shell's completion script."),
 }
-"""Name and help line of each command; its module is ``registry.cli.<name>``. Help costs no import of theirs."""
+"""Each command: where it is, and its help line. A command is imported when it is run, so help costs no import."""
 
 
-_PLUGINS: Final = ("earth-engine",)
-_PYTHON_WORDS: Final = ("import", "list")
 _is_interrupted = False
 _RUN_AGAIN: Final = "Nothing half done is visible. Run the same command again to finish."
 
@@ -82,17 +86,9 @@ class _Commands(LazyGroup):
         return super().resolve_command(ctx, args)
 
 
-def _find(name: str) -> tuple[str, str]:
-    """The module of a command; words of Python have a ``_`` behind them."""
-    if name in _PLUGINS:
-        return find_plugin(name)
-    return f"registry.cli.{name}_" if name in _PYTHON_WORDS else f"registry.cli.{name}", "command"
-
-
 @click.group(
     cls=_Commands,
-    commands_help=COMMANDS,
-    find=_find,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with: registry quickstart. Every command has --help with examples.",
 )

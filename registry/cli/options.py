@@ -1,141 +1,189 @@
-"""The options that every command has, and the session they open."""
+"""Arguments and options that several commands take, and what the shell offers for them."""
 
 from __future__ import annotations
 
-import functools
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
-from registry.cli.output import Output
-from registry.errors import RegistryWarning
-
-if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
-    from registry.api import Catalog, Dataset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
-    """What the common options say: which catalog, which data directory, how to print, and how to look up."""
-
-    url: str | None
-    data_dir: str | None
-    out: Output
-    at: str | None = None
-    locked: bool = False
-
-    def connect(self) -> Catalog:
-        """Open the catalog."""
-        from registry.api import connect
-
-        return connect(self.url, data_dir=self.data_dir)
-
-    def connect_unless_pinned(self) -> AbstractContextManager[Catalog | None]:
-        """The catalog, opened; or None where look-ups are locked to a pin file, which takes none."""
-        from registry.api.lock import current_lock
-
-        lock = current_lock()
-        return self.connect() if lock is None or lock.pins is None else nullcontext()
-
-    def look_up(self, catalog: Catalog | None, reference: str) -> Dataset:
-        """The dataset that ``reference`` names; notes where it is not simply a supported version."""
-        from registry.api import locked
-        from registry.api.loading import find_dataset
-
-        with locked() if self.locked else nullcontext():
-            dataset = find_dataset(reference, at=self.at, catalog=catalog)
-        for note in dataset.notes:
-            self.out.note(f"note: {note}")
-        return dataset
+from registry.cli.completion import (
+    complete_alias,
+    complete_builder,
+    complete_experiment,
+    complete_file,
+    complete_name,
+    complete_reference,
+    complete_split,
+    complete_version,
+)
+from registry.model import SlicingRule
 
 
-def session_command(
-    name: str, *, at: bool = False, locked: bool = False, catalog: bool = True, **attributes: Any
-) -> Callable[[Callable[..., Any]], click.Command]:
-    """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
+def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """REF: ``name[/config][:request | @alias]``."""
+    return click.argument("reference", metavar="REF", shell_complete=complete_reference)(function)
 
-    ``at`` and ``locked`` add the options of that name, for commands that look a reference up; without ``catalog`` there
-    is neither ``--catalog`` nor ``--data-dir``, for commands that open none.
-    """
 
-    def decorate(function: Callable[..., Any]) -> click.Command:
-        if locked:
-            function = click.option(
-                "--locked",
-                is_flag=True,
-                help="Refuse REF unless it names one version exactly.  [also: $REGISTRY_LOCKED]",
-            )(function)
-        if at:
-            function = click.option(
-                "--at", metavar="DATE", help="Look up what was true at the end of that day, or at that moment, in UTC."
-            )(function)
+def dataset_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """DATASET: ``name[/config]``."""
+    return click.argument("dataset", metavar="DATASET", shell_complete=complete_reference)(function)
 
-        def for_catalog(decorator: Callable[..., Any]) -> Callable[..., Any]:
-            return decorator if catalog else lambda undecorated: undecorated
 
-        @click.command(name, **attributes)
-        @for_catalog(
-            click.option(
-                "--catalog",
-                "url",
-                metavar="URL",
-                help="Database URL or SQLite file.  [default: $REGISTRY_CATALOG, else a file in your data folder]",
-            )
-        )
-        @for_catalog(
-            click.option(
-                "--data-dir",
-                metavar="DIR",
-                help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' beside the catalog]",
-            )
-        )
-        @click.option(
-            "--format",
-            "output_format",
-            type=click.Choice(["human", "json"]),
-            default="human",
-            help="Print tables, or one JSON value for programs.",
-        )
-        @functools.wraps(function)
-        def wrapped(
-            output_format: str,
-            url: str | None = None,
-            data_dir: str | None = None,
-            at: str | None = None,
-            locked: bool = False,
-            **arguments: Any,
-        ) -> Any:
-            out = Output(as_json=output_format == "json")
-            session = Session(url=url, data_dir=data_dir, out=out, at=at, locked=locked)
-            with _warnings_as_notes(out):
-                return function(session, **arguments)
+def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """SPLIT: a split expression."""
+    return click.argument("split", metavar="SPLIT", shell_complete=complete_split)(function)
 
-        return cast("click.Command", wrapped)
+
+def splits_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """SPLIT...: split expressions, one or more."""
+    return click.argument("splits", metavar="SPLIT...", nargs=-1, required=True, shell_complete=complete_split)(
+        function
+    )
+
+
+def rounding_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--rounding: how the percents of SPLIT become record numbers."""
+    return click.option(
+        "--rounding",
+        type=click.Choice(["closest", "pct1_dropremainder"]),
+        help="How percents become record numbers.  [default: closest]",
+    )(function)
+
+
+def slicing_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--slicing: the rule by which SPLIT is resolved."""
+    return click.option(
+        "--slicing",
+        type=click.Choice([rule.value for rule in SlicingRule]),
+        help="The slicing rule, instead of the one that was published with the version.",
+    )(function)
+
+
+def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """BUILDER: ``name[/config][:request]`` of an installed builder, or of ``package.module:Class``."""
+    return click.argument("builder", metavar="BUILDER", shell_complete=complete_builder)(function)
+
+
+def experiment_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """NAME: an experiment of the catalog."""
+    return click.argument("name", metavar="NAME", shell_complete=complete_experiment)(function)
+
+
+def alias_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """DATASET@NAME: an alias of the catalog."""
+    return click.argument("reference", metavar="DATASET@NAME", shell_complete=complete_alias)(function)
+
+
+def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--dry-run and --uses: what a change would do, and to whom."""
+    function = click.option(
+        "--uses",
+        "use_files",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="References in use, one a line, # comments, or a pin file (.yaml): name those that change.",
+    )(function)
+    return click.option("--dry-run", is_flag=True, help="Change nothing: show which references would change.")(function)
+
+
+def version_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """REF: one version, ``name[/config]:x.y.z`` or ``name[/config]@alias``."""
+    return click.argument("reference", metavar="REF", shell_complete=complete_version)(function)
+
+
+def promote_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--promote and --no-promote."""
+    return click.option(
+        "--promote/--no-promote",
+        default=None,
+        help="Make it the version that an unversioned look-up gives.  [default: where it is the highest, unless "
+        "'registry config protect' keeps the present one]",
+    )(function)
+
+
+def order_options(
+    *, seed: str = "[default: a new one each time]"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--cycle-length, --block-length, --shuffle and --shuffle-seed; ``seed`` says what a shuffle without one is."""
+    options = (
+        click.option("--shuffle-seed", type=int, metavar="N", help=f"The seed of the shuffle.  {seed}"),
+        click.option(
+            "--shuffle",
+            type=click.Choice(["files", "global"]),
+            help="Shuffle the files as tf.data does, or all records.  [default: files with --shuffle-seed, else none]",
+        ),
+        click.option(
+            "--block-length",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Take N records of a file at a time.  [default: 16]",
+        ),
+        click.option(
+            "--cycle-length",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Read N files in turns.  [default: 16, as TFDS]",
+        ),
+    )
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in options:
+            function = option(function)
+        return function
 
     return decorate
 
 
-@contextmanager
-def _warnings_as_notes(out: Output) -> Iterator[None]:
-    """What the library warns of becomes a note, without a place in the code."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", RegistryWarning)
-        show = warnings.showwarning
-
-        def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if issubclass(category, RegistryWarning):
-                out.note(f"note: {message}")
-            else:
-                show(message, category, *place, **more)
-
-        warnings.showwarning = tell
-        yield
+def show_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--show: how many differing records are described."""
+    return click.option(
+        "--show",
+        type=click.IntRange(min=0),
+        default=5,
+        show_default=True,
+        metavar="N",
+        help="Describe up to N differing records of each split.",
+    )(function)
 
 
-def examples(*lines: str) -> str:
-    """The epilog of a help page: command lines to copy."""
-    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+DEFAULT_FILE: Final = "dataset.lock.yaml"
+
+
+def file_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """FILE: a pin file."""
+    return click.argument("file", metavar="FILE", type=click.Path(), shell_complete=complete_file)(function)
+
+
+def names_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """[NAME]...: pins of the file; none means all."""
+    return click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)(function)
+
+
+def data_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--data: where the shards lie."""
+    return click.option(
+        "--data",
+        metavar="DIR",
+        help="Where the shards lie: a data directory, their own folder, or an unpacked bundle.  [default: 'data' "
+        "beside FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
+    )(function)
+
+
+def fetch_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--fetch and --allow-host: which places that pins name may be asked."""
+    for option in (
+        click.option(
+            "--allow-host",
+            "allow_hosts",
+            multiple=True,
+            metavar="HOST",
+            help="Ask this host where a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
+            "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
+        ),
+        click.option("--fetch", is_flag=True, help="Ask every place that a pin names, if its address is public."),
+    ):
+        function = option(function)
+    return function

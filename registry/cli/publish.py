@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shlex
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.diff import diff_json, print_diff, show_option
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.diff import diff_json, print_diff
+from registry.cli.options import builder_argument, promote_option, show_option
 from registry.cli.output import size
-from registry.cli.progress import record_progress
-from registry.cli.promotions import describe_promotion, promote_option, promotion_json
+from registry.cli.progress import build_progress, record_progress
+from registry.model import Reference
 from registry.splits import counted
 
-if TYPE_CHECKING:  # numpy is loaded when something is published
+if TYPE_CHECKING:
+    from registry.catalog import Promotion
     from registry.publishing import Preview, Publication
 
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is published
 )
 @click.option("--dry-run", is_flag=True, help="Show what changed and whether the number allows it; write nothing.")
 @show_option
-def command(
+def publish(
     session: Session, folder: str, promote: bool | None, version_to_prepare: str | None, dry_run: bool, show: int
 ) -> int:
     """Publish the prepared version folder DIR: verify every shard, prove the number, copy it into place, write one row.
@@ -117,3 +120,125 @@ def print_publication(session: Session, publication: Publication) -> None:
     for note in publication.notes:
         session.out.note(f"note: {note}")
     session.out.result("publish", data, human)
+
+
+@session_command(
+    "build",
+    epilog=examples(
+        "registry build digits",
+        "registry build digits:1.0.0 --rebuild",
+        "registry build digits --no-promote",
+        "registry build my_package.my_data:MyData -j 8",
+        "registry build my_package.my_data:MyData/small:1.*",
+        "registry build my_data --dry-run --show 20",
+    ),
+)
+@builder_argument
+@click.option(
+    "-j",
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Processes that encode examples; the bytes are the same for any N.  [default: by the size of the data]",
+)
+@click.option(
+    "--shards",
+    "num_shards",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Shards of each split.  [default: by size and count, as TFDS does]",
+)
+@click.option("--rebuild", is_flag=True, help="Build even if it is published, and compare what comes out.")
+@promote_option
+@click.option(
+    "--dry-run", is_flag=True, help="Build, show what changed and whether the number allows it, keep nothing."
+)
+@show_option
+def build(
+    session: Session,
+    builder: str,
+    processes: int | None,
+    num_shards: int | None,
+    rebuild: bool,
+    promote: bool | None,
+    dry_run: bool,
+    show: int,
+) -> int:
+    """Run BUILDER: write shards, verify them, publish the version.
+
+    BUILDER is name[/config][:version] of a builder that an installed package offers under the entry point
+    registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
+    not built again.
+    """
+    if dry_run:
+        with session.connect() as catalog, build_progress(session.out) as bars:
+            preview = catalog.preview_build(
+                builder,
+                processes=processes,
+                num_shards=num_shards,
+                rebuild=rebuild,
+                show=show,
+                progress=bars,
+                advance=None if bars is None else bars.verify,
+            )
+        if preview is not None:
+            return print_preview(session, preview)
+        data = {"published": True, "allowed": True}
+        session.out.result(
+            "preview", data, lambda: session.out.line(f"{builder} is published already: nothing would be done")
+        )
+        return 0
+    with session.connect() as catalog, build_progress(session.out) as bars:
+        publication = catalog.build(
+            builder,
+            processes=processes,
+            num_shards=num_shards,
+            rebuild=rebuild,
+            promote=promote,
+            progress=bars,
+            advance=None if bars is None else bars.verify,
+        )
+    print_publication(session, publication)
+    return 0
+
+
+def describe_promotion(session: Session, published: Reference, promotion: Promotion) -> str:
+    """The last line of a publication: what became canonical and what it replaced, or why nothing did."""
+    dataset, before, after = published.dataset, promotion.before, promotion.after
+    version = published.request.exact if published.request else None
+    if promotion.reason is None:
+        return f"canonical: {published}, " + ("the first" if before in (None, after) else f"replacing {before}")
+    if after == version:
+        return f"canonical: {published}, as before"
+    stays = f"canonical: {dataset}:{after}, as before" if after is not None else f"canonical: no version of {dataset}"
+    return f"{stays}, because {_reason(published, promotion)}. To change it: {_promote_line(session, published)}"
+
+
+def promotion_json(promotion: Promotion) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "before": None if promotion.before is None else str(promotion.before),
+        "after": None if promotion.after is None else str(promotion.after),
+        "reason": None if promotion.reason is None else promotion.reason.value,
+        "protected": promotion.protected,
+    }
+
+
+def _reason(published: Reference, promotion: Promotion) -> str:
+    version = published.request.exact if published.request else None
+    match promotion.reason:
+        case "protected":
+            return f"{promotion.protected or 'the whole catalog'} is protected"
+        case "lower":
+            return f"{version} is lower"
+        case "experimental":
+            return f"{version} is not the VERSION of its builder"
+        case "published_before":
+            return f"{version} was published before"
+        case _:
+            return f"{version} was published with --no-promote"
+
+
+def _promote_line(session: Session, published: Reference) -> str:
+    catalog = f" --catalog {shlex.quote(session.url)}" if session.url else ""
+    return f"registry promote {published}{catalog}"

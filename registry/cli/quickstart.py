@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from registry.cli.options import Session, examples, session_command
-from registry.cli.plans import summary
+from registry.cli.commands import Session, examples, session_command
 from registry.cli.progress import build_progress
-from registry.cli.promotions import describe_promotion, promotion_json
+from registry.cli.publish import describe_promotion, promotion_json
+from registry.cli.resolve import summary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ _SLICE = "train[:10%]"
 
 @session_command("quickstart", epilog=examples("registry quickstart", "registry quickstart --catalog try/catalog.db"))
 @click.option("--split", default=_SLICE, show_default=True, help="The slice to read.")
-def command(session: Session, split: str) -> None:
+def quickstart(session: Session, split: str) -> None:
     """Build the shipped digits dataset, publish it, resolve a slice and read it.
 
     Uses your catalog, so that what it published is there for the next command. Running it again is harmless.

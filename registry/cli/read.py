@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from registry.cli.arguments import reference_argument, rounding_option, slicing_option, split_argument
-from registry.cli.jsonable import jsonable
-from registry.cli.options import Session, examples, session_command
-from registry.cli.plans import note_overlaps, rule_json
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import order_options, reference_argument, rounding_option, slicing_option, split_argument
 from registry.cli.progress import record_progress
-from registry.cli.reading_order import make_read_config, order_options
+from registry.cli.resolve import note_overlaps, rule_json
 
-if TYPE_CHECKING:  # numpy is loaded when something is read
+if TYPE_CHECKING:
+    from registry.order import ReadConfig
     from registry.reading import Reader
+
 
 _T = TypeVar("_T")
 
@@ -39,7 +41,7 @@ _T = TypeVar("_T")
 @click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
 @click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file.")
 @order_options()
-def command(
+def read(
     session: Session,
     reference: str,
     split: str,
@@ -101,3 +103,45 @@ def _counted(items: Iterable[_T], advance: Callable[[int], None] | None) -> Iter
             count = 0
     if advance is not None:
         advance(count)
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` of a decoded example as JSON holds it; floats that JSON has no word for become strings."""
+    import numpy as np
+
+    from registry.features import NestedExamples, Ragged
+
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, Ragged):
+        return jsonable(value.to_list())
+    if isinstance(value, (np.ndarray, np.generic)):
+        return jsonable(value.tolist())
+    if isinstance(value, (list, NestedExamples)):
+        return [jsonable(item) for item in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def make_read_config(
+    cycle_length: int | None, block_length: int | None, shuffle: str | None, seed: int | None
+) -> ReadConfig | None:
+    """The config that the options ask for; None where they ask for nothing, for the version has a default."""
+    from registry.order import ReadConfig
+
+    options: dict[str, Any] = {}
+    if cycle_length is not None:
+        options["interleave_cycle_length"] = cycle_length
+    if block_length is not None:
+        options["interleave_block_length"] = block_length
+    if shuffle == "global":
+        options |= {"shuffle": "global", "seed": seed}
+    elif shuffle == "files" or seed is not None:
+        options |= {"shuffle_files": True, "shuffle_seed": seed}
+    return ReadConfig(**options) if options else None

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from registry.cli.arguments import reference_argument
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import reference_argument
 from registry.splits import counted
 
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
@@ -17,7 +17,7 @@ _DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done,
     "reservation",
     epilog=examples("registry reservation list", "registry reservation release mnist:3.0.1"),
 )
-def command() -> None:
+def reservation() -> None:
     """Look after the places in object stores where publishers put files.
 
     A publisher reserves the place of a version until it is published. The next run finishes what a killed
@@ -117,7 +117,7 @@ def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
 
 
 for subcommand in (list_, release, clear):
-    command.add_command(subcommand)
+    reservation.add_command(subcommand)
 
 
 def _as_json(one: Any) -> dict[str, Any]:

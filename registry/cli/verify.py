@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.arguments import complete_reference
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.completion import complete_reference
 from registry.cli.output import size
 from registry.cli.progress import record_progress
 from registry.errors import UsageError, VerificationError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # numpy is loaded when something is verified
 @click.option("--all", "every", is_flag=True, help="Check every version that is not dropped, yanked ones too.")
 @click.option("--deep", is_flag=True, help="Also decode every record.")
 @click.pass_context
-def command(ctx: click.Context, session: Session, reference: str | None, every: bool, deep: bool) -> None:
+def verify(ctx: click.Context, session: Session, reference: str | None, every: bool, deep: bool) -> None:
     """Check every shard file of a version: size, number of records, sha256, each record's checksum.
 
     Ends with exit code 5 where a shard is not as the catalog promises; the shards are named. With --all the

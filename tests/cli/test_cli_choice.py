@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from registry.catalog.not_found import explain_refusal
-from registry.cli.considered import explained_refusal, print_considered
+from registry.cli.browse import explained_refusal, print_considered
 from registry.cli.output import Output
 from registry.errors import NotFoundError
 from registry.model import Candidate, Reference, Standing, Version, VersionState, choose

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from shard_samples import assert_same
 
-from registry.cli.jsonable import jsonable
+from registry.cli.read import jsonable
 from registry.features import features_from_json
 from registry.features.dtypes import lowest_value
 from registry.interop.parquet import describe_parquet

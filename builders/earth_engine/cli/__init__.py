@@ -6,20 +6,28 @@ from typing import Final
 
 import click
 
-from registry.cli.lazy_group import LazyGroup
+from registry.cli.commands import LazyGroup
 
-_HELP: Final = {
-    "export": "Write a raster or a table as Earth Engine exports it.",
-    "inspect": "Show what an export holds: bands, patches, places on the map.",
-    "assemble": "Bring patches or predictions back: a GeoTIFF, or a table.",
+_COMMANDS: Final = {
+    "export": (
+        "registry.builders.earth_engine.cli.export:command",
+        "Write a raster or a table as Earth Engine exports it.",
+    ),
+    "inspect": (
+        "registry.builders.earth_engine.cli.inspect:command",
+        "Show what an export holds: bands, patches, places on the map.",
+    ),
+    "assemble": (
+        "registry.builders.earth_engine.cli.assemble:command",
+        "Bring patches or predictions back: a GeoTIFF, or a table.",
+    ),
 }
 
 
 @click.group(
     "earth-engine",
     cls=LazyGroup,
-    commands_help=_HELP,
-    find=lambda name: (f"registry.builders.earth_engine.cli.{name}", "command"),
+    table=_COMMANDS,
 )
 def command() -> None:
     """Rasters and tables to Earth Engine's TFRecords, and back to the map."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
 from registry.cli.output import size as size_text
 from registry.cli.progress import record_progress
 from registry.errors import UsageError

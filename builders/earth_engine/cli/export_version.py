@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from registry.cli.arguments import reference_argument
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import reference_argument
 from registry.cli.output import size
 from registry.cli.progress import record_progress
 from registry.splits import counted

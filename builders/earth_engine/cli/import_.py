@@ -9,10 +9,11 @@ import click
 
 from registry.builders.earth_engine.cli.describing import export_json, print_export
 from registry.builders.earth_engine.cli.option_values import read_number, read_numbers, read_pairs
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.options import promote_option
 from registry.cli.output import size
 from registry.cli.progress import record_progress
-from registry.cli.promotions import describe_promotion, promote_option, promotion_json
+from registry.cli.publish import describe_promotion, promotion_json
 from registry.errors import UsageError
 from registry.splits import counted
 

@@ -6,7 +6,7 @@ import click
 
 from registry.builders.earth_engine.cli.describing import export_json, print_export
 from registry.builders.earth_engine.cli.option_values import read_number, read_numbers, read_pairs
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
 from registry.cli.progress import record_progress
 
 

@@ -6,43 +6,33 @@ from typing import Final
 
 import click
 
-from registry.cli.lazy_group import LazyGroup
+from registry.cli.commands import LazyGroup
 
-_MODULES: Final = {
-    "making": ("create", "add", "update"),
-    "showing": ("show", "explain", "cite", "diff", "read"),
-    "checking": ("verify", "audit", "from-citation"),
-    "moving": ("restore", "bundle"),
-    "signing": ("keygen", "sign", "check"),
-}
-_HELP: Final = {
-    "create": "Pin slices of a version in a new file.",
-    "add": "Pin more slices in a file.",
-    "show": "Show the pins of a file.",
-    "explain": "Say in sentences what a pin is.",
-    "verify": "Prove that stored records are the pinned ones.",
-    "read": "Print pinned examples as JSON lines.",
-    "diff": "Show how two pin files differ.",
-    "update": "Move pins to another version, after showing what changes.",
-    "restore": "Get the pinned files, from wherever they are.",
-    "cite": "Print the text for a paper.",
-    "from-citation": "Find the pin that a paper's text names, and check it.",
-    "audit": "Show which pins use yanked or missing data.",
-    "bundle": "Pack pins, shards and a verifier into one archive.",
-    "keygen": "Make a key pair to sign with.",
-    "sign": "Sign a pin file.",
-    "check": "Check the signature of a pin file.",
+_COMMANDS: Final = {
+    "create": ("registry.cli.pin.making:create", "Pin slices of a version in a new file."),
+    "add": ("registry.cli.pin.making:add", "Pin more slices in a file."),
+    "show": ("registry.cli.pin.showing:show", "Show the pins of a file."),
+    "explain": ("registry.cli.pin.showing:explain", "Say in sentences what a pin is."),
+    "verify": ("registry.cli.pin.checking:verify", "Prove that stored records are the pinned ones."),
+    "read": ("registry.cli.pin.showing:read", "Print pinned examples as JSON lines."),
+    "diff": ("registry.cli.pin.showing:diff", "Show how two pin files differ."),
+    "update": ("registry.cli.pin.making:update", "Move pins to another version, after showing what changes."),
+    "restore": ("registry.cli.pin.moving:restore", "Get the pinned files, from wherever they are."),
+    "cite": ("registry.cli.pin.showing:cite", "Print the text for a paper."),
+    "from-citation": (
+        "registry.cli.pin.checking:from_citation",
+        "Find the pin that a paper's text names, and check it.",
+    ),
+    "audit": ("registry.cli.pin.checking:audit", "Show which pins use yanked or missing data."),
+    "bundle": ("registry.cli.pin.moving:bundle", "Pack pins, shards and a verifier into one archive."),
+    "keygen": ("registry.cli.pin.moving:keygen", "Make a key pair to sign with."),
+    "sign": ("registry.cli.pin.moving:sign", "Sign a pin file."),
+    "check": ("registry.cli.pin.moving:check", "Check the signature of a pin file."),
 }
 
 
-def _find(name: str) -> tuple[str, str]:
-    """The module of that command's subject; its function is called like the command, with ``_`` for ``-``."""
-    subject = next(module for module, names in _MODULES.items() if name in names)
-    return f"registry.cli.pin.{subject}", name.replace("-", "_")
-
-
-@click.group("pin", cls=LazyGroup, commands_help=_HELP, find=_find)
-def command() -> None:
+@click.group("pin", cls=LazyGroup, table=_COMMANDS)
+def pin() -> None:
     """Pin the exact records of a paper in one small file, and prove in ten years that they are the same.
 
     A pin file (dataset.lock.yaml) holds one or more slices of dataset versions, with digests of files and records. To

@@ -7,20 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.arguments import complete_reference
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.completion import complete_file, complete_reference
+from registry.cli.options import data_option, fetch_options, file_argument, names_argument
 from registry.cli.output import size
-from registry.cli.pin.files import (
-    complete_file,
-    count_bytes,
-    data_option,
-    fetch_options,
-    file_argument,
-    names_argument,
-    note_yanks,
-    open_pins,
-)
 from registry.cli.pin.making import print_pins
+from registry.cli.pin.showing import count_bytes, note_yanks, open_pins
 from registry.cli.progress import byte_progress
 from registry.errors import (
     FetchNotAllowedError,

@@ -9,27 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.arguments import reference_argument, rounding_option, slicing_option, splits_argument
-from registry.cli.diff import diff_json, print_diff, show_option
-from registry.cli.options import Session, examples, session_command
-from registry.cli.output import Output, size
-from registry.cli.pin.files import (
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.diff import diff_json, print_diff
+from registry.cli.options import (
     DEFAULT_FILE,
-    count_bytes,
     file_argument,
     names_argument,
-    open_pins,
-    pin_json,
+    order_options,
+    reference_argument,
+    rounding_option,
+    show_option,
+    slicing_option,
+    splits_argument,
 )
-from registry.cli.plans import note_overlaps
+from registry.cli.output import Output, size
+from registry.cli.pin.showing import count_bytes, open_pins, pin_json
 from registry.cli.progress import byte_progress, record_progress
-from registry.cli.reading_order import make_read_config, order_options
+from registry.cli.read import make_read_config
+from registry.cli.resolve import note_overlaps
 from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is pinned
     from registry.api import Catalog, Dataset
-    from registry.api.pinning import PinMove
+    from registry.api.pins import PinMove
     from registry.pins import PinFile
     from registry.splits import Plan
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.jsonable import jsonable
-from registry.cli.options import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command
+from registry.cli.completion import complete_file, complete_name
+from registry.cli.options import data_option, fetch_options, file_argument, names_argument
 from registry.cli.output import size
-from registry.cli.pin.files import (
-    complete_file,
-    complete_name,
-    count_bytes,
-    data_option,
-    fetch_options,
-    file_argument,
-    names_argument,
-    note_yanks,
-    open_pins,
-    pin_json,
-)
 from registry.cli.progress import record_progress
+from registry.cli.read import jsonable
 from registry.splits import print_ranges
+
+if TYPE_CHECKING:
+    from registry.cli.commands import Session
+    from registry.pins import Pin, PinFile
 
 
 @session_command("show", catalog=False, epilog=examples("registry pin show dataset.lock.yaml"))
@@ -168,3 +163,55 @@ def read(
             session.out.line(item) if ids else session.out.json_line(item)
             if advance is not None:
                 advance(1)
+
+
+def open_pins(
+    file: str,
+    data: str | None = None,
+    session: Session | None = None,
+    *,
+    fetch: bool = False,
+    allow_hosts: tuple[str, ...] = (),
+) -> PinFile:
+    """The pin file at ``file``, with its shards in ``data``, or also in the data directory that a session names."""
+    from registry.api.locations import catalog_url, data_folder
+    from registry.api.pin_files import open_pin_file
+
+    is_named = session is not None and (session.url or session.data_dir)
+    fallback = data_folder(catalog_url(session.url), session.data_dir) if session is not None and is_named else None
+    pins = open_pin_file(file, data, fallback=fallback, fetch=fetch, allow_hosts=allow_hosts)
+    if session is None or session.url is None:
+        return pins
+    with session.connect() as catalog:
+        return catalog.pins.place(pins)
+
+
+def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
+    """Note which versions were yanked when they were pinned, or, where a catalog was named, since."""
+    from registry.api.pin_files import yank_notes
+
+    if session.url is None:
+        notes = yank_notes(pins)
+    else:
+        with session.connect() as catalog:
+            notes = yank_notes(pins, catalog)
+    for note in notes:
+        session.out.note(f"note: {note}")
+
+
+def pin_json(pin: Pin) -> dict[str, Any]:
+    """What identifies a pin, for programs."""
+    return {
+        "name": pin.name,
+        "dataset": pin.reference.dataset,
+        "version": str(pin.version.version),
+        "split": pin.split,
+        "slicing": pin.entry.slicing,
+        "num_examples": pin.num_examples,
+        "records": {"ordered": pin.entry.records.ordered, "unordered": pin.entry.records.unordered},
+    }
+
+
+def count_bytes(pins: Sequence[Pin]) -> int:
+    """Bytes of the files of these pins."""
+    return sum(file.num_bytes for pin in pins for file in pin.entry.files)

@@ -1,0 +1,135 @@
+"""``registry export``: write a version for others. Subcommands are imported when they are run."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+
+from registry.cli.commands import LazyGroup, Session, examples, session_command
+from registry.cli.options import reference_argument
+from registry.cli.output import size
+from registry.cli.progress import byte_progress
+from registry.errors import AlreadyStoredError
+
+_COMMANDS: Final = {
+    "tfds": ("registry.cli.export:tfds", "Write a version as a folder that TFDS loads."),
+    "croissant": ("registry.cli.export:croissant", "Print a version as Croissant JSON-LD."),
+    "earth-engine": ("plugin:export.earth-engine", "Write a version of patches or rows as Earth Engine exports it."),
+}
+
+
+@click.group("export", cls=LazyGroup, table=_COMMANDS)
+def export() -> None:
+    """Write a published version in a form that others read."""
+
+
+@session_command(
+    "tfds",
+    epilog=examples(
+        "registry export tfds mnist:3.0.1 ~/tensorflow_datasets",
+        "registry export tfds mnist/plain s3://bucket/datasets",
+    ),
+)
+@reference_argument
+@click.argument("folder", metavar="DIR")
+def tfds(session: Session, reference: str, folder: str) -> None:
+    """Write the version REF below the data_dir DIR, where tfds.load and tfds.builder_from_directory find it.
+
+    Shards are compared with the catalog while they are copied; the folder appears when it is complete. Exporting again
+    is harmless.
+    """
+    with session.connect() as catalog:
+        dataset = session.look_up(catalog, reference)
+        total = sum(shard.num_bytes for split in dataset.splits for shard in catalog.shards(dataset.details, split))
+        with byte_progress(session.out, f"exporting {dataset.reference}", total) as advance:
+            exported = dataset.export_tfds(folder, advance=advance)
+    data = {
+        "dataset": dataset.reference.dataset,
+        "version": str(dataset.version),
+        "folder": exported.folder,
+        "newly": exported.newly,
+        "num_bytes": exported.num_bytes,
+    }
+
+    def human() -> None:
+        if not exported.newly:
+            session.out.line(f"{dataset.reference} lies there already: {exported.folder}")
+            return
+        session.out.line(f"exported {dataset.reference}, {size(exported.num_bytes)}: {exported.folder}")
+        session.out.line(f"load it with: tfds.builder_from_directory({exported.folder!r})")
+
+    session.out.result("export.tfds", data, human)
+
+
+@session_command(
+    "croissant",
+    at=True,
+    locked=True,
+    epilog=examples(
+        "registry export croissant digits > croissant.json",
+        "registry export croissant mnist:3.* -o croissant.json --url https://example.org/mnist/3.0.1",
+    ),
+)
+@reference_argument
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), help="Write FILE.  [default: stdout]")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@click.option(
+    "--url",
+    "base_url",
+    metavar="BASE",
+    help="The address of the folder that has the shards.  [default: files are named relative to the document]",
+)
+@click.option(
+    "--creator", "creators", metavar="NAME", multiple=True, help="A person who made the dataset; may be repeated."
+)
+def croissant(
+    session: Session, reference: str, output: str | None, force: bool, base_url: str | None, creators: tuple[str, ...]
+) -> None:
+    """Print a version as Croissant 1.1 JSON-LD.
+
+    It has the version, its licence and citation, every file with its size and sha256, the splits, the names of labels,
+    and a field for each feature. What Croissant requires and the version does not have is named on stderr.
+    """
+    with session.connect_unless_pinned() as catalog:
+        document = session.look_up(catalog, reference).croissant(base_url=base_url, creators=creators)
+    from registry.interop.croissant import croissant_to_json, json_for_page, missing_properties
+
+    if missing := missing_properties(document):
+        session.out.note(f"note: Croissant asks every dataset for {_listed(missing)}, which this version does not have")
+    path = None if output is None else _write(output, croissant_to_json(document).encode(), force=force)
+
+    def human() -> None:
+        if output is None:
+            session.out.json_document(partial(json_for_page, document))
+        else:
+            session.out.line(f"wrote {output}")
+
+    session.out.result("export.croissant", {"path": path, "document": document}, human)
+
+
+def _write(output: str, data: bytes, *, force: bool) -> str:
+    """Write the file in one step; the path. A file with the same content is left as it is."""
+    from registry.storage import open_store
+
+    place = Path(output).expanduser().absolute()
+    store = open_store(place.parent)
+    with store.exclusive(place.name):
+        if place.is_file() and place.stat().st_size == len(data) and place.read_bytes() == data:
+            return str(place)
+        try:
+            with store.create(place.name, overwrite=force) as file:
+                file.write(data)
+        except AlreadyStoredError as error:
+            raise AlreadyStoredError(
+                f"{output} already exists and holds something else",
+                hint="Name another file with -o, or replace it with --force.",
+                details={"path": output},
+            ) from error
+    return str(place)
+
+
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

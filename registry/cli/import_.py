@@ -1,0 +1,215 @@
+"""``registry import``: catalog what others prepared. Subcommands are imported when they are run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from registry.cli.browse import feature_lines
+from registry.cli.commands import LazyGroup, Session, examples, session_command
+from registry.cli.options import promote_option
+from registry.cli.output import size
+from registry.cli.progress import import_progress, record_progress
+from registry.cli.publish import describe_promotion, print_publication, promotion_json
+from registry.errors import VerificationError
+from registry.model import Reference
+from registry.splits import counted
+
+if TYPE_CHECKING:
+    from registry.api.imports import ImportedVersion
+    from registry.catalog import Promotion
+    from registry.prepared import PreparedDataset
+
+
+_COMMANDS: Final = {
+    "tfds": ("registry.cli.import_:tfds", "Catalog what TFDS prepared: a version, a dataset, or a whole data_dir."),
+    "parquet": ("registry.cli.import_:parquet", "Catalog a folder of Parquet shards."),
+    "earth-engine": ("plugin:import.earth-engine", "Catalog an export of Earth Engine: its TFRecords and their mixer."),
+}
+
+
+@click.group("import", cls=LazyGroup, table=_COMMANDS)
+def import_() -> None:
+    """Catalog datasets that others prepared, where they lie or as copies in the data directory."""
+
+
+@session_command(
+    "parquet",
+    epilog=examples(
+        "registry import parquet ./mnist --dry-run",
+        "registry import parquet ./mnist",
+        "registry import parquet ./mnist --name mnist --version 2.0.0 --copy",
+        "registry import parquet ./translations/de --name translations --config de",
+    ),
+)
+@click.argument("folder", metavar="DIR")
+@click.option("--name", metavar="N", help="Name of the dataset.  [default: from the folder's name]")
+@click.option("--version", metavar="V", default="1.0.0", show_default=True, help="Number of the version.")
+@click.option("--config", metavar="C", help="Name of the config, where the dataset has several.")
+@click.option("--copy", is_flag=True, help="Copy the shards into the data directory; without it, DIR must not change.")
+@promote_option
+@click.option("--dry-run", is_flag=True, help="Show which version the files make; verify no shard, write nothing.")
+def parquet(
+    session: Session,
+    folder: str,
+    name: str | None,
+    version: str,
+    config: str | None,
+    *,
+    copy: bool,
+    promote: bool | None,
+    dry_run: bool,
+) -> None:
+    """Publish the Parquet shards in DIR: read what their columns hold, verify every shard, write one row.
+
+    DIR, or one folder in it, holds train-00000-of-00005.parquet and the like, or test.parquet where a split is one
+    file. Each row is an example, each column a feature. DIR is left as it is, and read where it lies.
+    """
+    if dry_run:
+        with session.connect() as catalog:
+            prepared = catalog.preview_parquet(folder, name=name, config=config, version=version, copy=copy)
+            published = catalog.published_digest(prepared.reference)
+        _print_prepared(session, prepared, published)
+        return
+    with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
+        publication = catalog.import_parquet(
+            folder, name=name, config=config, version=version, copy=copy, promote=promote, advance=advance
+        )
+    print_publication(session, publication)
+
+
+def _print_prepared(session: Session, prepared: PreparedDataset, published: str | None) -> None:
+    """Say which version the files make; ``published`` is the digest of one that has its number already."""
+    reference = prepared.reference
+    data = {
+        "dataset": reference.dataset,
+        "version": str(prepared.version),
+        "published": None if published is None else f"sha256:{published}",
+        "num_examples": sum(split.num_examples for split in prepared.splits),
+        "splits": [
+            {"name": split.name, "num_examples": split.num_examples, "num_shards": split.num_shards}
+            for split in prepared.splits
+        ],
+        "features": json.loads(prepared.features.to_json()),
+    }
+
+    def human() -> None:
+        session.out.line(f"{reference}: {counted(data['num_examples'], 'example')}")
+        session.out.line()
+        rows = [(split.name, split.num_examples, split.num_shards) for split in prepared.splits]
+        session.out.table(("SPLIT", "EXAMPLES", "SHARDS"), rows)
+        session.out.line()
+        for line in feature_lines(prepared.features):
+            session.out.line(line)
+        session.out.line()
+        session.out.line(
+            "not published yet"
+            if published is None
+            else f"a version of this number is published already (sha256:{published[:12]})"
+        )
+
+    session.out.result("import.parquet", data, human)
+
+
+@session_command(
+    "tfds",
+    epilog=examples(
+        "registry import tfds ~/tensorflow_datasets --dry-run",
+        "registry import tfds ~/tensorflow_datasets",
+        "registry import tfds ~/tensorflow_datasets/mnist/3.0.1 --copy",
+        "registry import tfds ~/tensorflow_datasets/mnist/plain --name mnist_configs",
+        "registry import tfds s3://my-bucket/datasets/imagenet2012 --trust-lengths",
+    ),
+)
+@click.argument("folder", metavar="DIR")
+@click.option("--name", metavar="N", help="Name of the dataset in the catalog.  [default: the name in its files]")
+@click.option(
+    "--copy", is_flag=True, help="Copy the files into the data directory.  [default: read them where they lie]"
+)
+@click.option(
+    "--trust-lengths",
+    is_flag=True,
+    help="Only hash the files, and trust dataset_info.json for the number of records: no record is read.",
+)
+@click.option("--dry-run", is_flag=True, help="Show which versions there are; open no shard, write nothing.")
+def tfds(session: Session, folder: str, name: str | None, *, copy: bool, trust_lengths: bool, dry_run: bool) -> int:
+    """Catalog what TFDS prepared in DIR: one version's folder, a dataset's, or a whole data_dir.
+
+    Every shard is hashed, its records are counted and checked, and the values are fingerprinted. A version whose files
+    are not what its dataset_info.json says is refused, and the others are imported. Importing again is harmless.
+    Slices of an imported version are what TFDS resolves (slicing rule tfds-4).
+    """
+    with session.connect() as catalog, import_progress(session.out, passes=1 if trust_lengths else 2) as progress:
+        found = list(
+            catalog.import_tfds(
+                folder, name=name, copy=copy, trust_lengths=trust_lengths, dry_run=dry_run, progress=progress
+            )
+        )
+    for version in found:
+        for note in version.notes:
+            session.out.note(f"note: {version.reference}: {note}")
+    session.out.result(
+        "import.tfds",
+        {"dry_run": dry_run, "versions": list(map(_imported_json, found))},
+        lambda: _print_imported(session, found),
+    )
+    codes = {version.error.exit_code for version in found if version.error is not None}
+    return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
+
+
+def _print_imported(session: Session, found: list[ImportedVersion]) -> None:
+    rows = [
+        (
+            str(version.reference or version.folder),
+            str(version.outcome),
+            version.num_examples,
+            version.num_shards,
+            size(version.num_bytes),
+        )
+        for version in found
+    ]
+    session.out.table(("VERSION", "OUTCOME", "EXAMPLES", "SHARDS", "SIZE"), rows)
+    for version in found:
+        if version.error is not None:
+            session.out.note(f"refused {version.reference or version.folder}: {version.error.message}")
+            if version.error.hint:
+                session.out.note(f"hint: {version.error.hint}")
+    for reference, promotion in last_promotions(found).items():
+        session.out.line(describe_promotion(session, reference, promotion))
+
+
+def last_promotions(found: list[ImportedVersion]) -> dict[Reference, Promotion]:
+    """What became canonical of each dataset and config, and what it replaced; where nothing did, why."""
+    ends: dict[str, tuple[Reference, Promotion]] = {}
+    for one in found:
+        if one.reference is None or one.promotion is None:
+            continue
+        before = ends.get(one.reference.dataset)
+        if before is None:
+            ends[one.reference.dataset] = one.reference, one.promotion
+        elif one.promotion.reason is None:
+            ends[one.reference.dataset] = one.reference, replace(one.promotion, before=before[1].before)
+        elif before[1].reason is not None:  # the highest that could be promoted
+            ends[one.reference.dataset] = one.reference, one.promotion
+    return dict(ends.values())
+
+
+def _imported_json(version: ImportedVersion) -> dict[str, Any]:
+    error = version.error
+    return {
+        "folder": version.folder,
+        "dataset": None if version.reference is None else version.reference.dataset,
+        "version": None if version.reference is None else str(version.reference.request),
+        "outcome": str(version.outcome),
+        "num_examples": version.num_examples,
+        "num_shards": version.num_shards,
+        "num_bytes": version.num_bytes,
+        "promotion": None if version.promotion is None else promotion_json(version.promotion),
+        "notes": list(version.notes),
+        "error": None
+        if error is None
+        else {"code": error.code, "message": error.message, "hint": error.hint, "details": error.details},
+    }

@@ -1,0 +1,96 @@
+"""What do the readers of all image formats share? A fault, a bound on pixels, and the codecs of Pillow.
+
+Of Pillow only the codecs are used, never its readers of files: what a file says is read here, so that no image is made
+before its size is known, and Pillow neither warns nor looks into metadata.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import MissingExtraError
+
+MAX_PIXELS: Final = 178_956_970
+"""Most pixels that one record may ask for: all frames of an animation and all images of a repeated item together.
+
+It is what Pillow refuses by default: at 24 bits a pixel, half a gigabyte.
+"""
+
+
+_BYTES_AT_ONCE: Final = 2**24
+
+
+class ImageFault(Exception):  # noqa: N818  as the registry says it; callers see CorruptExampleError
+    """Bytes that are no image, a damaged one, or one that does not fit what was asked; with the mend."""
+
+    def __init__(self, problem: str, hint: str = "The image is damaged or cut off. Write the record again.") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+
+def check_pixels(height: int, width: int, limit: int, *, num_frames: int = 1) -> None:
+    """Raises ImageFault where an image asks for more pixels than ``limit``, or for none."""
+    if height < 1 or width < 1:
+        raise ImageFault(f"an image of {height} x {width} pixels has none")
+    if height * width * num_frames > limit:
+        size = f"{num_frames} frames of {height} x {width}" if num_frames > 1 else f"an image of {height} x {width}"
+        left = "" if limit == MAX_PIXELS else f", of which {limit} are left"
+        raise ImageFault(
+            f"{size} pixels: a record may ask for MAX_PIXELS = {MAX_PIXELS}{left}",
+            hint="Store it smaller, or as several records. A header that asks for this is often an attack.",
+        )
+
+
+def has_pillow() -> bool:
+    """Whether Pillow is installed."""
+    return _pillow() is not None
+
+
+def run_codec(
+    codec: str, mode: str, size: tuple[int, int], data: Any, arguments: tuple[Any, ...], *, of: str
+) -> npt.NDArray[np.uint8]:
+    """What a codec of Pillow makes of ``data``: the bytes of the image in ``mode``, all in one row, in an own array.
+
+    Raises:
+        ImageFault: the data are damaged, or end before the image does.
+        MissingExtraError: Pillow is not installed.
+    """
+    height, width = size
+    try:
+        image = import_pillow(of).frombytes(mode, (width, height), data, codec, arguments)
+    except (ValueError, OSError, SyntaxError, OverflowError) as error:
+        raise ImageFault(f"a damaged {of}: {error}") from error
+    return take_pixels(image).reshape(-1)
+
+
+def take_pixels(image: Any) -> npt.NDArray[np.uint8]:
+    """The bytes of an image of Pillow, (height, width, bands), in an own array, which is filled some rows at a time."""
+    row_bytes = image.width * len(image.getbands())
+    pixels = np.empty((image.height, row_bytes), np.uint8)
+    rows = max(1, _BYTES_AT_ONCE // row_bytes)
+    for top in range(0, image.height, rows):
+        strip = image if rows >= image.height else image.crop((0, top, image.width, min(image.height, top + rows)))
+        pixels[top : top + rows].reshape(-1)[:] = np.frombuffer(strip.tobytes(), np.uint8)
+    return pixels.reshape(image.height, image.width, -1)
+
+
+def import_pillow(of: str) -> Any:
+    """The module ``PIL.Image``; MissingExtraError where it is not installed, which says that ``of`` needs it."""
+    pillow = _pillow()
+    if pillow is None:
+        raise MissingExtraError(package="pillow", extra="image", needed_for=f"decoding {of} images")
+    return pillow
+
+
+@cache
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        return None
+    return Image
