@@ -7,22 +7,14 @@ The features and their flat values follow TFDS 4.9, so that either side reads wh
 """
 
 from registry.features.audio import Audio
-from registry.features.bbox import BBox
 from registry.features.block import ExampleBlock
-from registry.features.class_label import ClassLabel
-from registry.features.containers import FeaturesDict, Sequence
-from registry.features.dataset import Dataset
-from registry.features.feature import Feature, FlatValue, Leaf, Part
-from registry.features.image import Image
-from registry.features.labeled_image import LabeledImage
-from registry.features.nested import NestedExamples
-from registry.features.ragged import Ragged
-from registry.features.raw import RawFeature, describe_unknown
+from registry.features.containers import Dataset, FeaturesDict, Sequence
+from registry.features.feature import Feature, FlatValue, Leaf, Part, RawFeature, describe_unknown
+from registry.features.image import BBox, Image, LabeledImage, Video
+from registry.features.nested import NestedExamples, Ragged
 from registry.features.schema import features_from_json
 from registry.features.tensor import Scalar, Tensor
-from registry.features.text import Text
-from registry.features.translation import Translation, TranslationVariableLanguages
-from registry.features.video import Video
+from registry.features.text import ClassLabel, Text, Translation, TranslationVariableLanguages
 
 __all__ = [
     "Audio",

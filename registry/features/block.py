@@ -20,6 +20,7 @@ import numpy.typing as npt
 from registry.errors import CorruptExampleError, RegistryError
 from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, MaskedColumn, take_texts
 from registry.features.codec import Codec, ColumnReader, RawReader, fill_tree
+from registry.features.containers import FeaturesDict
 from registry.features.feature import TEXT
 from registry.features.nested import NestedExamples, NestedNode, plain_tree
 from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn
@@ -164,7 +165,7 @@ class BlockCodec:
 
 def restore_column(flat: FlatBlock, reader: ColumnReader, *, copy: bool) -> BlockColumn | None:
     """The column of one leaf, all at once; None where that cannot be, or a record may not be sound."""
-    if len(reader.lengths) > 1 or reader.holds_objects or not flat.num_records:
+    if len(reader.lengths) > 1 or reader.is_object_column or not flat.num_records:
         return None
     if reader.may_be_absent:
         return _restore_optional(flat, reader, copy=copy)
@@ -277,7 +278,7 @@ def column_of_rows(values: list[Any], reader: ColumnReader) -> BlockColumn:
 
 def _stack(values: list[Any], reader: ColumnReader) -> npt.NDArray[Any]:
     """``values`` as ``ExampleBlock.columns`` describes them, of which none is missing."""
-    if reader.holds_objects:
+    if reader.is_object_column:
         return np.fromiter(values, TEXT, len(values))
     if not values:
         return _no_rows(reader)
@@ -361,3 +362,27 @@ def at_record(error: RegistryError, place: int) -> RegistryError:
     fault = CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
     fault.__cause__ = error
     return fault
+
+
+def restore_flat_blocks(
+    features: FeaturesDict, blocks: Sequence[FlatBlock], num_records: int, *, copy: bool = True
+) -> ExampleBlock:
+    """The examples of ``num_records`` rows, of which ``blocks`` has a block for each leaf of ``features``, in order.
+
+    A row that is no example ends the block, as in ``FeaturesDict.decode_block``.
+    """
+    codec = features._codec  # made once for each schema
+    if not num_records:
+        nothing = np.empty(0, np.int64)
+        return features.decode_block(np.empty(0, np.uint8), nothing, nothing, copy=copy)
+    columns: list[BlockColumn] = []
+    num_sound = num_records
+    fault: RegistryError | None = None
+    for reader, block in zip(codec.columns, blocks, strict=True):
+        column = restore_column(block, reader, copy=copy)
+        if column is None:
+            values, error = restore_each(block, reader, num_sound)
+            num_sound, fault = len(values), error or fault
+            column = column_of_rows(values, reader)
+        columns.append(column)
+    return ExampleBlock(codec.tree, columns, num_sound, None if fault is None else at_record(fault, num_sound))

@@ -17,12 +17,18 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from registry.errors import suggest
-from registry.features.containers import Column, FeaturesDict, Sequence, columns_of
-from registry.features.dataset import Dataset
-from registry.features.feature import Feature, FlatValue, Leaf, Part, corrupt_fault, empty_flat, feature_fault
-from registry.features.nested import NestedExamples, NestedNode, plain_tree
-from registry.features.ragged import Ragged
-from registry.features.raw import RawFeature
+from registry.features.containers import Column, Dataset, FeaturesDict, Sequence, columns_of
+from registry.features.feature import (
+    Feature,
+    FlatValue,
+    Leaf,
+    Part,
+    RawFeature,
+    corrupt_fault,
+    empty_flat,
+    feature_fault,
+)
+from registry.features.nested import NestedExamples, NestedNode, Ragged, plain_tree
 from registry.wire import decode_example, encode_example
 
 _INT64: Final = np.dtype(np.int64)
@@ -86,7 +92,7 @@ class ColumnReader:
     may_be_missing: bool
     may_be_absent: bool
     may_read_none: bool
-    holds_objects: bool
+    is_object_column: bool
 
     @classmethod
     def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
@@ -97,9 +103,9 @@ class ColumnReader:
         # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
         # writers left empty lists out at times.
         may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
-        holds_objects = column.leaf.holds_objects and not column.lengths
+        is_object_column = column.leaf.is_object_column and not column.lengths
         absent = (column.may_be_absent, column.may_read_none)
-        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent, holds_objects)
+        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent, is_object_column)
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
         """The value of this leaf in the example of these flat values."""

@@ -6,7 +6,7 @@ Turning examples into records and back is ``codec``'s work, made once for each F
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,16 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import FeatureError, suggest
-from registry.features.class_label import ClassLabel
 from registry.features.dtypes import is_sane_shape
-from registry.features.feature import Feature, FlatValue, Leaf, Part, feature_fault, is_text
-from registry.features.labeled_image import LabeledImage
-from registry.features.raw import RawFeature
+from registry.features.feature import Feature, FlatValue, Leaf, Part, RawFeature, feature_fault, is_text
+from registry.features.nested import Ragged
 from registry.features.tensor import Tensor
 
 if TYPE_CHECKING:
     from registry.features.block import BlockCodec, ExampleBlock
     from registry.features.codec import Codec
+    from registry.features.text import ClassLabel
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +164,11 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         """Every ClassLabel by the stem of its label file, whether its names are known or not; so of a LabeledImage."""
         found: dict[str, ClassLabel] = {}
         for column in columns_of(self):
-            if isinstance(column.leaf, (ClassLabel, LabeledImage)):
+            if (label := column.leaf.class_label) is not None:
                 stem = _label_stem(column.names)
-                if stem in found and found[stem].names != column.leaf.names:
+                if stem in found and found[stem].names != label.names:
                     raise feature_fault(column.path, f"its label file {stem}.labels.txt is another feature's, too")
-                found[stem] = column.leaf if isinstance(column.leaf, ClassLabel) else column.leaf.label
+                found[stem] = label
         return found
 
     def with_labels(self, labels: Mapping[str, AnySequence[str]]) -> FeaturesDict:
@@ -386,11 +385,41 @@ def _change_leaves(
 
 
 def _name_labels(leaf: Leaf, labels: Mapping[str, AnySequence[str]], names: tuple[str, ...]) -> Leaf:
-    if not isinstance(leaf, (ClassLabel, LabeledImage)) or (found := labels.get(_label_stem(names))) is None:
+    label, found = leaf.class_label, labels.get(_label_stem(names))
+    if label is None or found is None:
         return leaf
     path = "/".join(names)
-    if leaf.names is not None and leaf.names != tuple(found):
+    if label.names is not None and label.names != tuple(found):
         raise feature_fault(path, "it has other label names already")
-    if leaf.num_classes not in (0, len(found)):
-        raise feature_fault(path, f"{len(found)} label names for {leaf.num_classes} classes")
-    return replace(leaf, num_classes=None, names=tuple(found))
+    if label.num_classes not in (0, len(found)):
+        raise feature_fault(path, f"{len(found)} label names for {label.num_classes} classes")
+    return leaf.with_label_names(tuple(found))
+
+
+@dataclass(frozen=True, repr=False)
+class Dataset(Sequence):
+    """Any number of examples of one feature, most often a dict: a dataset inside an example, as steps of an episode.
+
+    Takes any iterable of examples, or a dict of iterables; stored as a ``Sequence`` is. Decodes to ``NestedExamples``,
+    which makes an example when it is asked for. Inside a Sequence it decodes as a Sequence; so it does with features
+    in it that are not known.
+
+    ``shape`` is that of one example, as in TFDS.
+    """
+
+    word: ClassVar[str] = "Dataset"
+
+    @property
+    def shape(self) -> Any:
+        """Shape of one example."""
+        return self.feature.shape
+
+    def elements_of(self, value: Any, path: str) -> Any:
+        """A list of examples, or a dict of lists."""
+        if isinstance(value, Mapping):
+            return {name: self.elements_of(inner, f"{path}/{name}") for name, inner in value.items()}
+        if isinstance(value, (list, tuple, np.ndarray, Ragged)):
+            return value
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise feature_fault(path, f"{type(value).__name__} is no dataset", "Give an iterable of examples.")
+        return list(value)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable
+from collections.abc import Sequence as AnySequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.casts import exact_array
-from registry.features.dtypes import as_dtype, check_shape
+from registry.features.containers import Sequence
+from registry.features.dtypes import as_dtype, check_shape, exact_array
 from registry.features.feature import (
     FlatValue,
     Leaf,
@@ -24,6 +26,8 @@ from registry.features.feature import (
 )
 from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
 from registry.features.png import encode_png
+from registry.features.tensor import Tensor
+from registry.features.text import ClassLabel
 
 MAX_PIXELS: Final = 2**26
 """Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""
@@ -174,3 +178,147 @@ def read_file(file: Path, path: str) -> bytes:
     if size > _MAX_FILE:
         raise feature_fault(path, f"{file} has {size} bytes, more than {_MAX_FILE}")
     return data
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class LabeledImage(Image):
+    """An image of one channel, whose pixels are numbers of classes, e.g. of a segmentation. Decodes as an ``Image``.
+
+    Give ``names`` or ``num_classes`` (0 where it is not known) as for a ``ClassLabel``; ``label`` is that one.
+
+    >>> LabeledImage(names=["background", "car"], shape=(4, 4, 1)).label.int2str(1)
+    'car'
+
+    Raises:
+        FeatureError: as for ``Image`` and ``ClassLabel``; more than one channel.
+    """
+
+    num_classes: int | None = None
+    names: Any = None
+    shape: Shape = (None, None, 1)
+    use_colormap: bool = field(default=True, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.shape[2] != 1:
+            raise feature_fault("", f"an image of classes has one channel, not {self.shape[2]}")
+        label = ClassLabel(num_classes=self.num_classes, names=self.names)
+        object.__setattr__(self, "names", label.names)
+        object.__setattr__(self, "num_classes", label.num_classes)
+
+    @property
+    def class_label(self) -> ClassLabel:
+        """As ``label``."""
+        return self.label
+
+    def with_label_names(self, names: tuple[str, ...]) -> Self:
+        """This feature with ``names`` for its classes."""
+        return replace(self, num_classes=None, names=names)
+
+    @property
+    def label(self) -> ClassLabel:
+        """What a pixel is."""
+        return ClassLabel(num_classes=self.num_classes, names=self.names)
+
+
+@dataclass(frozen=True, repr=False)
+class Video(Sequence):
+    """A video, shape (frames, height, width, channels). Takes and decodes to an array of that shape.
+
+    Takes a list of frames, too: arrays, files, or bytes of files, as ``Image`` does. A video file is not taken apart
+    here: give its frames.
+
+    Attributes:
+        shape: None where a number differs from example to example.
+        encoding_format: what frames become: ``png`` or ``jpeg``; None is PNG.
+        ffmpeg_extra_args: what TFDS hands to ffmpeg; kept for it.
+        use_colormap, dtype: as of ``Image``.
+    """
+
+    feature: Any = field(init=False)
+    length: int | None = field(default=None, init=False)
+    shape: Shape = field(default=(None, None, None, 3), kw_only=True)
+    encoding_format: str | None = field(default="png", kw_only=True)
+    ffmpeg_extra_args: tuple[str, ...] = field(default=(), kw_only=True)
+    use_colormap: bool = field(default=False, kw_only=True)
+    dtype: Any = field(default=np.uint8, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", check_shape(self.shape))
+        object.__setattr__(self, "dtype", as_dtype(self.dtype))
+        object.__setattr__(self, "ffmpeg_extra_args", tuple(self.ffmpeg_extra_args))
+        if len(self.shape) != 4:
+            raise feature_fault("", f"{self.shape} is no shape of a video", "It is (frames, height, width, channels).")
+        frame = Image(
+            shape=self.shape[1:],
+            dtype=self.dtype,
+            encoding_format=self.encoding_format,
+            use_colormap=self.use_colormap,
+        )
+        object.__setattr__(self, "feature", frame)
+        object.__setattr__(self, "length", self.shape[0])
+        super().__post_init__()
+
+    def elements_of(self, value: Any, path: str) -> Any:
+        """The frames."""
+        if isinstance(value, (str, bytes, os.PathLike)) or hasattr(value, "read"):
+            raise feature_fault(path, "a video file is not taken apart here", "Give its frames: an array, or a list.")
+        return value if not isinstance(value, Iterable) or isinstance(value, np.ndarray) else list(value)
+
+
+BBOX_FORMATS: Final = ("XYXY", "YXYX", "XYWH", "REL_XYXY", "REL_YXYX")
+_RELATIVE: Final = ("REL_XYXY", "REL_YXYX")
+_ORDERED: Final = ("YXYX", "REL_YXYX")
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BBox(Tensor):
+    """A box of four numbers, as ``bbox_format`` says; by default ``(ymin, xmin, ymax, xmax)``, each in 0..1.
+
+    Decodes to a float32 array of shape (4,). The numbers are stored as they are given. As in TFDS, those of
+    ``REL_YXYX`` and ``REL_XYXY`` have to be in 0..1, and in ``REL_YXYX`` and ``YXYX`` no minimum may be above its
+    maximum.
+
+    Attributes:
+        bbox_format: ``XYXY``, ``YXYX``, ``XYWH``, ``REL_XYXY``, ``REL_YXYX``; None where it is not known.
+
+    >>> BBox().flatten((0.5, 0.0, 0.25, 1.0), "box")
+    Traceback (most recent call last):
+    ...
+    registry.errors.FeatureError: feature 'box': the box (0.5, 0.0, 0.25, 1.0) has a minimum above its maximum
+    """
+
+    shape: Shape = field(default=(4,), init=False)
+    dtype: Any = field(default=np.float32, init=False)
+    encoding: str = field(default="none", init=False)
+    minimum: int | None = field(default=None, init=False)
+    maximum: int | None = field(default=None, init=False)
+    optional: bool = field(default=False, init=False)
+    missing: Any = field(default=None, init=False)
+    bbox_format: str | None = "REL_YXYX"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bbox_format is not None and self.bbox_format not in BBOX_FORMATS:
+            raise feature_fault(
+                "", f"unknown box format {self.bbox_format!r}", f"There are: {', '.join(BBOX_FORMATS)}."
+            )
+
+    def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
+        """Four float32."""
+        return self.flatten_many([value], path)
+
+    def flatten_many(self, values: AnySequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
+        """Four float32 for each box."""
+        flat = super().flatten_many(values, path)
+        if self.bbox_format not in (*_RELATIVE, *_ORDERED):
+            return flat
+        for box in np.asarray(flat[0]).reshape(-1, 4).tolist():
+            shown = tuple(round(number, 6) for number in box)
+            if self.bbox_format in _RELATIVE and not all(0 <= number <= 1 for number in box):
+                raise feature_fault(path, f"the box {shown} leaves 0..1", "Divide by the image's height and width.")
+            if self.bbox_format in _ORDERED and (box[0] > box[2] or box[1] > box[3]):
+                raise feature_fault(
+                    path, f"the box {shown} has a minimum above its maximum", "The order is ymin, xmin, ymax, xmax."
+                )
+        return flat

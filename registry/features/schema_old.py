@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from registry.errors import FeatureError, PreparedFormatError
-from registry.features.containers import FeaturesDict, Sequence
-from registry.features.dataset import Dataset
+from registry.features.containers import Dataset, FeaturesDict, Sequence
 from registry.features.feature import Feature
 from registry.features.json_node import JsonNode, parse_json
 
@@ -52,7 +51,7 @@ _ENCODERS: Final = ("useEncoder", "encoder", "encoderConfig")
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class NormalizedFeature:
     """A feature as today's features.json would describe it: its class, its contents by field, all of it as JSON."""
 
     class_name: str
@@ -61,7 +60,7 @@ class Described:
     label_names: tuple[str, ...] | None = None
 
 
-def read_old_form(node: JsonNode, read: Callable[[JsonNode], Feature], package: str) -> Feature | Described:
+def read_old_form(node: JsonNode, read: Callable[[JsonNode], Feature], package: str) -> Feature | NormalizedFeature:
     """The feature of an object with ``type``: itself, or what is to be read as it would be today.
 
     Raises:
@@ -106,13 +105,13 @@ def _parse_inside(content: JsonNode) -> Any:
         content.fail(error.details["problem"], cause=error)
 
 
-def _described(class_name: str, field: str, content: JsonNode) -> Described:
+def _described(class_name: str, field: str, content: JsonNode) -> NormalizedFeature:
     """As today; a content of no message of today as the JSON of a class."""
     if not field:
         field = "jsonFeature"
         own = {"json": json.dumps(content.value, sort_keys=True)}
         content = JsonNode(own, content.path, content.source)
-    return Described(class_name, {field: content}, {"pythonClassName": class_name, field: content.value})
+    return NormalizedFeature(class_name, {field: content}, {"pythonClassName": class_name, field: content.value})
 
 
 def _is_unreadable(content: JsonNode) -> bool:

@@ -7,6 +7,8 @@ keeps float64 exact and allows several unknown dimensions (``stored_array``).
 from __future__ import annotations
 
 import math
+import sys
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,8 +17,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.casts import exact_array, from_flat, show_value, to_flat
-from registry.features.dtypes import as_dtype, check_shape, is_bfloat16, lowest_value, wire_kind
+from registry.errors import CorruptExampleError
+from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, StoredColumn, TextColumn, take_texts
+from registry.features.deflate import compress
+from registry.features.dtypes import (
+    as_dtype,
+    check_shape,
+    exact_array,
+    from_flat,
+    is_bfloat16,
+    is_sane_shape,
+    lowest_value,
+    show_value,
+    to_flat,
+    wire_kind,
+)
 from registry.features.feature import (
     TEXT,
     FlatValue,
@@ -29,10 +44,12 @@ from registry.features.feature import (
     fits_shape,
     stack_values,
 )
-from registry.features.stored_array import pack_array, unpack_array
+from registry.wire import BytesColumn
+from registry.wire.gather import as_rows, constant, take
 
 if TYPE_CHECKING:
     from registry.features.block_columns import BlockColumn, BlockParts
+
 
 ENCODINGS: Final = ("none", "bytes", "zlib")
 MAX_MISSING: Final = 2**26
@@ -167,8 +184,6 @@ class Tensor(Leaf):
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """All at once where the shape is known, or the number of values tells it."""
-        from registry.features.tensor_block import restore_tensors
-
         return restore_tensors(self, parts, path)
 
     @property
@@ -249,3 +264,124 @@ def _check_bound(bound: Any) -> int | None:
             "Say what a value means in value_range=, which is free text.",
         )
     return int(bound)
+
+
+def restore_tensors(tensor: Tensor, parts: BlockParts, path: str) -> BlockColumn | None:
+    """The values of ``tensor`` in a block."""
+    if len(parts.columns) > 1 or not parts.num_records:
+        return None
+    if tensor.encoding != "none":
+        return _restore_stored(tensor, parts) if tensor.encoding == "bytes" and not is_bfloat16(tensor.dtype) else None
+    column = parts.columns[0]
+    if isinstance(column, BytesColumn):
+        if parts.counts is None and not tensor.shape and _one_each(column):
+            return TextColumn(parts.data, column.starts, column.sizes, parts.copy)
+        values = take_texts(parts.data, column.starts, column.sizes)
+    else:
+        try:
+            values = tensor.from_flat(column.values, path)
+        except CorruptExampleError:
+            return None
+    return _shaped(values, column.counts, parts, tensor.shape)
+
+
+def _shaped(
+    values: npt.NDArray[Any], counts: int | npt.NDArray[np.int64], parts: BlockParts, declared: tuple[int | None, ...]
+) -> BlockColumn | None:
+    """``values`` in the shape of each record: ``counts`` of them, that make ``declared``, or some of it."""
+    shape = declared if parts.counts is None else (None, *declared)
+    known = math.prod(size for size in shape if size is not None)
+    if isinstance(counts, int):
+        if counts != known if None not in shape else not known or counts % known:
+            return None
+        return ArrayColumn(
+            values.reshape(parts.num_records, *(counts // known if size is None else size for size in shape))
+        )
+    if None not in shape or not known or (counts % known).any():
+        return None
+    ends = counts.cumsum()
+    rows = list(map(values.__getitem__, map(slice, (ends - counts).tolist(), ends.tolist())))
+    if len(shape) > 1:
+        row_shape = tuple(-1 if size is None else size for size in shape)
+        rows = [row.reshape(row_shape) for row in rows]
+    return ArrayColumn(np.fromiter(rows, TEXT, len(rows)))
+
+
+def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
+    column = parts.columns[0]
+    if parts.counts is not None or None in tensor.shape or not isinstance(column, BytesColumn) or not _one_each(column):
+        return None
+    shape = tuple(size for size in tensor.shape if size is not None)
+    size = tensor.dtype.itemsize * math.prod(shape)
+    if not size or constant(column.sizes) != size:
+        return None
+    if tensor.dtype == np.bool_ and as_rows(take(parts.data, column.starts, size), np.uint8).max() > 1:
+        return None
+    found = StoredColumn(parts.data, column.starts, tensor.dtype, shape, parts.copy)
+    return found if shape else ArrayColumn(found.array(parts.num_records))
+
+
+def _one_each(column: BytesColumn) -> bool:
+    """Whether every record holds one item; where they differ, ``counts`` are an array."""
+    return isinstance(column.counts, int) and column.counts == 1
+
+
+MAX_INFLATED: Final = 2**30
+"""Most bytes that one compressed array is inflated to where its shape does not say how many they are."""
+
+
+def pack_array(array: npt.NDArray[Any], encoding: str) -> bytes:
+    """The bytes of ``array``. Compressed by this package's own encoder: zlib's differ between its versions."""
+    data = _stored_form(array.dtype, array).tobytes()
+    return compress(data) if encoding == "zlib" else data
+
+
+def unpack_array(tensor: Tensor, data: bytes, stored: list[int] | None, path: str) -> npt.NDArray[Any]:
+    """The array in ``data``; ``stored`` is its shape where that is stored beside it.
+
+    Raises:
+        CorruptExampleError: the bytes, inflated, do not make the shape. No more memory is taken than the shape asks
+            for, or ``MAX_INFLATED``, whatever they inflate to.
+    """
+    dtype = tensor.dtype
+    if stored is not None and (
+        not fits_shape(tuple(stored), tensor.shape) or min(stored, default=0) < 0 or not is_sane_shape(stored)
+    ):
+        raise corrupt_fault(path, f"holds the shape {stored}, where {tensor.shape} is declared")
+    known = math.prod(size for size in tensor.shape if size is not None)
+    if tensor.encoding == "zlib":
+        sure = math.prod(stored) if stored is not None else known if None not in tensor.shape else None
+        most = MAX_INFLATED if sure is None else sure * dtype.itemsize
+        data = _inflate(data, most, path)
+    num_values, rest = divmod(len(data), dtype.itemsize)
+    missing = num_values // known if known else 0
+    shape = stored or [missing if size is None else size for size in tensor.shape]
+    if rest or math.prod(shape) != num_values:
+        raise corrupt_fault(path, f"holds {len(data)} bytes, which do not make {dtype} of shape {shape}")
+    if is_bfloat16(dtype):
+        halves: npt.NDArray[Any] = np.frombuffer(data, "<u2").astype(np.uint16).view(dtype)
+        return halves.reshape(shape)
+    array = np.frombuffer(data, dtype.newbyteorder("<")).reshape(shape)
+    if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
+        raise corrupt_fault(path, "holds a bool that is neither 0 nor 1")
+    return array.astype(dtype)
+
+
+def _stored_form(dtype: np.dtype[Any], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if is_bfloat16(dtype):
+        return np.ascontiguousarray(array).view(np.uint16).astype("<u2", copy=False)
+    return array.astype(dtype.newbyteorder("<"), copy=False)
+
+
+def _inflate(data: bytes, most: int, path: str) -> bytes:
+    """The zlib stream ``data``, refused once it gives more than ``most`` bytes."""
+    stream = zlib.decompressobj()
+    try:
+        found = stream.decompress(data, min(most + 1, sys.maxsize))
+    except zlib.error as error:
+        raise corrupt_fault(path, f"holds no sound zlib stream: {error}") from error
+    if len(found) > most:
+        raise corrupt_fault(path, f"holds a zlib stream of more than {most} bytes")
+    if not stream.eof or stream.unused_data:
+        raise corrupt_fault(path, "holds a zlib stream that is cut, or has bytes behind it")
+    return found

@@ -10,8 +10,8 @@ import numpy as np
 
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import Audio, FeaturesDict, Image
+from registry.features.audio import SoundError, decode_sound, read_sample_rate
 from registry.features.containers import Column, columns_of
-from registry.features.sound import SoundError, decode_sound, read_sample_rate
 from registry.interop.parquet_schema import features_of_schema, sounds_of_schema
 from registry.shards.row_groups import RowGroupShard
 from registry.shards.tables import TableBlock

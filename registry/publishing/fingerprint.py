@@ -9,8 +9,7 @@ import hashlib
 from dataclasses import dataclass
 
 from registry.errors import CorruptExampleError
-from registry.features.content import ContentReader
-from registry.features.content_block import BlockContentReader
+from registry.features.content import BlockContentReader, ContentReader
 from registry.model import LEAF_EXAMPLES, FeatureFingerprint, SplitFingerprint
 from registry.publishing.ranges import Advance, RecordRun, StoredSplits, call_on_runs, choose_processes, plan_runs
 from registry.tfrecord import RecordBlock

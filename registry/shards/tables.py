@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from registry.errors import RegistryError, ShardMismatchError
 from registry.features import ExampleBlock, FeaturesDict
-from registry.features.block import split_values
-from registry.features.flat_block import restore_flat_blocks
+from registry.features.block import restore_flat_blocks, split_values
 from registry.shards.arrow_import import import_pyarrow
 from registry.shards.arrow_values import BadRowError, flatten_table
 from registry.tfrecord import Places

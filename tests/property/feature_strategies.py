@@ -28,8 +28,8 @@ from registry.features import (
     TranslationVariableLanguages,
     Video,
 )
-from registry.features.bbox import BBOX_FORMATS
 from registry.features.containers import columns_of
+from registry.features.image import BBOX_FORMATS
 
 INTEGERS = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 NAMES = st.text("abc/é-", min_size=1, max_size=4)

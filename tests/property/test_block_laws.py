@@ -15,8 +15,7 @@ from test_wire_laws import EXAMPLES
 
 from registry.errors import CorruptExampleError
 from registry.features import FeaturesDict, NestedExamples, Ragged, features_from_json
-from registry.features.content import ContentReader
-from registry.features.content_block import BlockContentReader
+from registry.features.content import BlockContentReader, ContentReader
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.versions import FeaturesDecoder
 from registry.wire import encode_example

@@ -13,7 +13,7 @@ from block_checks import joined
 
 from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import FeaturesDict, Image, Ragged, Scalar, Sequence, Tensor, Text
-from registry.features.content_block import BlockContentReader
+from registry.features.content import BlockContentReader
 from registry.wire import encode_example
 
 FEATURES = FeaturesDict(

@@ -14,8 +14,8 @@ import soundfile
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
 from registry.features import Audio, FeaturesDict
+from registry.features.audio import MAX_SAMPLES, decode_sound
 from registry.features.content import ContentReader
-from registry.features.sound import MAX_SAMPLES, decode_sound
 
 
 def wav(frames: bytes, *, channels: int = 1, bits: int = 16, coding: int = 1, extra: bytes = b"") -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
-from registry.features import FeaturesDict, Sequence, Tensor, features_from_json, stored_array
+from registry.features import FeaturesDict, Sequence, Tensor, features_from_json, tensor
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -150,7 +150,7 @@ def test_a_small_record_takes_little_memory_whatever_it_claims(feature: Any, fla
 
 
 def test_a_stream_without_a_known_shape_is_bounded_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_array, "MAX_INFLATED", 2**16)
+    monkeypatch.setattr(tensor, "MAX_INFLATED", 2**16)
     assert restore(UNKNOWN, {"x": [zlib.compress(bytes(2**16))]}).size == 2**15
     assert peak_of(UNKNOWN, {"x": [BOMB]}) < 2**20
 
