@@ -26,7 +26,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 
-from registry.processes import num_cpus
+from registry.engines import num_cpus
 
 _BLOCK: Final = 256
 _PLACE: Final = (10.0, 0.0, 500_000.0, 0.0, -10.0, 4_100_000.0)

@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import registry
 from benchmarks.readers.sets import SampleSet, prepare
-from registry.processes import num_cpus
+from registry.engines import num_cpus
 
 _RECORD_BYTES = {"B": 820, "C": 110_700}
 _SHARDS = 16

@@ -5,16 +5,15 @@ digits = catalog.dataset("digits")
 for example in digits.read("train[:10%]"): ...
 """
 
-from registry.api.builders import builder
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
-from registry.api.frames import as_dataframe, as_numpy
 from registry.api.lifecycle import Lifecycle
-from registry.api.loading import load
+from registry.api.loading import as_dataframe, as_numpy, load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import is_locked, locked
 from registry.api.pin_files import load_pin
 from registry.api.references import read_uses
+from registry.api.tfds_compat import builder
 
 __all__ = [
     "CATALOG_VARIABLE",

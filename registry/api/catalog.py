@@ -35,7 +35,7 @@ from registry.model import (
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
-    from registry.api.pins import CatalogPins
+    from registry.api.pinning import CatalogPins
     from registry.api.verifying import VerifiedVersion
     from registry.features import FeaturesDict
     from registry.publishing import Advance, VersionDiff
@@ -149,7 +149,7 @@ class Catalog(Intake):
     @cached_property
     def pins(self) -> CatalogPins:
         """Pin files, seen from here: ``audit``, ``preview_update`` and ``update``, ``from_citation``."""
-        from registry.api.pins import CatalogPins
+        from registry.api.pinning import CatalogPins
 
         return CatalogPins(self)
 

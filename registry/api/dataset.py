@@ -32,7 +32,7 @@ from registry.splits import Plan, ReadInstruction, resolve
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
-    from registry.api.info import DatasetInfo
+    from registry.api.tfds_compat import DatasetInfo
     from registry.features import FeaturesDict
     from registry.interop.tfds_export import Exported
     from registry.order import ReadConfig
@@ -191,7 +191,7 @@ class Dataset:
     @property
     def info(self) -> DatasetInfo:
         """What is known of this version, by the names of ``tfds.core.DatasetInfo``."""
-        from registry.api.info import DatasetInfo
+        from registry.api.tfds_compat import DatasetInfo
 
         return DatasetInfo(self)
 

@@ -1,20 +1,32 @@
-"""How is a dataset pinned? The wiring between catalog, shards and pin files."""
+"""What can a catalog say about pins? Which use yanked or missing data, what an update changes, what a citation is."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from registry.api.locations import index_folder
-from registry.errors import BuildError, NotFoundError, UsageError
+from registry.errors import (
+    BuildError,
+    FetchNotAllowedError,
+    LockedError,
+    NotFoundError,
+    NotStoredError,
+    RecordsMismatchError,
+    ReferenceSyntaxError,
+    UsageError,
+)
 from registry.escaping import printable
-from registry.model import DatasetVersion, Reference, SlicingRule, version_folder
-from registry.pins import AliasEntry, BuilderEntry, PinFile, PinSource, Places, choose_names, make_entry
+from registry.masking import mask
+from registry.model import DatasetVersion, Reference, SlicingRule, VersionState, version_folder
+from registry.pins import AliasEntry, BuilderEntry, Pin, PinFile, PinSource, Places, choose_names, make_entry
+from registry.pins.citation import Citation
 from registry.pins.create import check_locations, check_names
+from registry.pins.layout import config_of, folder_of
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
@@ -22,7 +34,294 @@ if TYPE_CHECKING:
     from registry.api.dataset import Dataset
     from registry.order import ReadConfig
     from registry.pins.measure import AdvanceBytes
+    from registry.publishing import Advance, VersionDiff
     from registry.splits import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinState:
+    """How the version of a pin stands in the catalog today.
+
+    Attributes:
+        name, reference, split: the pin.
+        state: of the version in the catalog, or ``"unknown"`` where the catalog does not have it.
+        message: what its publisher says of that; or that the catalog has other content under the number.
+        is_withdrawn: whether the version is yanked, dropped, unknown, or of other content.
+    """
+
+    name: str
+    reference: Reference
+    split: str
+    state: str
+    message: str
+    is_withdrawn: bool
+
+    @property
+    def yank_note(self) -> str | None:
+        """What its reader should know where it is yanked or dropped."""
+        if self.state not in ("yanked", "dropped"):
+            return None
+        return f"{self.reference} is {self.state}{f': {self.message}' if self.message else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinAudit(PinState):
+    """How a pin stands today.
+
+    Attributes:
+        folder: where its files lie, or None.
+        missing: what of its files is missing; ``""`` where all are there with their sizes. Places that the pin names
+            and that were not asked are among it.
+        today: what the request gives today, where that is another version, and look-ups are not locked.
+    """
+
+    folder: str | None
+    missing: str
+    today: Reference | None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the version may be used and its files are there."""
+        return not self.is_withdrawn and not self.missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinMove:
+    """A pin, the version that it would go to, and what differs between the two; None where that cannot be seen."""
+
+    pin: Pin
+    dataset: Dataset
+    diff: VersionDiff | None
+    unseen: str = ""
+
+    @property
+    def is_move(self) -> bool:
+        """Whether that is another version, or other content."""
+        digest = f"sha256:{self.dataset.details.content_digest}"
+        return (self.dataset.reference, digest) != (self.pin.reference, self.pin.entry.version_digest)
+
+
+class CatalogPins:
+    """``catalog.pins``: pin files, seen from a catalog."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
+        """How the version of each pin stands in the catalog."""
+        return tuple(map(self._state, pins))
+
+    def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
+        """How each pin stands today: the state of its version, and whether its files are there."""
+        return tuple(map(self._audit, self.place(pins).values()))
+
+    def place(self, pins: PinFile) -> PinFile:
+        """``pins``, whose files are looked for where this catalog reads their versions, too."""
+        folders: dict[str, str] = {}
+        for pin in pins.values():
+            try:
+                version = self._catalog.look_up(pin.reference).details
+            except (NotFoundError, LockedError):  # what a lock answers is placed already
+                continue
+            folders[folder_of(pin.entry)] = self._catalog.version_store(version).url
+        return pins.with_places(replace(pins.places, folders=folders))
+
+    def preview_update(
+        self,
+        pins: PinFile,
+        *,
+        names: Collection[str] = (),
+        to: str | None = None,
+        show: int = 5,
+        advance: Advance | None = None,
+    ) -> tuple[PinMove, ...]:
+        """Where pins would go, and what differs record by record. Nothing is written.
+
+        Args:
+            pins: the file.
+            names: of the pins; none means all.
+            to: a reference, or a version request alone (``2.*``, ``@paper``); None looks the pin's request up again.
+            show: how many differing records of each split are described.
+            advance: called with the number of records read since the last call.
+
+        Raises:
+            NotFoundError, VersionWithdrawnError: nothing answers.
+            PinNotFoundError: no such pin.
+            UsageError: ``to`` names another dataset than a pin is of.
+        """
+        chosen = [pins[name] for name in names] if names else list(pins.values())
+        return tuple(self._preview(pin, to, show=show, advance=advance) for pin in chosen)
+
+    def update(
+        self,
+        pins: PinFile,
+        moves: Sequence[PinMove] = (),
+        *,
+        names: Collection[str] = (),
+        locations: Sequence[str] | None = None,
+        processes: int | None = None,
+        advance: AdvanceBytes | None = None,
+    ) -> PinFile:
+        """The file with some pins moved: the same expression, slicing rule and order, resolved in the new version.
+
+        Passwords and signatures in URLs, which older releases let in, are taken out of every pin.
+
+        Args:
+            pins: the file.
+            moves: what ``preview_update`` gave.
+            names: of the pins that get locations where nothing moves; none means all.
+            locations: URLs of folders that are added to the pins that move, or, without moves, to those of ``names``;
+                None adds none.
+            processes: how many hash.
+            advance: called with the number of bytes hashed since the last call.
+
+        Raises:
+            PinNotFoundError: no such pin.
+            UsageError: ``locations`` are no list of lines of text.
+            As ``Dataset.pin``.
+        """
+        check_locations(locations or ())
+        pins = pins.without_secrets()
+        chosen = {pins[name].name for name in names or pins}
+        found: dict[str, dict[str, Any]] = {}
+        for move in moves:
+            if move.is_move:
+                found[move.pin.name] = self._entry(move, locations or (), processes=processes, advance=advance)
+        entries = []
+        for entry in pins.content["pins"]:
+            new = {**entry, **found[entry["name"]]} if entry["name"] in found else entry
+            if locations and entry["name"] in (found if moves else chosen):
+                new = {**new, "locations": list(dict.fromkeys([*new["locations"], *locations]))}
+            entries.append(new)
+        return PinFile.of(entries, created_by=software(), places=pins.places, base=pins)
+
+    def from_citation(
+        self, text: str | Citation, *, processes: int | None = None, advance: AdvanceBytes | None = None
+    ) -> PinFile:
+        """The pin that the short form in a paper's text names, made again from the catalog and held against it.
+
+        Raises:
+            CitationSyntaxError: the text is no short form.
+            NotFoundError: the catalog does not have that version, or the version that split.
+            RecordsMismatchError: its records are not those that were cited.
+        """
+        citation = Citation.parse(text) if isinstance(text, str) else text
+        dataset = self._catalog.look_up(citation.reference)
+        pins = dataset.pin(
+            ReadInstruction.from_spec(citation.split, slicing=citation.slicing),
+            slicing=citation.slicing,
+            rounding=citation.rounding,
+            processes=processes,
+            advance=advance,
+        )
+        differences = citation.differences(next(iter(pins.values())).entry)
+        if differences:
+            raise RecordsMismatchError(
+                f"{citation}: these are not the records that the catalog has: {'; '.join(differences)}",
+                hint="Was the text copied right? Else another catalog is meant, or its content is not what was cited.",
+                details={"citation": str(citation), "differences": list(differences)},
+            )
+        return pins
+
+    def _audit(self, pin: Pin) -> PinAudit:
+        state = self._state(pin)
+        folder, missing = None, ""
+        try:
+            folder = mask(pin.store().url)
+        except (NotStoredError, FetchNotAllowedError) as error:
+            missing = f"{error.message}\n{error.hint}" if isinstance(error, FetchNotAllowedError) else error.message
+        return PinAudit(
+            name=state.name,
+            reference=state.reference,
+            split=state.split,
+            state=state.state,
+            message=state.message,
+            is_withdrawn=state.is_withdrawn,
+            folder=folder,
+            missing=missing,
+            today=self._today(pin),
+        )
+
+    def _state(self, pin: Pin) -> PinState:
+        state, message, is_withdrawn = self._stand(pin)
+        return PinState(
+            name=pin.name,
+            reference=pin.reference,
+            split=pin.split,
+            state=state,
+            message=message,
+            is_withdrawn=is_withdrawn,
+        )
+
+    def _stand(self, pin: Pin) -> tuple[str, str, bool]:
+        try:
+            standing = self._catalog.standing(pin.reference.name, pin.reference.config)
+        except NotFoundError as error:
+            return "unknown", error.message, True
+        candidate = standing.find(pin.version.version)
+        if candidate is None:
+            return "unknown", f"the catalog has no {pin.reference}", True
+        state = standing.status(candidate).value
+        digest = self._catalog.published_digest(pin.reference)
+        if f"sha256:{digest}" != pin.entry.version_digest:
+            return state, "the catalog has other content under this number than was pinned", True
+        is_withdrawn = candidate.state in (VersionState.YANKED, VersionState.DROPPED)
+        return state, candidate.described.partition(": ")[2], is_withdrawn
+
+    def _today(self, pin: Pin) -> Reference | None:
+        try:
+            found = self._catalog.look_up(pin.entry.request).reference
+        except (NotFoundError, LockedError):  # under a lock it is nobody's question what a request gives today
+            return None
+        return None if found == pin.reference else found
+
+    def _preview(self, pin: Pin, to: str | None, *, show: int, advance: Advance | None) -> PinMove:
+        wanted = _target(pin, to)
+        dataset = self._catalog.look_up(wanted)
+        move = PinMove(pin=pin, dataset=dataset, diff=None)
+        if not move.is_move:
+            return move
+        try:
+            diff = self._catalog.diff(pin.reference, dataset.reference, show=show, advance=advance)
+        except NotFoundError as error:
+            return PinMove(pin=pin, dataset=dataset, diff=None, unseen=error.message)
+        return PinMove(pin=pin, dataset=dataset, diff=diff)
+
+    def _entry(
+        self, move: PinMove, locations: Sequence[str], *, processes: int | None, advance: AdvanceBytes | None
+    ) -> dict[str, Any]:
+        old, dataset = move.pin.entry, move.dataset
+        plan = dataset.resolve(
+            ReadInstruction.from_spec(old.split, slicing=old.slicing), slicing=old.slicing, rounding=old.rounding
+        )
+        return make_entry(
+            pin_source(dataset, catalog=self._catalog, wanted=dataset.wanted),
+            old.name,
+            plan,
+            read_config=config_of(old.order),
+            locations=locations,
+            indexes=self._catalog.indexes(),
+            processes=processes,
+            advance=advance,
+        )
+
+
+def _target(pin: Pin, to: str | None) -> Reference:
+    """The reference that ``to`` is for a pin: its own request, another one of its dataset, or a whole reference."""
+    if to is None:
+        return Reference.parse(pin.entry.request)
+    dataset = pin.reference.dataset
+    try:
+        wanted = Reference.parse(f"{dataset}{to}" if to.startswith("@") else f"{dataset}:{to}")
+    except ReferenceSyntaxError:
+        wanted = Reference.parse(to)
+    if wanted.name != pin.reference.name:
+        raise UsageError(
+            f"the pin {pin.name!r} is of {dataset}, and {to} is not",
+            hint=f"Pin it by itself: registry pin add {to} {pin.split} -o FILE",
+        )
+    return wanted
+
 
 SplitLike: TypeAlias = str | ReadInstruction
 

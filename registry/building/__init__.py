@@ -1,11 +1,11 @@
 """What a dataset author writes, and how it becomes shards that are the same on every run and machine.
 
-    class Squares(DatasetBuilder):              builder.py, config.py     what the author writes
-        ...                                     discovery.py              how it is found
-    builder -> keyed examples                   generation.py, keys.py    author code, checked
-            -> records                          engine.py, workers.py     encoded by one process or several
-            -> sorted by key                    sorter.py, runs.py        in bounded memory
-            -> shards in a staged folder        sharding.py, build.py
+    class Squares(DatasetBuilder):              builder.py        what the author writes
+        ...                                     discovery.py      how it is found
+    builder -> keyed examples                   generation.py     author code, checked
+            -> records                          encoding.py       encoded by this process or by workers
+            -> sorted by key                    sorter.py         in bounded memory
+            -> shards in a staged folder        build.py
 
 The names below are all that others use. Those that run a build are loaded when they are first used: naming a builder,
 or asking which are installed, takes neither features nor storage.
@@ -14,8 +14,7 @@ or asking which are installed, takes neither features nor storage.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.building.builder import DatasetBuilder
-from registry.building.config import BuilderConfig
+from registry.building.builder import BuilderConfig, DatasetBuilder
 from registry.building.discovery import ENTRY_POINT_GROUP, find_builder, list_builders, load_builder, open_builder
 
 if TYPE_CHECKING:

@@ -24,12 +24,12 @@ from registry.features.containers import FeaturesDict
 from registry.features.feature import TEXT
 from registry.features.nested import NestedExamples, NestedNode, plain_tree
 from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn
-from registry.wire.entries import Kind
+from registry.wire.entries import WireKind
 from registry.wire.gather import check_pieces, constant
 
-_FEW: Final = 12
-_FEW_UNLIKE: Final = 64
-"""Up to so many records, or more of different lengths, are decoded one by one, which then costs less, as measured."""
+_MIN_VECTORIZED: Final = 13
+_MIN_VECTORIZED_UNLIKE: Final = 65
+"""Fewer records, or fewer of different lengths, are decoded one by one, which then costs less, as measured."""
 
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
@@ -125,7 +125,9 @@ class BlockCodec:
         """The examples in the records ``data[offset : offset + length]``; see ``FeaturesDict.decode_block``."""
         if not self._is_flat:
             return self._decode_each(data, offsets, lengths)
-        if copy and (offsets.size <= _FEW or (offsets.size <= _FEW_UNLIKE and constant(lengths) is None)):
+        if copy and (
+            offsets.size < _MIN_VECTORIZED or (offsets.size < _MIN_VECTORIZED_UNLIKE and constant(lengths) is None)
+        ):
             return self._decode_each(data, offsets, lengths)
         flat = self._decoder.decode(data, offsets, lengths)
         columns: Sequence[BlockColumn] = ()
@@ -231,7 +233,7 @@ def _masked_column(
     return MaskedColumn(present, rows, num_rows, tuple(leaf.shape), leaf.dtype)
 
 
-def _complete(flat: FlatBlock, key: str, kind: Kind, *, may_be_missing: bool) -> FlatColumn | None:
+def _complete(flat: FlatBlock, key: str, kind: WireKind, *, may_be_missing: bool) -> FlatColumn | None:
     """The values of ``key`` in all records, none in those that may go without it; None where one does not hold them."""
     column = flat.columns.get((key, kind))
     if column is not None and column.rows is None:

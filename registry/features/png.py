@@ -2,7 +2,7 @@
 
 Writing is deterministic (``deflate``): 8 or 16 bits, grey, grey with alpha, RGB or RGBA, one filter for the whole
 image, the one of None, Sub and Up that leaves the smallest differences. Reading covers the same kinds with all five
-filters; palettes, fewer bits and interlacing are left to others (``pictures``, and ``slim.images``).
+filters; palettes, fewer bits and interlacing are left to others (``pictures``, and ``slim.image_png``).
 Source: the PNG specification, third edition.
 """
 

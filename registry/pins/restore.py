@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threading import Event, Lock
 from typing import Any, Final
 
+from registry.engines import num_cpus
 from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError
 from registry.masking import mask
 from registry.pins.fetch import (
@@ -28,7 +29,6 @@ from registry.pins.fetch import (
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import PinFile
 from registry.pins.places import Places
-from registry.processes import num_cpus
 from registry.storage import Store, open_store
 from registry.storage.names import is_own_staged
 from registry.tfrecord.stamps import Watch

@@ -42,7 +42,7 @@ from registry.pins.places import first_missing
 from registry.pins.report import PinFault, PinReport, as_fault
 from registry.pins.seal import digest_text
 from registry.prepared import read_prepared
-from registry.reading.source import RecordSource
+from registry.reading.pieces import RecordSource
 from registry.splits import Plan, counted
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, Verify

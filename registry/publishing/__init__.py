@@ -5,9 +5,9 @@ verifies it like any other and finishes the job.
 """
 
 from registry.publishing.changes import Change, ChangeLevel, Changes
-from registry.publishing.clearing import Cleared, clear_place
-from registry.publishing.diff import VersionDiff, diff_versions
-from registry.publishing.proof import Proof, Prover
+from registry.publishing.fingerprint import Advance
+from registry.publishing.markers import Cleared, clear_place
+from registry.publishing.proof import Proof, Prover, VersionDiff, diff_versions
 from registry.publishing.publish import (
     Preview,
     Publication,
@@ -17,7 +17,6 @@ from registry.publishing.publish import (
     publish_staged,
     unchanged,
 )
-from registry.publishing.ranges import Advance
 from registry.publishing.record_diff import RecordChange, RecordDiff
 from registry.publishing.verify import ShardFault, VerifyReport, measure_shards, verify_shards
 

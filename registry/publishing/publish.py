@@ -12,14 +12,16 @@ wrong in between, and what the next run finds:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.catalog import Holder, Promotion, Reservation, SqlCatalog, Unpromoted
+from registry.engines import call_in_threads
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
+    NotStoredError,
     RegistryWarning,
     ShardMismatchError,
     StorageError,
@@ -30,6 +32,7 @@ from registry.model import (
     DatasetVersion,
     Shard,
     SlicingRule,
+    Split,
     SplitFingerprint,
     version_folder,
 )
@@ -42,19 +45,19 @@ from registry.prepared import (
     write_prepared,
 )
 from registry.prepared.info import FILENAME as INFO_FILENAME
-from registry.publishing.diff import VersionDiff, diff_files
-from registry.publishing.entity_tags import read_tags, tag_shards
-from registry.publishing.measured import (
+from registry.publishing.fingerprint import Advance, StoredSplits
+from registry.publishing.markers import location_key, remove_marker, require_unmarked
+from registry.publishing.placing import place_folder
+from registry.publishing.proof import Proof, Prover, VersionDiff, diff_files
+from registry.publishing.verify import (
+    VerifyReport,
     absolute_location,
     describe_version,
     measure_folder,
     name_rule,
     stamp_shards,
+    verify_shards,
 )
-from registry.publishing.placing import location_key, place_folder, remove_marker, require_unmarked
-from registry.publishing.proof import Proof, Prover
-from registry.publishing.ranges import Advance, StoredSplits
-from registry.publishing.verify import VerifyReport, verify_shards
 from registry.storage import StagedFolder, Store
 from registry.tfrecord import IndexFolder
 
@@ -417,3 +420,38 @@ def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:
             details={"published": published, "offered": version.content_digest},
         )
     return published is not None
+
+
+_THREADS: Final = 8
+
+
+def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:
+    """By file name, the present ETag of each shard in ``store``; nothing on disks, which have none.
+
+    Raises:
+        StorageError: the store does not answer.
+    """
+    if store.local_root is not None:
+        return {}
+
+    def read(name: str) -> str | None:
+        try:
+            return store.entity_tag(name)
+        except NotStoredError:
+            return None
+
+    names = [name for split in splits for name in split.filenames]
+    return dict(zip(names, (tag for _, tag in call_in_threads(read, names, threads=_THREADS)), strict=True))
+
+
+def tag_shards(
+    splits: Sequence[Split], shards: Mapping[str, Sequence[Shard]], tags: Mapping[str, str | None]
+) -> dict[str, tuple[Shard, ...]]:
+    """``shards`` of ``splits`` with the ETags that ``tags`` has by file name; the others have none."""
+    return {
+        split.name: tuple(
+            replace(shard, entity_tag=tags.get(split.filename(shard.index))) if tags else shard
+            for shard in shards[split.name]
+        )
+        for split in splits
+    }

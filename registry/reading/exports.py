@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import tensorflow as tf
 
-    from registry.reading.frameworks.grain import ReaderSource
+    from registry.reading.frameworks.sharing import ReaderSource
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
     from registry.reading.reader import Reader
 
@@ -146,7 +146,7 @@ class Exports:
         For ``grain.MapDataset.source(...)`` and ``grain.DataLoader(data_source=...)``, with threads and processes. A
         missing value is None, which Grain does not batch: see ``Reader.fill_missing``.
         """
-        from registry.reading.frameworks.grain import ReaderSource
+        from registry.reading.frameworks.sharing import ReaderSource
 
         return ReaderSource(self._reading)
 

@@ -1,23 +1,150 @@
-"""How is an order read in pieces? So many positions at a time that fixed costs vanish, and memory stays bounded.
-
-A piece is located, fetched, checked and decoded as a whole. Where one of its records is bad it is halved until that
-record stands alone, so that all before it are handed out and it is named.
-"""
+"""Where do the records of a plan come from? Its shard files, opened when they are needed, a few of them at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+import errno
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain, pairwise
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, RegistryError, StorageError, VerificationError
 from registry.features import ExampleBlock, FeaturesDict
 from registry.order import Order, tfds_id
-from registry.reading.shares import Intervals, cut, size_of
-from registry.reading.source import RecordSource
-from registry.shards import Block, decode_block, name_record
-from registry.tfrecord import Places, RecordBlock
+from registry.reading.state import Intervals, cut, size_of
+from registry.shards import Block, BlockCache, Shard, decode_block, join_blocks, name_record, open_shard
+from registry.splits import FileInstruction, Plan
+from registry.storage import Store
+from registry.tfrecord import IndexFolder, Places, RecordBlock, Verify, check_verify
+
+_FEWEST_OPEN: Final = 16
+_MOST_OPEN: Final = 4096
+
+
+class RecordSource:
+    """The records of a plan by file instruction and index in the file. Used by one thread at a time.
+
+    ``features`` are needed where the files are of a ``file_format`` that stores no serialized examples.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        *,
+        verify: Verify,
+        indexes: IndexFolder | None,
+        file_format: str = "tfrecord",
+        features: FeaturesDict | None = None,
+    ) -> None:
+        self._plan = plan
+        self._file_format = file_format
+        self._features = features
+        self._cache = BlockCache()
+        self._store = store
+        self._verify = check_verify(verify)
+        self._indexes = indexes
+        self._open: OrderedDict[str, Shard] = OrderedDict()
+        self._seen: set[int] = set()
+        self._most_open = _most_open()
+        self._instructions: dict[int, FileInstruction] = {}
+
+    def fetch(self, instructions: Places, records: Places) -> Block:
+        """Record ``records[i]`` of the file of ``instructions[i]``, for each i, checked.
+
+        Raises:
+            CorruptRecordError: framing or checksum of a record is wrong.
+            ShardMismatchError: a file holds fewer records than the catalog says, or is read to its end and holds more.
+            StorageError: a file cannot be read.
+        """
+        if not instructions.size or (instructions == instructions[0]).all():
+            return self._fetch_from(int(instructions[0]), records) if instructions.size else join_blocks([])
+        by_file = np.argsort(instructions, kind="stable")
+        files = instructions[by_file]
+        bounds = [0, *(np.flatnonzero(files[1:] != files[:-1]) + 1).tolist(), files.size]
+        blocks: list[Block] = []
+        some: list[Block] = []
+        self._prove_new(files[bounds[:-1]].tolist())
+        for start, stop in pairwise(bounds):
+            some.append(self._fetch_from(int(files[start]), records[by_file[start:stop]]))
+            if len(some) >= self._most_open // 4:  # a block keeps its file mapped, and so open; a copy does not
+                blocks.append(join_blocks(some))
+                some.clear()
+        places = np.empty_like(by_file)
+        places[by_file] = np.arange(by_file.size)
+        return join_blocks(blocks + some).take(places)
+
+    def instruction(self, index: int) -> FileInstruction:
+        """The file instruction at ``index`` of the plan."""
+        found = self._instructions.get(index)
+        if found is None:
+            if len(self._instructions) >= 2 * _MOST_OPEN:
+                self._instructions.clear()
+            found = self._instructions[index] = self._plan[index]
+        return found
+
+    def _prove_new(self, instructions: list[int]) -> None:
+        """Have the files that this source opens for the first time proved side by side."""
+        new = [index for index in instructions if index not in self._seen]
+        if len(new) > 1:
+            self._store.prove(dict.fromkeys(self.instruction(index).filename for index in new))
+        self._seen.update(new)
+
+    def _fetch_from(self, index: int, records: Places) -> Block:
+        while True:
+            try:
+                return self._read(index, records)
+            except StorageError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or self._most_open == 1:
+                    raise
+                self._most_open //= 2
+                self._close_all_but(self._most_open)
+
+    def _read(self, index: int, records: Places) -> Block:
+        shard = self._shard(self.instruction(index))
+        first, count = int(records[0]), records.size
+        if int(records[-1]) == first + count - 1 and (count < 3 or bool((records[1:] - records[:-1] == 1).all())):
+            return shard.read(first, count)
+        return shard.gather(records)
+
+    def _shard(self, instruction: FileInstruction) -> Shard:
+        shard = self._open.get(instruction.filename)
+        if shard is not None:
+            self._open.move_to_end(instruction.filename)
+            return shard
+        self._close_all_but(self._most_open - 1)
+        shard = self._open[instruction.filename] = open_shard(
+            self._store,
+            instruction.filename,
+            file_format=self._file_format,
+            features=self._features,
+            num_records=instruction.examples_in_shard,
+            verify=self._verify,
+            indexes=self._indexes,
+            cache=self._cache,
+        )
+        return shard
+
+    def _close_all_but(self, count: int) -> None:
+        """Close the files that were not used for the longest time."""
+        while len(self._open) > count:
+            self._open.popitem(last=False)
+
+
+@cache
+def _most_open() -> int:
+    """How many files a reader tries to keep open: each holds a descriptor, its index another, and others want some."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return _FEWEST_OPEN * 8
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_OPEN if limit == resource.RLIM_INFINITY else min(max(limit // 8, _FEWEST_OPEN), _MOST_OPEN)
+
 
 _FIRST_RECORDS: Final = 1
 _MOST_RECORDS: Final = 8192
@@ -143,3 +270,112 @@ def _locate(order: Order, part: Intervals) -> tuple[Places, Places]:
     if len(part) == 1:
         return order.locate(part[0])
     return order.locate(np.concatenate([np.arange(*interval) for interval in part]))
+
+
+TFDS_ID: Final = "tfds_id"
+"""The feature that tells which record of which file an example is, where it is asked for."""
+
+
+class Items(NamedTuple):
+    """Some items to hand out, and how many positions of the order each takes, and all of them."""
+
+    items: list[Any]
+    positions_each: int
+    num_positions: int
+
+
+ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[Items]]
+"""What gives the items of some positions of an order. A fault is raised after all that stands before it."""
+
+
+class ItemReader:
+    """Turns pieces into what is handed out; ``add_ids`` adds the TFDS id to every example."""
+
+    def __init__(self, reader: PieceReader, *, add_ids: bool) -> None:
+        self._reader = reader
+        self._add_ids = add_ids
+
+    def examples(self, order: Order, left: Intervals) -> Iterator[Items]:
+        """Dicts, one for each position."""
+        for piece in self._reader.pieces(order, left):
+            for examples in self._example_lists(piece):
+                yield Items(examples, 1, len(examples))
+
+    def records(self, order: Order, left: Intervals) -> Iterator[Items]:
+        """The stored records: ``bytes``, or views where nothing is to be copied."""
+        for piece in self._reader.pieces(order, left):
+            records, fault = self._reader.records(piece)
+            yield Items(list(records), 1, len(records))
+            if fault is not None:
+                raise fault
+
+    def ids(self, order: Order, left: Intervals) -> Iterator[Items]:
+        """TFDS ids; nothing is read."""
+        for instructions, records in self._reader.located(order, left):
+            yield Items(self._reader.ids(instructions, records), 1, records.size)
+
+    def batches(self, order: Order, left: Intervals, *, size: int, drop_remainder: bool) -> Iterator[Items]:
+        """Dicts of arrays of ``size`` examples; fewer in the last, unless that is dropped."""
+        for piece in self._reader.pieces(order, left, unit=size):
+            columns, num_sound, fault = self._sound_columns(piece)
+            stop = num_sound - (num_sound % size if drop_remainder or fault is not None else 0)
+            batches = [slice_columns(columns, slice(start, min(start + size, stop))) for start in range(0, stop, size)]
+            yield Items(batches, size, stop if fault is not None else num_sound)
+            if fault is not None:
+                raise fault
+
+    def blocks(self, order: Order, left: Intervals) -> Iterator[Items]:
+        """Dicts of arrays of as many examples as are read at once."""
+        for piece in self._reader.pieces(order, left):
+            columns, num_sound, fault = self._sound_columns(piece)
+            if num_sound:
+                yield Items([columns], num_sound, num_sound)
+            if fault is not None:
+                raise fault
+
+    def example_at(self, order: Order, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """The example at the only one of ``positions``."""
+        piece = self._reader.fetch(order, positions)
+        example = self._reader.decode_one(piece)
+        if self._add_ids:
+            example[TFDS_ID] = self._reader.ids(piece.instructions, piece.records)[0].encode()
+        return example
+
+    def examples_at(self, order: Order, positions: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        """The examples at ``positions``."""
+        return list(chain.from_iterable(self._example_lists(self._reader.fetch(order, positions))))
+
+    def columns_at(self, order: Order, positions: npt.NDArray[np.int64]) -> dict[str, Any]:
+        """The examples at ``positions`` as a dict of arrays."""
+        columns, _, fault = self._sound_columns(self._reader.fetch(order, positions))
+        if fault is not None:
+            raise fault
+        return columns
+
+    def _example_lists(self, piece: Piece) -> Iterator[list[dict[str, Any]]]:
+        ids = self._reader.ids(piece.instructions, piece.records) if self._add_ids else None
+        done = 0
+        for examples in self._reader.decode(piece).example_lists():
+            if ids is not None:
+                for example, name in zip(examples, ids[done : done + len(examples)], strict=True):
+                    example[TFDS_ID] = name.encode()
+            done += len(examples)
+            yield examples
+
+    def _sound_columns(self, piece: Piece) -> tuple[dict[str, Any], int, RegistryError | None]:
+        """The columns of the examples before the first bad one, how many these are, and what is wrong with that one."""
+        decoded = self._reader.decode(piece)
+        columns = decoded.sound.columns()
+        if self._add_ids:
+            column = np.empty(piece.records.size, object)
+            column[:] = [name.encode() for name in self._reader.ids(piece.instructions, piece.records)]
+            columns[TFDS_ID] = column[: len(decoded)]
+        return columns, len(decoded), decoded.fault
+
+
+def slice_columns(columns: Mapping[str, Any], part: slice) -> dict[str, Any]:
+    """``part`` of each array in a nested dict of them."""
+    return {
+        name: slice_columns(column, part) if isinstance(column, Mapping) else column[part]
+        for name, column in columns.items()
+    }

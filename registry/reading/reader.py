@@ -17,14 +17,9 @@ import numpy.typing as npt
 from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
 from registry.order import Order, ReadConfig, check_config
-from registry.reading.cursor import Cursor
 from registry.reading.exports import Exports
-from registry.reading.identity import describe_source
-from registry.reading.items import ItemLists, ItemReader
-from registry.reading.pieces import PieceReader
-from registry.reading.shares import Intervals, places_in, size_of
-from registry.reading.source import RecordSource
-from registry.reading.state import ReadState, read_seed, restore
+from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
+from registry.reading.state import Cursor, Intervals, ReadState, describe_source, places_in, read_seed, restore, size_of
 from registry.splits import Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, Places, Verify

@@ -6,12 +6,19 @@ the epoch, so a place in it is a few numbers. Digests of what they are numbers o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from operator import length_hint
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from registry.errors import StateMismatchError
-from registry.reading.shares import Intervals, cut, divide, is_well_formed, join, size_of
+from registry.order import Order, ReadConfig
+from registry.splits import Plan
 
 FORMAT: Final = "registry.read-state/1"
 _FIELDS: Final = ("format", "dataset", "split", "plan", "order", "seed", "process", "until", "left")
@@ -221,3 +228,156 @@ def _parse(value: Mapping[str, Any], num_examples: int) -> ReadState | None:
 
 def _is_numbers(value: object, length: int) -> bool:
     return isinstance(value, list) and len(value) == length and all(type(number) is int for number in value)
+
+
+Intervals: TypeAlias = tuple[tuple[int, int], ...]
+"""Positions ``start`` to ``stop`` (stop excluded), ascending, none empty, none touching the next."""
+
+
+def divide(intervals: Intervals, *, index: int, count: int) -> Intervals:
+    """Share ``index`` of ``count`` equal ones: sizes differ by one at most, the larger first.
+
+    >>> divide(((0, 4), (10, 13)), index=0, count=2), divide(((0, 4), (10, 13)), index=1, count=2)
+    (((0, 4),), ((10, 13),))
+    """
+    small, extra = divmod(size_of(intervals), count)
+    start = small * index + min(index, extra)
+    return cut(intervals, start, start + small + (index < extra))
+
+
+def cut(intervals: Intervals, start: int, stop: int) -> Intervals:
+    """What lies between the ``start``-th and the ``stop``-th position of ``intervals``.
+
+    >>> cut(((0, 4), (10, 13)), 3, 6)
+    ((3, 4), (10, 12))
+    """
+    found, passed = [], 0
+    for first, end in intervals:
+        begin, last = max(start - passed, 0), min(stop - passed, end - first)
+        if begin < last:
+            found.append((first + begin, first + last))
+        passed += end - first
+    return tuple(found)
+
+
+def places_in(intervals: Intervals, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The positions that are the ``places``-th of ``intervals``.
+
+    >>> places_in(((0, 4), (10, 13)), np.array([6, 0])).tolist()
+    [12, 0]
+    """
+    if len(intervals) == 1:
+        return intervals[0][0] + places
+    starts = np.array([start for start, _ in intervals] or [0], np.int64)
+    sizes = np.array([stop - start for start, stop in intervals] or [0], np.int64)
+    passed = np.cumsum(sizes) - sizes
+    which = np.searchsorted(passed, places, side="right") - 1
+    return starts[which] + places - passed[which]
+
+
+def join(parts: Iterable[Intervals]) -> Intervals | None:
+    """All positions of ``parts``; None where two of them share one.
+
+    >>> join([((4, 6),), ((0, 4), (9, 10))])
+    ((0, 6), (9, 10))
+    """
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(interval for part in parts for interval in part):
+        if joined and start < joined[-1][1]:
+            return None
+        if joined and start == joined[-1][1]:
+            joined[-1] = (joined[-1][0], stop)
+        else:
+            joined.append((start, stop))
+    return tuple(joined)
+
+
+def size_of(intervals: Intervals) -> int:
+    """Number of positions."""
+    return sum(stop - start for start, stop in intervals)
+
+
+def is_well_formed(intervals: Sequence[Sequence[int]], num_positions: int) -> bool:
+    """Whether these are intervals of positions below ``num_positions``, as ``Intervals`` says."""
+    previous = -1
+    for start, stop in intervals:
+        if not previous < start < stop <= num_positions:
+            return False
+        previous = stop
+    return True
+
+
+class Cursor:
+    """The place of one iteration: a state, and the list of what comes next of which some may be handed out already."""
+
+    def __init__(self, state: ReadState) -> None:
+        self._state = state
+        self._items: Iterator[Any] = iter(())
+        self._num_items = 0
+        self._positions_each = 0
+
+    @property
+    def state(self) -> ReadState:
+        """What is left, without what was handed out."""
+        handed_out = self._num_items - length_hint(self._items)
+        return self._state.advance(handed_out * self._positions_each) if handed_out else self._state
+
+    def hand_out(self, items: list[Any], *, positions_each: int = 1) -> Iterator[Any]:
+        """An iterator of ``items``, which are next; each takes so many positions of the order, the last maybe fewer."""
+        self._items, self._num_items, self._positions_each = iter(items), len(items), positions_each
+        return self._items
+
+    def set(self, state: ReadState) -> None:
+        """Go on from ``state``."""
+        self._state, self._items, self._num_items = state, iter(()), 0
+
+
+_ORDER_FIELDS: Final = (
+    "interleave_cycle_length",
+    "interleave_block_length",
+    "shuffle_files",
+    "shuffle_seed",
+    "shuffle_reshuffle_each_iteration",
+    "shuffle",
+    "seed",
+    "global_seed",
+    "op_seed_index",
+)
+
+
+def describe_source(plan: Plan, order: Order, *, dataset: str) -> Source:
+    """The source of a read of ``plan`` in ``order``, the order of its first epoch; ``dataset`` is the exact version."""
+    return Source(
+        dataset=dataset,
+        split=plan.expression,
+        plan=_digest(
+            {
+                "ranges": [[part.split, part.start, part.stop] for part in plan.ranges],
+                "splits": [
+                    [split.name, len(split.shard_lengths), split.shard_lengths.num_examples] for split in plan.splits
+                ],
+            }
+        ),
+        order=_digest({"config": _order_fields(order.config), "files": _sorted_files(order)}),
+        seed=_seed(order.config),
+        num_examples=order.num_examples,
+    )
+
+
+def _order_fields(config: ReadConfig) -> dict[str, Any]:
+    return {name: getattr(config, name) for name in _ORDER_FIELDS}
+
+
+def _seed(config: ReadConfig) -> int | None:
+    return config.seed if config.shuffle == "global" else config.shuffle_seed
+
+
+def _sorted_files(order: Order) -> str | None:
+    """A function that sorts files has no other digest than what it does."""
+    if order.config.interleave_sort_fn is None or order.file_order is None:
+        return None
+    return hashlib.sha256(order.file_order.astype("<i8").tobytes()).hexdigest()
+
+
+def _digest(value: object) -> str:
+    return "sha256:" + hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

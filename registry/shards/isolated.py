@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from registry.engines import ForeignError, ItemFailedError, NotSendableError, WorkerPool, num_cpus
 from registry.errors import RegistryError, StorageError
-from registry.processes import ForeignError, ItemFailedError, NotSendableError, WorkerPool, num_cpus
 
 _MOST_SECONDS: Final = 600
 """Of one call, which reads some megabytes."""

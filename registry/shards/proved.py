@@ -19,10 +19,10 @@ from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Lock
 from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
 
+from registry.engines import num_cpus, submit
 from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
 from registry.features import FeaturesDict
 from registry.model import Promises, Shard
-from registry.processes import num_cpus, submit
 from registry.shards.walking import walk_file
 from registry.storage import Store
 from registry.storage.faults import entity_tag_of

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError
+from registry.slim.feature_specs import SparseTensorValue
 from registry.slim.item_handlers import ItemHandler
-from registry.slim.parsed_block import Column, DenseColumn, RaggedColumn
-from registry.slim.sparse import SparseTensorValue
+from registry.slim.parsing import Column, DenseColumn, RaggedColumn
 
 
 class BoundingBox(ItemHandler):

@@ -19,13 +19,12 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy.typing as npt
 
 from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError
-from registry.slim.counts import at_least, flag
-from registry.slim.data_decoder import DataDecoder
+from registry.slim.data_decoder import DataDecoder, stack_items
 from registry.slim.data_provider import DataProvider
 from registry.slim.decoding_ahead import DecodingAhead
+from registry.slim.option_checks import at_least, flag
 from registry.slim.parallel_reader import open_reader
 from registry.slim.readers import Reader, key_of
-from registry.slim.stacking import stack_items
 
 T = TypeVar("T")
 

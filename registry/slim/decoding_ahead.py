@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.slim.data_decoder import DataDecoder, as_block
+from registry.slim.data_decoder import DataDecoder, as_block, fill_up, stack_items
 from registry.slim.parallel_reader import ParallelReader
 from registry.slim.readers import Record, error_of_record, place_of
-from registry.slim.stacking import fill_up, stack_items
 from registry.tfrecord import RecordBlock
 
 _MOST_TOGETHER: Final = 512

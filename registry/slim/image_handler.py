@@ -11,14 +11,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.engines import call_ahead, shared_threads
 from registry.errors import CorruptExampleError, FeatureError, RegistryError, UsageError, WrongTypeError
 from registry.features.dtypes import as_dtype, is_bfloat16
-from registry.processes import call_ahead, shared_threads
 from registry.slim.data_decoder import check_record
-from registry.slim.images import CHANNELS, MAX_PIXELS, ImageFault, decode_encoded, decode_raw, decode_small_images
+from registry.slim.feature_specs import SparseTensorValue
+from registry.slim.image_codec import MAX_PIXELS, ImageFault
+from registry.slim.image_formats import CHANNELS, decode_encoded, decode_raw, decode_small_images
 from registry.slim.item_handlers import ItemHandler, check_item_shape
-from registry.slim.parsed_block import Column
-from registry.slim.sparse import SparseTensorValue
+from registry.slim.parsing import Column
 
 _RAW: Final = (b"raw", b"RAW")
 _METHODS: Final = ("", "INTEGER_FAST", "INTEGER_ACCURATE")

@@ -1,22 +1,79 @@
-"""In which order do the records of several files come, that are read at the same time? In turns, or as they are ready.
-
-A few slots have a file each, and each slot has at most one read under way, of what it needs next. Whoever wants records
-takes what was read and has the next read started, so the order depends on no thread's pace: the slots are visited in
-turn, a record at a time, and a slot whose file has ended is passed over once and opens the next file. That is the
-interleave of tf.data with a block length of 1.
-"""
+"""What is read in which epoch? All files, permuted anew each time, through the slots and the shuffle buffer."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from itertools import chain
-from typing import NamedTuple
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Final, NamedTuple, TypeVar
 
+import numpy as np
+
+from registry.errors import UsageError
+from registry.order.philox import philox_words
 from registry.slim.background import interrupt_in, start
 from registry.slim.data_files import DataFile
 from registry.slim.readers import Record, Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What is read, and in which order. ``num_epochs`` is None for ever; ``buffer_size`` 0 does not shuffle."""
+
+    files: tuple[DataFile, ...]
+    read_file: ReadFile
+    num_epochs: int | None
+    num_readers: int
+    buffer_size: int
+    seed: int
+    deterministic: bool
+    mix_epochs: bool
+
+    def chunks(self, progress: Progress) -> Iterator[list[Record]]:
+        """All records in order, some at a time."""
+        epochs = count() if self.num_epochs is None else iter(range(self.num_epochs))
+        if self.mix_epochs:
+            yield from self._pass(chain.from_iterable(self._files_of(epoch, progress) for epoch in epochs), 0, progress)
+        else:
+            for epoch in epochs:
+                yield from self._pass(iter(self._files_of(epoch, progress)), epoch, progress)
+
+    def _pass(self, files: Iterator[DataFile], epoch: int, progress: Progress) -> Iterator[list[Record]]:
+        progress.slots = slots = Slots(files, self.read_file, num_slots=self.num_readers, on_end=progress.end_file)
+        chunks = slots.in_turn() if self.deterministic else slots.as_ready()
+        if self.buffer_size:
+            chunks = shuffled(chunks, random_words(self.seed, 2 * epoch + 1), size=self.buffer_size)
+        return chunks
+
+    def _files_of(self, epoch: int, progress: Progress) -> list[DataFile]:
+        files = list(self.files)
+        if self.num_epochs is None and len(progress.empty_files) == len({id(file) for file in files}):
+            named = ", ".join(file.path for file in files[:5]) or "an empty slice"
+            raise UsageError(
+                f"there is no record in {named}" + (f" and {len(files) - 5} more" if len(files) > 5 else ""),
+                hint="To read them for ever gives nothing, for ever. Check the data sources, or give num_epochs=1.",
+                details={"paths": [file.path for file in files[:100]]},
+            )
+        return permuted(files, random_words(self.seed, 2 * epoch)) if self.buffer_size else files
+
+
+class Progress:
+    """How far a reading has come."""
+
+    def __init__(self) -> None:
+        self.num_records = 0
+        self.num_files = 0
+        self.empty_files: set[int] = set()
+        self.slots: Slots | None = None
+
+    def end_file(self, file: DataFile, has_read: bool) -> None:
+        """Count a file that was read to its end, and know those that hold nothing."""
+        self.num_files += 1
+        if not has_read:
+            self.empty_files.add(id(file))
+
 
 ReadFile = Callable[[DataFile], Iterator[Unit]]
 
@@ -164,3 +221,63 @@ class Slots:
         if file is not None:
             slot.open(file, self._read_file)
         return file is not None
+
+
+T = TypeVar("T")
+
+_WORDS: Final = 2048
+_MASK: Final = 2**64 - 1
+
+
+def random_words(seed: int, stream: int) -> Iterator[int]:
+    """Endless random numbers of 62 bits: the same for the same ``seed`` and ``stream``, modulo 2**64 each."""
+    return chain.from_iterable(_blocks(seed & _MASK, stream & _MASK))
+
+
+def _blocks(seed: int, stream: int) -> Iterator[list[int]]:
+    for first in count(0, 2 * _WORDS):
+        words = philox_words(seed, stream, first, 2 * _WORDS).astype(np.int64)
+        yield (words[0::2] | (words[1::2] >> 2) << 32).tolist()
+
+
+def permuted(items: list[T], words: Iterator[int]) -> list[T]:
+    """The items in an order that is any with equal chance."""
+    items = items.copy()
+    for last in range(len(items) - 1, 0, -1):
+        other = next(words) % (last + 1)
+        items[last], items[other] = items[other], items[last]
+    return items
+
+
+def shuffled(chunks: Iterable[list[T]], words: Iterator[int], *, size: int) -> Iterator[list[T]]:
+    """The items of ``chunks`` through a buffer of ``size``: filled, each draw's place taken by the next, then drained.
+
+    Where ``chunks`` raises, the buffer is drained first: what came before the error is handed out before it.
+    """
+    buffer: list[T] = []
+    failed: Exception | None = None
+    try:
+        for chunk in chunks:
+            start = size - len(buffer)
+            if start > 0:
+                buffer += chunk[:start]
+            if start < len(chunk):
+                drawn = []
+                for item, word in zip(chunk[max(start, 0) :], words, strict=False):
+                    place = word % size
+                    drawn.append(buffer[place])
+                    buffer[place] = item
+                yield drawn
+    except Exception as error:  # noqa: BLE001 (raised again below)
+        failed = error
+    while buffer:
+        drawn = []
+        for _ in range(min(len(buffer), _WORDS)):
+            place = next(words) % len(buffer)
+            last = buffer.pop()
+            if place < len(buffer):
+                last, buffer[place] = buffer[place], last
+            drawn.append(last)
+        yield drawn
+    if failed is not None:
+        raise failed

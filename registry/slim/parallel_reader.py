@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import wait_for
-from registry.slim.counts import at_least, flag, whole_number
 from registry.slim.data_files import DataFile, find_data_files, get_data_files
-from registry.slim.epochs import Progress, Reading
+from registry.slim.interleaving import Progress, Reading
+from registry.slim.option_checks import at_least, flag, whole_number
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
 
 __all__ = ["ParallelReader", "get_data_files", "parallel_read", "single_pass_read"]

@@ -20,8 +20,8 @@ import numpy as np
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.background import start, wait_for
-from registry.slim.counts import at_least
-from registry.slim.stacking import as_array, not_alike, stack_arrays
+from registry.slim.data_decoder import as_array, not_alike, stack_arrays
+from registry.slim.option_checks import at_least
 
 T = TypeVar("T")
 

@@ -13,12 +13,13 @@ import numpy as np
 
 from registry.errors import CorruptExampleError, FeatureNotFoundError, RegistryError, UsageError
 from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
-from registry.slim.data_decoder import DataDecoder, as_block, at_place, check_record
+from registry.slim.data_decoder import DataDecoder, as_block, at_place, check_record, stack_each
 from registry.slim.feature_specs import (
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
     SparseFeature,
+    SparseTensorValue,
     VarLenFeature,
     check_features,
     check_mapping,
@@ -28,16 +29,21 @@ from registry.slim.item_handlers import (
     BackupHandler,
     ItemHandler,
     ItemHandlerCallback,
+    LookupTensor,
     SparseTensor,
     Tensor,
     item_rows,
     make_item,
 )
-from registry.slim.lookup_tensor import LookupTensor
-from registry.slim.parsed_block import Column, OddRecordError, parse_block, stored_keys
-from registry.slim.parsing import check_kinds, parse_feature, parse_steps
-from registry.slim.sparse import SparseTensorValue
-from registry.slim.stacking import stack_each
+from registry.slim.parsing import (
+    Column,
+    OddRecordError,
+    check_kinds,
+    parse_block,
+    parse_feature,
+    parse_steps,
+    stored_keys,
+)
 from registry.tfrecord import RecordBlock
 from registry.wire import BlockDecoder, FlatValue, decode_features, decode_sequence_example
 

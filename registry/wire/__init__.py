@@ -6,10 +6,16 @@ package name of its own.
 """
 
 from registry.errors import CorruptExampleError
-from registry.wire.block import BlockDecoder, FlatBlock, decode_block
-from registry.wire.codec import FlatValue, decode_example, decode_features, encode_example
-from registry.wire.columns import BytesColumn, FlatColumn, NumberColumn
-from registry.wire.sequence import SequenceValues, decode_sequence_example, encode_sequence_example
+from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn, decode_block
+from registry.wire.codec import (
+    FlatValue,
+    SequenceValues,
+    decode_example,
+    decode_features,
+    decode_sequence_example,
+    encode_example,
+    encode_sequence_example,
+)
 
 __all__ = [
     "BlockDecoder",

@@ -9,34 +9,30 @@ them. That makes a ``Form``: entries of the same form have the same head but for
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.wire.varint import read_varint
+from registry.wire.gather import Places, constant
+from registry.wire.varint import FIELD_1, FIELD_2, OtherFormError, read_varint
 
-Kind: TypeAlias = Literal["int64", "float", "bytes"]
+WireKind: TypeAlias = Literal["int64", "float", "bytes"]
 
 Layout: TypeAlias = Literal["packed", "unpacked", "item", "list", "empty"]
 """What the content is: numbers in one packed run; numbers with a tag each; the bytes of the only item; items with a tag
 and a length each, maybe none; nothing, for a list without values or a Feature of no kind."""
 
-_FIELD_1: Final = 0x0A
-_FIELD_2: Final = 0x12
-_LISTS: Final[dict[int, Kind]] = {0x0A: "bytes", 0x12: "float", 0x1A: "int64"}
+_LISTS: Final[dict[int, WireKind]] = {0x0A: "bytes", 0x12: "float", 0x1A: "int64"}
 """By the tag of a list: what it holds."""
 
-_UNPACKED: Final[dict[Kind, int]] = {"float": 0x0D, "int64": 0x08}
+_UNPACKED: Final[dict[WireKind, int]] = {"float": 0x0D, "int64": 0x08}
 """The tag of a number that is not packed."""
 
 _MOST_LENGTH_BYTES: Final = 5
-
-
-class OtherFormError(Exception):
-    """Not the form that is found here; it may be valid all the same."""
 
 
 class Entry(NamedTuple):
@@ -56,7 +52,7 @@ class Form:
     """
 
     key: str
-    kind: Kind
+    kind: WireKind
     layout: Layout
     fixed: bytes
     lengths: tuple[tuple[int, int, int], ...]
@@ -114,7 +110,7 @@ def scan_record(record: bytes) -> list[Entry]:
     if not record:
         return []
     try:
-        start = _enter(record, _FIELD_1, 0, len(record))
+        start = _enter(record, FIELD_1, 0, len(record))
         return scan_entries(record, start[0])
     except (IndexError, ValueError) as error:
         raise OtherFormError from error
@@ -143,12 +139,12 @@ def scan_entry(record: bytes, position: int) -> Entry:
 
 
 def _scan_entry(record: bytes, first: int) -> Entry:
-    if record[first] != _FIELD_1:
+    if record[first] != FIELD_1:
         raise OtherFormError
     size, position = _length_at(record, first + 1)
     own, stop = position, position + size
     lengths = [(1, position - first - 1, 0)]
-    if stop > len(record) or record[position] != _FIELD_1:
+    if stop > len(record) or record[position] != FIELD_1:
         raise OtherFormError
     size, start = _length_at(record, position + 1)
     position = start + size
@@ -160,8 +156,8 @@ def _scan_entry(record: bytes, first: int) -> Entry:
         lengths.append((position + 1 - first, width, after - own))
         return after
 
-    position = enter(_FIELD_2)
-    kind: Kind = "bytes"
+    position = enter(FIELD_2)
+    kind: WireKind = "bytes"
     layout: Layout = "empty"
     if position < stop:
         tag = record[position]
@@ -171,14 +167,14 @@ def _scan_entry(record: bytes, first: int) -> Entry:
         position = enter(tag)
         if kind == "bytes":
             layout = "list"
-            if position < stop and record[position] == _FIELD_1:
+            if position < stop and record[position] == FIELD_1:
                 size, start = _length_at(record, position + 1)
                 if start + size == stop:
-                    layout, position = "item", enter(_FIELD_1)
+                    layout, position = "item", enter(FIELD_1)
         elif position < stop and record[position] == _UNPACKED[kind]:
             layout = "unpacked"
         elif position < stop:
-            layout, position = "packed", enter(_FIELD_1)
+            layout, position = "packed", enter(FIELD_1)
     fixed = bytearray(record[first:position])
     for place, width, _ in lengths:
         fixed[place : place + width] = bytes(width)
@@ -210,3 +206,111 @@ def _read_length(windows: npt.NDArray[np.uint8], place: int, width: int) -> npt.
     for byte in range(1, width):
         length |= (windows[:, place + byte] & np.uint8(0x7F)).astype(np.int64) << (7 * byte)
     return length
+
+
+_Chunk = tuple[Places, Places, Places]  # rows, starts, sizes
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """The contents of one key, of one kind and layout: ``data[start : start + size]`` in each record of ``rows``.
+
+    ``rows`` are ascending places in the block; None for every one.
+    """
+
+    layout: Layout
+    rows: Places | None
+    starts: Places
+    sizes: Places
+
+
+@dataclass(slots=True)
+class SpanCollector:
+    """Collects the entries of ``num_records`` records; ``odd`` are the records of another form.
+
+    ``keys`` are those that are asked for; None for all.
+    """
+
+    num_records: int
+    keys: Container[str] | None = None
+    odd: list[Places] = field(default_factory=list)
+    _chunks: dict[str, list[tuple[Form, _Chunk]]] = field(default_factory=dict)
+    _single: dict[str, dict[Form, list[tuple[int, int, int]]]] = field(default_factory=dict)
+
+    def add(self, form: Form, rows: Places, starts: Places, sizes: Places) -> None:
+        """Adds an entry for each of ``rows``, which differ from each other."""
+        self._chunks.setdefault(form.key, []).append((form, (rows, starts, sizes)))
+
+    def add_record(self, row: int, entries: Iterable[Entry], base: int) -> None:
+        """Adds the entries of one record, whose places count from ``base``.
+
+        A record with a key that nobody asked for, and that no others have, becomes odd: to look at the content of each
+        such key would take long.
+        """
+        if self.keys is not None:
+            entries = list(entries)
+            if any(form.key not in self.keys and form.key not in self._chunks for form, _, _ in entries):
+                self.odd.append(np.array([row]))
+                return
+        for form, start, stop in entries:
+            self._single.setdefault(form.key, {}).setdefault(form, []).append((row, base + start, stop - start))
+
+    def joined(self) -> dict[tuple[str, WireKind], Spans]:
+        """The contents by key and kind.
+
+        Records that have a key twice, or numbers in two layouts, become ``odd``; these contents are not all given then.
+        """
+        for key, forms in self._single.items():
+            for form, entries in forms.items():
+                rows, starts, sizes = np.array(sorted(entries), np.int64).T.copy()
+                self._chunks.setdefault(key, []).append((form, (rows, starts, sizes)))
+        found: dict[tuple[str, WireKind], Spans] = {}
+        for key, chunks in self._chunks.items():
+            if (len(chunks) > 1 or key in self._single) and self._stands_twice([rows for _, (rows, _, _) in chunks]):
+                continue
+            kinds: dict[WireKind, dict[Layout, list[_Chunk]]] = {}
+            for form, (rows, starts, sizes) in chunks:
+                layout, before = form.layout, 0
+                if layout == "empty":
+                    layout = "list" if form.kind == "bytes" else "packed"
+                elif layout == "item" and any(other.kind == "bytes" and other.layout != "item" for other, _ in chunks):
+                    layout, before = "list", form.num_item_bytes
+                places = (rows, starts - before, sizes + before) if before else (rows, starts, sizes)
+                kinds.setdefault(form.kind, {}).setdefault(layout, []).append(places)
+            for kind, layouts in kinds.items():
+                if len(layouts) > 1:  # packed and not
+                    self.odd.extend(rows for rows, _, _ in layouts.pop("unpacked"))
+                for layout, same in layouts.items():
+                    found[key, kind] = self._join(layout, same)
+        self._single.clear()
+        return found
+
+    def _join(self, layout: Layout, chunks: list[_Chunk]) -> Spans:
+        rows, starts, sizes = chunks[0] if len(chunks) == 1 else map(np.concatenate, zip(*chunks, strict=True))
+        if rows.size != self.num_records:
+            order = np.argsort(rows, kind="stable")
+            return Spans(layout, rows[order], starts[order], sizes[order])
+        if len(chunks) == 1 and (rows[1:] > rows[:-1]).all():
+            return Spans(layout, None, starts, sizes)
+        same = constant(sizes)
+        return Spans(layout, None, _in_order(rows, starts), _in_order(rows, sizes) if same is None else sizes)
+
+    def _stands_twice(self, chunks: list[Places]) -> bool:
+        """Whether a record has the key of ``chunks`` twice; those that do become odd."""
+        rows = np.concatenate(chunks)
+        if rows.size * 8 >= self.num_records:
+            seen = np.zeros(self.num_records, np.bool_)
+            seen[rows] = True
+            if np.count_nonzero(seen) == rows.size:
+                return False
+        different, counts = np.unique(rows, return_counts=True)
+        if different.size == rows.size:
+            return False
+        self.odd.append(different[counts > 1])
+        return True
+
+
+def _in_order(rows: Places, numbers: Places) -> Places:
+    ordered = np.empty_like(numbers)
+    ordered[rows] = numbers
+    return ordered

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import UsageError
+
+Octets: TypeAlias = npt.NDArray[np.uint8]
+"""Bytes, such as those of a mapped file."""
+
+Places: TypeAlias = npt.NDArray[np.int64]
+"""Places in a buffer or a block, sizes or counts."""
 
 _MANY_UNITS: Final = 64
 """From this mean number of units on, pieces of many sizes are copied one by one; below, by units, as measured."""

@@ -5,10 +5,12 @@ Negative int64 values are written as their 64-bit two's complement, so they take
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from registry.wire.gather import as_rows, chunks_of, constant, take, take_ragged, take_windows
 
 _MOST_BYTES: Final = 10
 _FEW_BYTES: Final = 4
@@ -21,6 +23,19 @@ _BLOCK_VALUES: Final = 2**12
 
 _SHIFTS: Final = np.arange(0, 7 * _MOST_BYTES, 7, dtype=np.uint64)
 _MASK: Final = np.uint64(0x7F)
+
+
+# The tag of a field is its number times 8, plus 2 for "length, then that many bytes", which all fields of a
+# tf.train.Example down to its values are.
+FIELD_1: Final = 0x0A
+"""Tag of Example.features, Features.feature, an entry's key, a list's values, and Feature.bytes_list."""
+
+FIELD_2: Final = 0x12
+"""Tag of an entry's value, and of Feature.float_list."""
+
+
+class OtherFormError(Exception):
+    """Not the form that every known writer produces; it may be valid all the same, and protobuf can tell."""
 
 
 def write_varint(value: int) -> bytes:
@@ -124,3 +139,127 @@ def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> npt.NDArr
         bits = (octets[starts[longer] + place] & 0x7F).astype(np.uint64)
         result[longer] |= bits << np.uint64(7 * place)
     return result.view(np.int64)
+
+
+_CHUNK_BYTES: Final = 2**16
+_LOW_BITS: Final = np.uint64(0x7F)
+# By the number of bytes of a varint, of its first eight bytes: all bits that are its own; of each byte the top bit; and
+# which top bits are set.
+_OWN: Final = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(_MOST_BYTES + 1)], np.uint64)
+_TOPS: Final = _OWN & np.uint64(0x8080808080808080)
+_SET: Final = np.array(
+    [
+        0,
+        *(
+            sum(0x80 << 8 * byte for byte in range(min(size, 8))) - (0x80 << 8 * (size - 1) if size <= 8 else 0)
+            for size in range(1, _MOST_BYTES + 1)
+        ),
+    ],
+    np.uint64,
+)
+
+
+class Integers(NamedTuple):
+    """The integers of pieces: ``values`` in one run, ``counts`` of each piece, or the same for all.
+
+    ``odd`` are the pieces that are no varints, or not of 64 bits; if there are any, the rest means nothing. ``widths``
+    are the numbers of bytes of the values; None where nobody asked.
+    """
+
+    values: npt.NDArray[np.int64]
+    counts: int | npt.NDArray[np.int64]
+    odd: npt.NDArray[np.int64]
+    widths: npt.NDArray[np.int64] | None = None
+
+
+_NONE: Final = np.empty(0, np.int64)
+
+
+def read_varint_rows(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> Integers:
+    """The signed integers in each ``data[start : start + size]``."""
+    size = constant(sizes)
+    if size == 0 or not starts.size:
+        return Integers(_NONE, 0, _NONE)
+    found = None
+    if size is not None:
+        found = _read_same_size(data, starts, size)
+    elif int(sizes.max()) <= _MOST_BYTES and int(sizes.min()) > 0:
+        found = _read_single(data, starts, sizes)
+    return read_any_rows(data, starts, sizes) if found is None else found
+
+
+def read_any_rows(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Integers:
+    """The same for any number of integers in each piece, with their widths."""
+    chunks = [
+        _read_run(take_ragged(data, starts[first:last], sizes[first:last]), sizes[first:last], first)
+        for first, last in chunks_of(sizes.cumsum(), _CHUNK_BYTES)
+    ]
+    values, counts, odd, widths = (np.concatenate(arrays) for arrays in zip(*chunks, strict=True))
+    return Integers(values, counts, odd, widths)
+
+
+def _read_same_size(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int) -> Integers | None:
+    """The integers, if each piece is one varint, or has as many as bytes."""
+    rows = as_rows(take(data, starts, size), np.uint8)
+    if int(rows.max()) < 0x80:
+        return Integers(rows.astype(np.int64).reshape(-1), size, _NONE)
+    if size > _MOST_BYTES or int(rows[:, -1].max()) >= 0x80 or int(rows[:, :-1].min()) < 0x80:
+        return None
+    if size == _MOST_BYTES and int(rows[:, -1].max()) > 1:
+        return None
+    value = rows[:, 0].astype(np.uint64)
+    value &= _LOW_BITS
+    for byte in range(1, size):
+        value |= (rows[:, byte].astype(np.uint64) & _LOW_BITS) << np.uint64(7 * byte)
+    return Integers(value.view(np.int64), 1, _NONE)
+
+
+def _read_single(
+    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> Integers | None:
+    """The integers, if each piece, of 1 to 10 bytes, is one varint."""
+    words = take_windows(data, starts, 16).view("<u8").reshape(starts.size, 2)
+    value = words[:, 0] & _OWN[sizes]
+    if not np.array_equal(value & _TOPS[sizes], _SET[sizes]):
+        return None
+    value &= np.uint64(0x7F7F7F7F7F7F7F7F)
+    for bits in (7, 14, 28):  # pairs of 7 bits become 14 in a row, pairs of those 28, then 56
+        low = np.uint64(sum(((1 << bits) - 1) << place for place in range(0, 64, bits // 7 * 16)))
+        high = low << np.uint64(bits // 7 * 8)
+        value = (value & low) | (value & high) >> np.uint64(bits // 7)
+    long = np.flatnonzero(sizes > 8)
+    if long.size:
+        ninth, tenth = words[long, 1] & np.uint64(0xFF), words[long, 1] >> np.uint64(8) & np.uint64(0xFF)
+        is_ten = sizes[long] == _MOST_BYTES
+        if (ninth[is_ten] < 0x80).any() or (ninth[~is_ten] >= 0x80).any() or (tenth[is_ten] > 1).any():
+            return None
+        value[long] |= (ninth & _LOW_BITS) << np.uint64(56) | np.where(is_ten, tenth << np.uint64(63), np.uint64(0))
+    return Integers(value.view(np.int64), 1, _NONE)
+
+
+def _read_run(
+    octets: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64], first: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Values, counts, odd pieces counted from ``first``, and widths, of pieces of ``sizes`` in one run."""
+    last = octets < 0x80
+    number = np.zeros(octets.size + 1, np.int64)
+    last.cumsum(out=number[1:])
+    bounds = sizes.cumsum()
+    counts = np.diff(number[bounds], prepend=0)
+    if last.all():
+        return octets.astype(np.int64), counts, _NONE, np.ones(octets.size, np.int64)
+    cut = np.flatnonzero((sizes > 0) & ~last[bounds - 1])
+    ends = np.flatnonzero(last)
+    widths = np.diff(ends, prepend=-1)
+    wide = (widths > _MOST_BYTES) | ((widths == _MOST_BYTES) & (octets[ends] > 1))
+    if cut.size or wide.any():
+        owners = np.searchsorted(bounds, ends[wide], side="right")
+        return _NONE, counts, np.union1d(cut, owners) + first, _NONE
+    starts = ends - widths + 1
+    values = (octets[starts] & np.uint8(0x7F)).astype(np.uint64)
+    for place in range(1, int(widths.max(initial=1))):
+        longer = np.flatnonzero(widths > place)
+        values[longer] |= (octets[starts[longer] + place].astype(np.uint64) & _LOW_BITS) << np.uint64(7 * place)
+    return values.view(np.int64), counts, _NONE, widths

@@ -31,7 +31,7 @@ from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
 from registry.reading.frameworks.arrays import missing_rows
-from registry.reading.frameworks.epochs import Begun, EpochCounter
+from registry.reading.frameworks.sharing import Begun, EpochCounter
 from registry.splits import resolve
 from registry.storage import open_store
 from registry.tfrecord import RecordWriter

@@ -16,7 +16,7 @@ import pytest
 
 import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
-from registry.building.keys import hash_key
+from registry.building.generation import hash_key
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
 from registry.features import ClassLabel, FeaturesDict, Scalar, Text
 from registry.prepared import read_prepared

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from registry.building import engine as engine_module
-from registry.building.engine import Engine, KeyedExample
-from registry.building.runs import Entry
+from registry.building import encoding as engine_module
+from registry.building.encoding import Engine, KeyedExample
+from registry.building.sorter import Entry
 from registry.errors import BuildError, FeatureError, MissingExtraError, UsageError
 
 ENCODER = '''
@@ -251,7 +251,7 @@ ENDLESS = """
 import itertools, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
 from engine_encoder import Encoder
-from registry.building.engine import Engine, KeyedExample
+from registry.building.encoding import Engine, KeyedExample
 
 examples = (KeyedExample(b"k" * 16, "k", "a") for _ in itertools.count())
 with Engine(Encoder(), processes=2) as engine:

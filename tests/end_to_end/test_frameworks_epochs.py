@@ -11,7 +11,7 @@ from framework_samples import keep_counter, take_epoch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.reading.frameworks.epochs import Begun, EpochCounter
+from registry.reading.frameworks.sharing import Begun, EpochCounter
 
 
 @given(workers=st.lists(st.integers(2, 5), min_size=1, max_size=6), data=st.data())

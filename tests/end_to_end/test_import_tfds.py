@@ -36,8 +36,8 @@ from registry.errors import (
 )
 from registry.features import FeaturesDict, Scalar
 from registry.model import SlicingRule, Version
+from registry.publishing.fingerprint import StoredSplits
 from registry.publishing.proof import Prover
-from registry.publishing.ranges import StoredSplits
 from registry.storage import open_store
 
 GOLDEN = Path(__file__).parent.parent / "conformance" / "prepared"

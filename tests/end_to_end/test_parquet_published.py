@@ -28,8 +28,7 @@ from registry.errors import (
 )
 from registry.interop.parquet import describe_parquet
 from registry.order import ReadConfig
-from registry.publishing.fingerprint import fingerprint_splits
-from registry.publishing.ranges import StoredSplits
+from registry.publishing.fingerprint import StoredSplits, fingerprint_splits
 from registry.shards.row_groups import RowGroupShard
 from registry.storage import open_store
 

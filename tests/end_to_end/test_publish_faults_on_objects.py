@@ -137,9 +137,9 @@ def test_every_pair_of_requests_may_have_a_rival_between_them(
     rivals: tuple[Path, Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from registry.publishing import placing
+    from registry.publishing import object_place
 
-    monkeypatch.setattr(placing, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(object_place, "WAIT_SECONDS", 0.0)
     winners = set()
     for index in count(0, EVERY):
         url, data_dir = str(shutil.copy(sqlite_template, tmp_path / f"{index}.db")), f"{bucket}/{index}"

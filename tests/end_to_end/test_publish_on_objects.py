@@ -14,8 +14,8 @@ import registry
 from registry.api import Catalog
 from registry.errors import ConflictError, NotFoundError, ReservedError, UsageError
 from registry.model import SlicingRule
-from registry.publishing import placing
-from registry.publishing.measured import digest_of
+from registry.publishing import object_place
+from registry.publishing.verify import digest_of
 from registry.storage import Store, open_store
 
 SHARDS = [f"animals-train.tfrecord-0000{index}-of-00002" for index in (0, 1)]
@@ -29,7 +29,7 @@ def folders(tmp_path: Path) -> Callable[[int], Path]:
 
 @pytest.fixture(autouse=True)
 def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(object_place, "WAIT_SECONDS", 0.0)
 
 
 def upload(folder: Path, url: str, *names: str) -> None:
@@ -181,7 +181,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
             here = Owner.this_process()
             far = Owner(**{**{name: getattr(here, name) for name in Owner.__slots__}, "host": "far", "machine": "m"})
             patch.setattr(Owner, "this_process", lambda: far)
-            patch.setattr(placing._ObjectPlace, "leave", lambda _: None)  # as if it was killed
+            patch.setattr(object_place.ObjectPlace, "leave", lambda _: None)  # as if it was killed
             refused = "animals/1.0.0/dataset_info.json"
             fault_proxy.inject("forbidden", when=lambda request: (request.method, request.key) == ("PUT", refused))
             with pytest.raises(registry.RegistryError):
@@ -293,12 +293,12 @@ def test_a_marker_that_was_taken_over_is_known_after_the_row_was_written(
     mine, other, place = folders(98), folders(99), open_store(f"{bucket}/animals/1.0.0")
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with monkeypatch.context() as patch:
-            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            patch.setattr(object_place.ObjectPlace, "_require_marker", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 catalog.publish(mine)
         assert place.exists(".reservation.json")
         with monkeypatch.context() as patch:
-            patch.setattr(placing._ObjectPlace, "tidy", lambda _: None)
+            patch.setattr(object_place.ObjectPlace, "tidy", lambda _: None)
             assert catalog.publish(other).newly
         assert place.exists(".reservation.json")
         place.remove_tree(SHARDS[0])
@@ -312,21 +312,21 @@ def test_a_publisher_whose_reservation_was_released_while_it_hashed_removes_noth
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is about to remove what a dead one left; meanwhile that very content is published by a third one."""
-    mine, other, compare = folders(98), folders(99), placing._ObjectPlace._compare
+    mine, other, compare = folders(98), folders(99), object_place.ObjectPlace._compare
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with monkeypatch.context() as patch:
-            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            patch.setattr(object_place.ObjectPlace, "_require_marker", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 catalog.publish(mine)
 
-        def slow(self: placing._ObjectPlace, present: list[str]) -> placing._State:
-            monkeypatch.setattr(placing._ObjectPlace, "_compare", compare)
+        def slow(self: object_place.ObjectPlace, present: list[str]) -> object_place._State:
+            monkeypatch.setattr(object_place.ObjectPlace, "_compare", compare)
             found = compare(self, present)
             catalog.reservations.release("animals:1.0.0", force=True)
             assert catalog.publish(mine).newly
             return found
 
-        monkeypatch.setattr(placing._ObjectPlace, "_compare", slow)
+        monkeypatch.setattr(object_place.ObjectPlace, "_compare", slow)
         with pytest.raises(ConflictError, match="is published with other content"):
             catalog.publish(other)
         assert catalog.dataset("animals").verify(deep=True).faults == ()
@@ -348,7 +348,7 @@ def test_clearing_a_place_moves_nothing_of_a_publisher_who_came_while_it_looked(
         upload(folders(98), f"{bucket}/animals/1.0.0", SHARDS[0])
         return found
 
-    monkeypatch.setattr("registry.publishing.clearing.digest_of", slow)
+    monkeypatch.setattr("registry.publishing.markers.digest_of", slow)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with pytest.raises(ReservedError, match="is held for another catalog, postgresql://db/one, by ann"):
             catalog.reservations.clear("animals:1.0.0")
@@ -397,7 +397,7 @@ def test_a_marker_goes_when_what_a_dead_publisher_left_is_published_where_it_lie
     mine, place = folders(98), open_store(f"{bucket}/animals/1.0.0")
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with monkeypatch.context() as patch:
-            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            patch.setattr(object_place.ObjectPlace, "_require_marker", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 catalog.publish(mine)
         assert catalog.publish(place.url).newly
@@ -412,16 +412,16 @@ def test_who_is_refused_before_it_marked_the_place_leaves_the_reservation_of_a_d
 ) -> None:
     """Without it the marker of the dead one would be taken for another catalog's."""
 
-    def refuse(_: placing._ObjectPlace) -> bool:
+    def refuse(_: object_place.ObjectPlace) -> bool:
         raise ConflictError("refused for good")
 
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         with monkeypatch.context() as patch:
-            patch.setattr(placing._ObjectPlace, "_require_marker", lambda _: 1 / 0)
+            patch.setattr(object_place.ObjectPlace, "_require_marker", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
                 catalog.publish(folders(98))
         with monkeypatch.context() as patch:
-            patch.setattr(placing._ObjectPlace, "_mark", refuse)
+            patch.setattr(object_place.ObjectPlace, "_mark", refuse)
             with pytest.raises(ConflictError, match="refused for good"):
                 catalog.publish(folders(99))
         assert catalog.publish(tmp_path / "99").newly

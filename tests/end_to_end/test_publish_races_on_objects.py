@@ -22,7 +22,7 @@ from prepared_samples import animals, prepare
 import registry
 from registry.catalog import session
 from registry.errors import ConflictError, RegistryError
-from registry.publishing import placing
+from registry.publishing import object_place
 
 EVERY = int(os.environ.get("REGISTRY_EVERY_STEP", "5"))
 """One in so many steps is tried; 1 tries them all."""
@@ -65,7 +65,7 @@ def rivals(tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.fixture(autouse=True)
 def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(object_place, "WAIT_SECONDS", 0.0)
 
 
 @pytest.fixture

@@ -8,10 +8,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.building.keys import SORT_KEY_BYTES, hash_key, number_key
-from registry.building.runs import Entry
-from registry.building.sharding import plan_num_shards, plan_shards
-from registry.building.sorter import ExternalSorter
+from registry.building.build import plan_num_shards, plan_shards
+from registry.building.generation import SORT_KEY_BYTES, hash_key, number_key
+from registry.building.sorter import Entry, ExternalSorter
 
 plans = st.integers(1, 10**12).flatmap(lambda count: st.tuples(st.just(count), st.integers(1, min(count, 300))))
 

@@ -28,9 +28,8 @@ from registry.model import SplitFingerprint
 from registry.prepared import read_prepared
 from registry.publishing import alignment
 from registry.publishing.alignment import Alignment, align
-from registry.publishing.fingerprint import fingerprint_splits
-from registry.publishing.ranges import RecordRun, StoredSplits, divide_run
-from registry.publishing.wording import tell_apart
+from registry.publishing.fingerprint import RecordRun, StoredSplits, divide_run, fingerprint_splits
+from registry.publishing.record_diff import tell_apart
 from registry.storage import open_store
 from registry.wire import encode_example
 

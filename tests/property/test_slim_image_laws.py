@@ -26,10 +26,9 @@ from slim_image_samples import (
 )
 
 from registry.errors import CorruptExampleError
-from registry.slim import FixedLenFeature, TFExampleDecoder
+from registry.slim import FixedLenFeature, TFExampleDecoder, image_codec
 from registry.slim.data_decoder import as_block
 from registry.slim.image_handler import Image
-from registry.slim.images import codec
 from registry.wire import encode_example
 
 _SIZES = st.integers(1, 11)
@@ -65,7 +64,7 @@ def test_pillow_changes_nothing_of_a_png(
 ) -> None:
     found = decode(sample[0], channels=channels, dtype=dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_pillow", lambda: None)
+        patch.setattr(image_codec, "_pillow", lambda: None)
         np.testing.assert_array_equal(decode(sample[0], channels=channels, dtype=dtype), found)
 
 

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from slim_image_checks import decode
 
 from registry.errors import CorruptExampleError
-from registry.slim.images import jpeg as jpeg_decoder
+from registry.slim import image_jpeg as jpeg_decoder
 
 
 @st.composite

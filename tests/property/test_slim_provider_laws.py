@@ -19,8 +19,8 @@ from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_files import DataFile
 from registry.slim.dataset import Dataset
 from registry.slim.dataset_data_provider import DatasetDataProvider
+from registry.slim.interleaving import permuted, random_words, shuffled
 from registry.slim.parallel_reader import ParallelReader, open_reader
-from registry.slim.shuffling import permuted, random_words, shuffled
 from registry.storage import open_store
 from registry.tfrecord import frame_record, write_gzip_records
 

@@ -15,9 +15,8 @@ from registry.wire import (
     encode_example,
     encode_sequence_example,
 )
-from registry.wire.codec import _decode_any_form
+from registry.wire.codec import _decode_any_form, _decode_any_sequence
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
-from registry.wire.sequence import _decode_any_form as _decode_sequence
 
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 300))
 INTEGERS = st.lists(NUMBERS, max_size=40).map(lambda values: np.array(values, np.int64))
@@ -138,7 +137,7 @@ def test_steps_are_read_as_protobuf_reads_them(
         place = data.draw(st.integers(0, len(record) - 1))
         damaged[place] = data.draw(st.one_of(st.integers(0, 255), st.sampled_from([0x0A, 0x12, 0x1A, 0x80, 0x01])))
     for some in (bytes(damaged), record[: data.draw(st.integers(0, len(record)))]):
-        assert sequence_bits(some, decode_sequence_example) == sequence_bits(some, _decode_sequence)
+        assert sequence_bits(some, decode_sequence_example) == sequence_bits(some, _decode_any_sequence)
 
 
 KINDLESS = st.one_of(st.none(), FLAT_VALUES)

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from registry.building import runs
-from registry.building.runs import Entry, write_run
-from registry.building.sorter import ExternalSorter
+from registry.building import sorter
+from registry.building.sorter import Entry, ExternalSorter, write_run
 from registry.errors import DuplicateKeyError, StorageError
 
 
@@ -108,14 +107,14 @@ def test_a_full_disk_is_a_storage_error(tmp_path: Path, monkeypatch: pytest.Monk
         def write(self, _: Any) -> int:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(runs.tempfile, "TemporaryFile", lambda **_: FullDisk())
+    monkeypatch.setattr(sorter.tempfile, "TemporaryFile", lambda **_: FullDisk())
     with pytest.raises(StorageError) as caught:
         sort(entries(5), tmp_path, budget_bytes=1)
     assert str(caught.value) == f"sorting: cannot write a temporary file in {tmp_path}: No space left on device"
     assert caught.value.hint == "Sorting needs about as much free disk space as the split it sorts."
 
 
-def flip_byte(run: runs.Run, position: int) -> None:
+def flip_byte(run: sorter.Run, position: int) -> None:
     run._file.seek(position)
     (byte,) = run._file.read(1)
     run._file.seek(position)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from registry.processes import call_ahead
+from registry.engines import call_ahead
 
 
 def test_what_a_pool_without_threads_does_not_take_is_called_here() -> None:

@@ -13,8 +13,7 @@ from thrift_trees import field, read_struct, write_struct
 
 from registry.errors import ShardMismatchError
 from registry.interop.parquet import describe_parquet
-from registry.publishing.fingerprint import fingerprint_splits
-from registry.publishing.ranges import StoredSplits
+from registry.publishing.fingerprint import StoredSplits, fingerprint_splits
 from registry.shards import open_shard, read_records, row_groups, walk_file
 from registry.storage import open_store
 

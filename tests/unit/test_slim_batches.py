@@ -21,9 +21,8 @@ from registry.errors import (
 )
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.dataset_data_provider import DatasetDataProvider
-from registry.slim.feature_specs import FixedLenFeature, VarLenFeature
+from registry.slim.feature_specs import FixedLenFeature, SparseTensorValue, VarLenFeature
 from registry.slim.item_handlers import ItemHandler, ItemHandlerCallback, Tensor
-from registry.slim.sparse import SparseTensorValue
 from registry.slim.tfexample_decoder import TFExampleDecoder
 from registry.tfrecord import RecordBlock, frame_record
 from registry.wire import encode_example

@@ -12,16 +12,15 @@ from slim_image_checks import COLORS, RAMP, decode, drafted, pillow_file, proble
 from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif_frame, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.slim import image_handler
-from registry.slim.images import codec
-from registry.slim.images import gif as gif_decoder
-from registry.slim.images import jpeg as jpeg_decoder
-from registry.slim.images import png as png_decoder
+from registry.slim import image_codec, image_handler
+from registry.slim import image_formats as gif_decoder
+from registry.slim import image_jpeg as jpeg_decoder
+from registry.slim import image_png as png_decoder
 
 
 @pytest.fixture
 def without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_pillow", lambda: None)
+    monkeypatch.setattr(image_codec, "_pillow", lambda: None)
 
 
 # PNG: the rest stands beside TensorFlow in tests/tfds.
@@ -74,7 +73,7 @@ def test_png_and_bmp_need_no_pillow(color: int, depth: int, filters: tuple[int, 
 @pytest.mark.parametrize(("form", "name"), [("JPEG", "JPEG"), ("GIF", "GIF"), ("WEBP", "WebP")])
 def test_other_formats_need_pillow(monkeypatch: pytest.MonkeyPatch, form: str, name: str) -> None:
     data = pillow_file(RAMP, form)
-    monkeypatch.setattr(codec, "_pillow", lambda: None)
+    monkeypatch.setattr(image_codec, "_pillow", lambda: None)
     monkeypatch.setattr(jpeg_decoder, "_fast_library", lambda: None)
     with pytest.raises(MissingExtraError) as caught:
         decode(data)
@@ -276,7 +275,7 @@ def test_pixels_that_are_taken_some_rows_at_a_time_are_the_same(form: str, monke
     data = pillow_file(array, form, "RGB")
     monkeypatch.setattr(jpeg_decoder, "_fast_library", lambda: None)
     expected = decode(data, channels=0)
-    monkeypatch.setattr(codec, "_BYTES_AT_ONCE", 50)
+    monkeypatch.setattr(image_codec, "_BYTES_AT_ONCE", 50)
     monkeypatch.setattr(gif_decoder, "_PIXELS_AT_ONCE", 15)
     found = decode(data, channels=0)
     np.testing.assert_array_equal(found, expected)

@@ -13,8 +13,8 @@ from slim_image_samples import GREY, PALETTE, RGB, bmp_file, gif_file, png_chunk
 from registry.errors import CorruptExampleError, UsageError, WrongTypeError
 from registry.slim import FixedLenFeature, TFExampleDecoder, decode_image, image_handler
 from registry.slim.data_decoder import as_block
+from registry.slim.feature_specs import SparseTensorValue
 from registry.slim.image_handler import Image
-from registry.slim.sparse import SparseTensorValue
 from registry.wire import encode_example
 
 # What comes in.

@@ -40,7 +40,7 @@ from registry.model import (
     block_size,
 )
 from registry.publishing.changes import ChangeLevel, Changes, Described, compare_versions
-from registry.publishing.wording import tell_apart
+from registry.publishing.record_diff import tell_apart
 
 NUMBERS = FeaturesDict({"number": "int64"})
 ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {"train": [{"number": 1}, {"number": 2}], "test": [{"number": 3}]}

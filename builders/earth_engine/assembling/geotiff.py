@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from registry.builders.earth_engine.places.grid import Size
 from registry.builders.earth_engine.places.transform import Transform
+from registry.engines import num_cpus
 from registry.errors import AlreadyStoredError, MissingExtraError, StorageError, UsageError
-from registry.processes import num_cpus
 from registry.storage.local import LocalStore
 
 COMPRESSIONS: Final = ("deflate", "lzw", "zstd", "none")

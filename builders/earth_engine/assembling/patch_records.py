@@ -20,7 +20,7 @@ from registry.errors import CorruptExampleError, RegistryError, ShardMismatchErr
 from registry.storage import Store
 from registry.tfrecord import read_blocks
 from registry.wire import FlatValue, decode_features, decode_sequence_example
-from registry.wire.sequence import Steps
+from registry.wire.codec import Steps
 
 
 class Place(NamedTuple):

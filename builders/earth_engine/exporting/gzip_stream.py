@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import BinaryIO, Final
 
-from registry.processes import num_cpus, shared_threads, submit
+from registry.engines import num_cpus, shared_threads, submit
 
 BLOCK_BYTES: Final = 2**20
 

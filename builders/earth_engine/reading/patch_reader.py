@@ -34,7 +34,7 @@ from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.order import ReadConfig, check_config
 from registry.reading import Reader, State
-from registry.reading.items import TFDS_ID
+from registry.reading.pieces import TFDS_ID
 from registry.splits import ReadInstruction, resolve
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened

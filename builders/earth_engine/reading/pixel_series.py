@@ -24,7 +24,7 @@ from registry.errors import CorruptExampleError, UsageError
 from registry.order import ReadConfig, check_config
 from registry.reading import Reader
 from registry.splits import ReadInstruction, resolve
-from registry.wire.sequence import SequenceValues, decode_sequence_example
+from registry.wire.codec import SequenceValues, decode_sequence_example
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Dataset

@@ -11,10 +11,8 @@ import numpy as np
 from registry.builders.earth_engine.kinds import Kind, from_flat
 from registry.errors import CorruptExampleError, RegistryError, ShardMismatchError
 from registry.tfrecord import RecordBlock
-from registry.wire.block import BlockDecoder
-from registry.wire.codec import decode_features
-from registry.wire.columns import BytesColumn
-from registry.wire.sequence import decode_sequence_example
+from registry.wire.block import BlockDecoder, BytesColumn
+from registry.wire.codec import decode_features, decode_sequence_example
 from registry.wire.varint import read_varint
 
 _FEATURE_LISTS: Final = 2

@@ -32,7 +32,7 @@ from registry.splits import counted, print_ranges
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is pinned
     from registry.api import Catalog, Dataset
-    from registry.api.pins import PinMove
+    from registry.api.pinning import PinMove
     from registry.pins import PinFile
     from registry.splits import Plan
 

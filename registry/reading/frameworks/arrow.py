@@ -21,12 +21,13 @@ from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT, Shape
 from registry.reading.frameworks.arrays import (
     LeafColumn,
+    check_text_form,
+    decode_texts,
     first_epoch,
     leaves_of,
     no_examples,
     read_features,
 )
-from registry.reading.frameworks.texts import check_text_form, decode_texts
 
 if TYPE_CHECKING:
     from registry.reading.exports import TextForm

@@ -11,8 +11,14 @@ import pandas as pd
 from registry.features import Text
 from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT
-from registry.reading.frameworks.arrays import LeafColumn, leaves_of, read_arrays, read_features
-from registry.reading.frameworks.texts import check_text_form, decode_texts
+from registry.reading.frameworks.arrays import (
+    LeafColumn,
+    check_text_form,
+    decode_texts,
+    leaves_of,
+    read_arrays,
+    read_features,
+)
 
 if TYPE_CHECKING:
     from registry.reading.exports import TextForm

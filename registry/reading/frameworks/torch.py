@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from registry.errors import StateMismatchError, UsageError
-from registry.reading.frameworks.epochs import Begun, EpochCounter
-from registry.reading.frameworks.shared import SharedReader
-from registry.reading.frameworks.tensors import examples_of, to_tensors
-from registry.reading.shares import Intervals, cut, divide, size_of
+from registry.features import NestedExamples, Ragged
+from registry.features.dtypes import is_bfloat16
+from registry.reading.frameworks.arrays import missing_rows
+from registry.reading.frameworks.sharing import Begun, EpochCounter, SharedReader
+from registry.reading.state import Intervals, cut, divide, size_of
 
 if TYPE_CHECKING:
     from registry.reading.reader import Reader
+
 
 _FORMAT: Final = "registry.torch-state/1"
 _FIELDS: Final = {"format", "reader", "worker", "batch_size", "drop_remainder", "epoch", "done"}
@@ -247,3 +250,64 @@ def _check_worker(state: Mapping[str, Any], worker: tuple[int, int]) -> None:
         hint="Go on with as many workers as it was taken with.",
         details={"differs": "worker", "found": list(state["worker"]), "expected": list(worker)},
     )
+
+
+def to_tensors(value: Any) -> Any:
+    """``value`` of an example or of a batch, with tensors for numbers and arrays of them.
+
+    What has no tensor is a list: of ``bytes``, of tensors whose shapes differ, of such lists for a Ragged. A Dataset is
+    as a Sequence. A missing value is None, and a column of which values may be missing is a list of tensors and None.
+    """
+    if isinstance(value, dict):
+        return {name: to_tensors(inner) for name, inner in value.items()}
+    if isinstance(value, NestedExamples):
+        return to_tensors(value.columns())
+    if value is None:
+        return None
+    if isinstance(value, np.ma.MaskedArray):
+        return _with_none(value)
+    if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], bytes):
+        return value.tolist()  # text, without a look at each
+    if isinstance(value, np.generic):
+        return to_tensors(np.array(value))
+    if isinstance(value, Ragged) or (isinstance(value, np.ndarray) and value.dtype == object):
+        return [to_tensors(inner) for inner in value]
+    if isinstance(value, np.ndarray) and is_bfloat16(value.dtype):
+        return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value if value.flags.writeable else value.copy())
+    return bytes(value)
+
+
+def _with_none(column: np.ma.MaskedArray[Any, Any]) -> list[Any]:
+    found = to_tensors(column.data)
+    rows = found if isinstance(found, list) else list(found.unbind())
+    for place in np.flatnonzero(missing_rows(column)).tolist():
+        rows[place] = None
+    return rows
+
+
+def examples_of(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The examples of a batch, as tensors: views of the batch's."""
+    lists = _lists(columns)
+    for place in range(_size(lists)):
+        yield _pick(lists, place)
+
+
+def _lists(columns: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, column in columns.items():
+        if isinstance(column, Mapping):
+            found[name] = _lists(column)
+        else:
+            values = to_tensors(column)
+            found[name] = values if isinstance(values, list) else values.unbind()
+    return found
+
+
+def _pick(lists: Mapping[str, Any], place: int) -> dict[str, Any]:
+    return {name: _pick(one, place) if isinstance(one, dict) else one[place] for name, one in lists.items()}
+
+
+def _size(lists: Mapping[str, Any]) -> int:
+    return max((_size(one) if isinstance(one, dict) else len(one) for one in lists.values()), default=0)

@@ -5,9 +5,8 @@ Knows nothing of datasets: the build encodes examples with it, publishing comput
 
 import os
 
-from registry.processes.in_order import call_ahead, call_in_order, call_in_threads, shared_threads, submit
-from registry.processes.pool import NotSendableError, WorkerPool
-from registry.processes.worker import ForeignError, ItemFailedError, call_each
+from registry.engines.in_order import call_ahead, call_in_order, call_in_threads, shared_threads, submit
+from registry.engines.workers import ForeignError, ItemFailedError, NotSendableError, WorkerPool, call_each
 
 __all__ = [
     "ForeignError",

@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
-from registry.building.runs import Entry
+from registry.building.sorter import Entry
+from registry.engines import ForeignError, ItemFailedError, NotSendableError, WorkerPool, call_each, num_cpus
 from registry.errors import BuildError, FeatureError, RegistryError, UsageError
-from registry.processes import ForeignError, ItemFailedError, NotSendableError, WorkerPool, call_each, num_cpus
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class RecordEncoder(Protocol):
 
 
 class KeyedExample(NamedTuple):
-    """What an author yielded, with its key already turned into a place: see ``registry.building.keys``."""
+    """What an author yielded, with its key already turned into a place: see ``registry.building.generation``."""
 
     sort_key: bytes
     label: str

@@ -1,23 +1,161 @@
-"""Where do the entries of many records stand? All records go from entry to entry in step.
+"""Which records are alike but for their content? Records of one length, compared with one of them.
 
-At each step the heads of all records' next entries are compared with the forms that are known; what fits none of them
-is read in Python, and teaches a new one. So records of any size, whose keys stand in any order, are found together.
+A template is a record of which only the content counts as free. A record of the same length that has the same bytes at
+all other places has its content where the template has it. That costs a comparison for each eight of these bytes, for
+all records at once, and the content is found without being looked at.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.wire.entries import Form, OtherFormError, scan_entries, scan_entry
-from registry.wire.gather import take_windows
-from registry.wire.spans import SpanCollector
+from registry.wire.entries import Entry, Form, SpanCollector, scan_entries, scan_entry, scan_record
+from registry.wire.gather import Octets, Places, as_rows, constant, constant_step, take, take_windows
+from registry.wire.varint import FIELD_1, OtherFormError
 
-_FEW: Final = 12
-"""Up to so many records are read one by one, which then costs less than a step, as measured."""
+_MIN_VECTORIZED: Final = 13
+"""Fewer records are read one by one, which then costs less than a step over all of them, as measured."""
+
+_MIN_TEMPLATE: Final = 64
+"""Making a template pays from this number of records of one length on."""
+
+_MOST_LENGTHS: Final = 64
+_MOST_ORDERS: Final = 8
+_MOST_MET: Final = 4096
+_SMALL_RECORD: Final = 512
+"""Records up to so many bytes are copied whole to compare them, where they are not equally far apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A record's entries, and what is the same in all records that fit it.
+
+    ``checks`` are words of eight bytes: where one starts, which of its bits count, and what they are.
+    """
+
+    entries: tuple[Entry, ...]
+    checks: tuple[tuple[int, np.uint64, np.uint64], ...]
+
+    @classmethod
+    def of(cls, record: bytes) -> Template | None:
+        """The template of ``record``; None for one that has no common form, or a key twice."""
+        try:
+            entries = scan_record(record)
+        except OtherFormError:
+            return None
+        if len(record) < 8 or len({entry.form.key for entry in entries}) < len(entries):
+            return None
+        free = np.zeros(len(record), np.bool_)
+        for entry in entries:
+            free[entry.start : entry.stop] = True
+        bits = np.where(free, 0, 0xFF).astype(np.uint8).tobytes()
+        checks: list[tuple[int, np.uint64, np.uint64]] = []
+        stop = 0
+        for place in np.flatnonzero(~free).tolist():
+            if place >= stop:
+                start = min(place, len(record) - 8)
+                stop = start + 8
+                mask = int.from_bytes(bits[start:stop], "little")
+                same = int.from_bytes(record[start:stop], "little") & mask
+                checks.append((start, np.uint64(mask), np.uint64(same)))
+        return cls(tuple(entries), tuple(checks))
+
+
+class TemplateBook:
+    """The templates that were made, by the length of their records."""
+
+    def __init__(self) -> None:
+        self._templates: dict[int, list[Template]] = {}
+        self._unlike: set[int] = set()  # sizes of which too few records were like the last one
+        self._met: Counter[int] = Counter()  # records of sizes without a template: many blocks may hold a few of them
+
+    def find(self, data: Octets, starts: Places, sizes: Places, found: SpanCollector) -> Places:
+        """Adds the entries of records that fit a template to ``found``; gives the rows of the others."""
+        rows = np.arange(starts.size)
+        size = constant(sizes)
+        if size is not None:
+            return self._find_alike(data, rows, starts, size, found)
+        some = sizes[:_MIN_TEMPLATE]
+        if np.unique(some).size * 4 > some.size:  # of many lengths
+            return rows
+        left = []
+        lengths, counts = np.unique(sizes, return_counts=True)
+        few = np.ones(starts.size, np.bool_)
+        for place in np.flatnonzero(counts >= _MIN_VECTORIZED).tolist()[:_MOST_LENGTHS]:
+            alike = sizes == lengths[place]
+            few &= ~alike
+            left.append(self._find_alike(data, rows[alike], starts[alike], int(lengths[place]), found))
+        return np.sort(np.concatenate([rows[few], *left]))
+
+    def _find_alike(self, data: Octets, rows: Places, starts: Places, size: int, found: SpanCollector) -> Places:
+        """The same for records of one ``size``."""
+        if rows.size < _MIN_VECTORIZED or size < 8:
+            return rows
+        most = rows.size
+        templates = self._templates.get(size)
+        if templates is None:
+            self._met[size] += rows.size
+            if len(self._templates) >= _MOST_LENGTHS or len(self._met) > _MOST_MET or self._met[size] < _MIN_TEMPLATE:
+                return rows
+            templates = self._templates[size] = []
+        for template in templates:
+            if rows.size:
+                rows, starts = _take_fitting(template, data, rows, starts, size, found)
+        while rows.size >= _MIN_VECTORIZED and size not in self._unlike and len(templates) < _MOST_ORDERS:
+            made = Template.of(data[starts[0] : starts[0] + size].tobytes())
+            before = rows.size
+            if made is not None:
+                rows, starts = _take_fitting(made, data, rows, starts, size, found)
+            if made is None or (before - rows.size) * _MOST_ORDERS * 2 < most:
+                self._unlike.add(size)
+            else:
+                templates.append(made)
+        return rows
+
+
+def _take_fitting(
+    template: Template, data: Octets, rows: Places, starts: Places, size: int, found: SpanCollector
+) -> tuple[Places, Places]:
+    """Adds the entries of the records that fit; gives the others."""
+    fits = _fitting(template, data, starts, size)
+    if fits.all():
+        fitting, at, others = rows, starts, np.zeros(0, np.bool_)
+    else:
+        fitting, at, others = rows[fits], starts[fits], ~fits
+    if fitting.size:
+        for form, start, stop in template.entries:
+            found.add(form, fitting, at + start, np.full(at.size, stop - start))
+    return (rows[others], starts[others]) if others.size else (rows[:0], starts[:0])
+
+
+def _fitting(template: Template, data: Octets, starts: Places, size: int) -> npt.NDArray[np.bool_]:
+    """Which records have the bytes that are the same."""
+    step = constant_step(starts)
+    first = int(starts[0])
+    source = data
+    if step is None and size <= _SMALL_RECORD:
+        source = as_rows(take(data, starts, size), np.uint8)
+        step, first = size, 0
+    fits = np.ones(starts.size, np.bool_)
+    for start, mask, same in template.checks:
+        if step is None:
+            words = np.ndarray(data.size - 7, "<u8", buffer=data, strides=(1,))[starts + start]
+        else:
+            words = np.ndarray(starts.size, "<u8", buffer=source, offset=first + start, strides=(step,))
+        fits &= (words if mask == _ALL else words & mask) == same
+    return fits
+
+
+_ALL: Final = np.uint64(2**64 - 1)
+
+
+"""Fewer records are read one by one, which then costs less than a step over all of them, as measured."""
 
 _MANY: Final = 512
 """From so many records of one form on, they go on as a group of their own, as measured."""
@@ -26,10 +164,8 @@ _MOST_FORMS: Final = 128
 _MOST_HEAD_BYTES: Final = 256
 _MOST_LESSONS: Final = 32
 _MOST_PLACES: Final = 1024
-_FIELD_1: Final = 0x0A
 
-_Places = npt.NDArray[np.int64]
-_Group = tuple[Form | None, _Places, _Places, _Places]
+_Group = tuple[Form | None, Places, Places, Places]
 """The form that some records had last, if it is the same; their rows; where their next entries stand, and they end."""
 
 
@@ -62,7 +198,7 @@ class FormBook:
 
 
 def walk_records(
-    data: npt.NDArray[np.uint8], rows: _Places, starts: _Places, stops: _Places, book: FormBook, found: SpanCollector
+    data: npt.NDArray[np.uint8], rows: Places, starts: Places, stops: Places, book: FormBook, found: SpanCollector
 ) -> None:
     """Adds the entries of ``rows``, whose records are ``data[start:stop]``, to ``found``."""
     places = _enter_features(data, starts, stops)
@@ -77,7 +213,7 @@ def walk_records(
         for before, *group in groups:
             more = group[1] < group[2]
             rows, places, stops = group if more.all() else (numbers[more] for numbers in group)
-            if rows.size <= _FEW:
+            if rows.size < _MIN_VECTORIZED:
                 _scan_rest(data, rows, places, stops, found)
             else:
                 after += _Step(data, rows, places, stops, found).walk(book, step, before)
@@ -98,7 +234,7 @@ class _Step:
     """The next entry of each record of a group: which of the forms it has, and where the one after it starts."""
 
     def __init__(
-        self, data: npt.NDArray[np.uint8], rows: _Places, places: _Places, stops: _Places, found: SpanCollector
+        self, data: npt.NDArray[np.uint8], rows: Places, places: Places, stops: Places, found: SpanCollector
     ) -> None:
         self._data = data
         self._rows = rows
@@ -113,10 +249,10 @@ class _Step:
         for form in book.candidates(step, before):
             if self._fit(form):
                 book.met(step, before, form)
-                if self._rows.size <= _FEW:
+                if self._rows.size < _MIN_VECTORIZED:
                     break
         for _ in range(_MOST_LESSONS):
-            if self._rows.size <= _FEW:
+            if self._rows.size < _MIN_VECTORIZED:
                 break
             try:
                 form = scan_entry(self._data[self._places[0] : self._stops[0]].tobytes(), 0).form
@@ -170,7 +306,7 @@ class _Step:
         return True
 
 
-def _enter_features(data: npt.NDArray[np.uint8], starts: _Places, stops: _Places) -> _Places:
+def _enter_features(data: npt.NDArray[np.uint8], starts: Places, stops: Places) -> Places:
     """Where each record's first entry stands; the end for a record without any; -1 for another form."""
     sizes = stops - starts
     words = _words(take_windows(data, starts, 8))[:, 0]
@@ -183,7 +319,7 @@ def _enter_features(data: npt.NDArray[np.uint8], starts: _Places, stops: _Places
         if least <= most:
             here = (sizes >= least) & (sizes <= largest)
             length = (sizes - 1 - width).astype(np.uint64)
-            expected = np.full(starts.size, _FIELD_1, np.uint64)
+            expected = np.full(starts.size, FIELD_1, np.uint64)
             for byte in range(width):
                 bits = length >> np.uint64(7 * byte) & np.uint64(0x7F)
                 if byte < width - 1:
@@ -199,9 +335,7 @@ def _words(windows: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
     return windows.view("<u8").reshape(windows.size, windows.itemsize // 8)
 
 
-def _scan_rest(
-    data: npt.NDArray[np.uint8], rows: _Places, places: _Places, stops: _Places, found: SpanCollector
-) -> None:
+def _scan_rest(data: npt.NDArray[np.uint8], rows: Places, places: Places, stops: Places, found: SpanCollector) -> None:
     """The entries from each of ``places`` on, read in Python."""
     odd = []
     for row, start, stop in zip(rows.tolist(), places.tolist(), stops.tolist(), strict=True):

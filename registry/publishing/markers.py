@@ -1,20 +1,36 @@
-"""Frees a place in an object store that no run can finish: what lies there is moved aside, when a person says so."""
+"""Marks locations in an object store, so that two catalogs never fill the same one, and frees them.
+
+A marker is an object that names the catalog, the publisher and the content that is being put there. ``object_place``
+writes it before the first file and removes it after the row. ``clear_place`` moves aside, when a person says so, what
+lies at a place that no run can finish.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from registry.catalog import Holder, Reservation, SqlCatalog
-from registry.errors import AlreadyStoredError, ConflictError, ReservedError, UsageError
-from registry.model import Reference, SlicingRule, Version, version_folder
-from registry.publishing.measured import digest_of
-from registry.publishing.placing import foreign_error, location_key, read_marker, write_marker
+from registry.errors import (
+    AlreadyStoredError,
+    ConflictError,
+    NotStoredError,
+    ReservedError,
+    StorageError,
+    UsageError,
+)
+from registry.masking import remove_secrets
+from registry.model import DatasetVersion, Reference, SlicingRule, Version, version_folder
+from registry.publishing.verify import digest_of
 from registry.storage import Store
 from registry.storage.names import MARKER_FILE
+from registry.storage.staging import warn_of_leftover
 
 _NO_CONTENT: Final = "0" * 64
+_MAX_MARKER_BYTES: Final = 2**16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +118,107 @@ def clear_place(
         raise
     catalog.reservations.leave(held, holder, forget=True)
     return _cleared(exactly, store, location, aside, names, dry_run=False)
+
+
+def location_key(folder: Store) -> str:
+    """The URL of a folder of an object store as reservations name it: one for each folder, without a user's name."""
+    scheme, separator, rest = remove_secrets(folder.url).partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{'s3' if scheme == 's3a' else scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def require_unmarked(folder: Store, catalog: SqlCatalog, version: DatasetVersion) -> None:
+    """Refuse to publish a folder where it lies while another catalog's publisher puts files there.
+
+    Raises:
+        ReservedError
+    """
+    try:
+        marker = read_marker(folder)
+    except StorageError:  # a store that shows files and no listing refuses names that are not there
+        return
+    if marker is None or is_left_after_row(marker, catalog, version):
+        return
+    if marker.get("token") not in {one.token for one in catalog.reservations.list()}:
+        raise foreign_error(marker, version.reference, folder)
+
+
+def remove_marker(folder: Store, catalog: SqlCatalog, version: DatasetVersion) -> None:
+    """After the row of files that were published where they lie: remove the marker of the dead one who put them there.
+
+    By it other catalogs would be refused for ever. What cannot be removed is a warning.
+    """
+    try:
+        marker = read_marker(folder)
+    except StorageError:  # as in require_unmarked
+        return
+    if marker is None or not is_left_after_row(marker, catalog, version):
+        return
+    try:
+        folder.remove_tree(MARKER_FILE)
+    except StorageError as error:
+        warn_of_leftover(folder.locate(MARKER_FILE), error)
+
+
+def write_marker(
+    folder: Store, held: Reservation, holder: Holder, catalog: SqlCatalog, *, overwrite: bool = False
+) -> None:
+    """Mark a location for this catalog. With ``overwrite`` where the marker of the same reservation is there.
+
+    Raises:
+        AlreadyStoredError: it is marked.
+    """
+    content = {
+        "token": held.token,
+        "reference": held.reference,
+        "content_digest": held.content_digest,
+        "catalog": catalog.url,
+        "holder": str(holder),
+    }
+    with folder.create(MARKER_FILE, overwrite=overwrite) as file:
+        file.write(json.dumps(content, sort_keys=True).encode())
+
+
+def read_marker(folder: Store) -> dict[str, Any] | None:
+    """What the marker of a location says; None where there is none, nothing where it is not one of ours."""
+    try:
+        content = json.loads(folder.read_bytes(MARKER_FILE, limit=_MAX_MARKER_BYTES))
+    except NotStoredError:
+        return None
+    except (ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def is_left_after_row(marker: Mapping[str, Any], catalog: SqlCatalog, version: DatasetVersion) -> bool:
+    """Whether a marker was left by a publisher who wrote the row, and then could not remove it.
+
+    It is told by the content alone: a catalog has many URLs. Should it be of another catalog's publisher, who puts the
+    same content there right now, then that one ends without a row, removes nothing, and finishes when it is run again.
+    """
+    digest = marker.get("content_digest")
+    if not isinstance(digest, str):
+        return False
+    if any(one.token == marker.get("token") for one in catalog.reservations.list()):
+        return False
+    return catalog.published_digest(version.name, version.config, version.version) == digest
+
+
+def foreign_error(marker: Mapping[str, Any], exactly: Reference, folder: Store) -> ReservedError:
+    """The error for a location that is marked for another catalog."""
+    holder, catalog = (str(marker.get(key, "unknown"))[:300] for key in ("holder", "catalog"))
+    place = folder.locate("x")[:-2]
+    return ReservedError(
+        f"the place of {exactly} is held for another catalog, {catalog}, by {holder}: {place}",
+        hint="Two catalogs share this store. Wait until that has ended, then try again; if it has died, run it again "
+        f"with its own catalog, or free the place with: registry reservation clear {exactly} --force",
+        details={"location": place, "holder": holder, "catalog": catalog},
+    )
+
+
+def is_promised(catalog: SqlCatalog, version: DatasetVersion) -> bool:
+    """Whether a row of the catalog promises this very content by now."""
+    return catalog.published_digest(version.name, version.config, version.version) == version.content_digest
 
 
 def _refuse_published(final: Store, catalog: SqlCatalog, exactly: Reference, number: Version) -> None:

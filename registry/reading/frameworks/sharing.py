@@ -1,15 +1,48 @@
-"""Which epoch does an iteration read that several processes begin, each for itself? A count that they share.
+"""How is one reader used by several threads, and by processes that were forked? One at a time, and none with our files.
 
-A loader starts its workers anew for each iteration, or keeps them, and its own process never iterates: nobody could
-count alone. So all workers of one iteration, which know each other by a number that the loader drew for it, are given
-one epoch, and the next iteration the next.
+A fork would share the place in an open file with its parent, and a loader asks from many threads.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Final, NamedTuple
+from operator import index as whole_number
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
+
+if TYPE_CHECKING:
+    from registry.reading.reader import Reader
+
+
+class SharedReader:
+    """A reader with nothing open, opened anew in each process; lent to one thread at a time."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader.reopened()
+        self._owner = os.getpid()
+        self._lock = Lock()
+
+    @contextmanager
+    def lent(self) -> Iterator[Reader]:
+        """The reader, which is this thread's until the block ends."""
+        if self._owner != os.getpid():  # a fork: the lock may have been taken at that moment
+            self._lock, self._reader, self._owner = Lock(), self._reader.reopened(), os.getpid()
+        with self._lock:
+            yield self._reader
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def __repr__(self) -> str:
+        return repr(self._reader)
+
+    def __reduce__(self) -> tuple[type[SharedReader], tuple[Reader]]:
+        return SharedReader, (self._reader,)
+
 
 _SLOTS: Final = 64
 """Iterations that have begun in some of their workers and not yet in others."""
@@ -88,3 +121,34 @@ def _shared_counter(numbers: Any) -> EpochCounter:
     counter = EpochCounter.__new__(EpochCounter)
     counter._numbers = numbers
     return counter
+
+
+class ReaderSource:
+    """The examples of a reader's first epoch by number. Picklable; for several threads, and for forked processes.
+
+    Its ``repr`` names the version, the split, the records and the order by their digests: Grain compares it when it
+    goes on from a checkpoint.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = SharedReader(reader)
+        state = reader.state()
+        digests = " ".join(f"{name}={state[name]}" for name in ("plan", "order"))
+        share = "" if reader.process[1] == 1 else f" process={reader.process}"
+        self._name = f"<ReaderSource {state['dataset']} {state['split']} {digests}{share}>"
+
+    def __len__(self) -> int:
+        return len(self._reader)
+
+    def __getitem__(self, index: SupportsIndex) -> dict[str, Any]:
+        """Example ``index``; errors as ``Reader.__getitem__``."""
+        with self._reader.lent() as reader:
+            return reader[whole_number(index)]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """The examples ``indices``, fetched and decoded together."""
+        with self._reader.lent() as reader:
+            return reader.examples_at(indices)
+
+    def __repr__(self) -> str:
+        return self._name

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.png import Png, PngError, describe_png, read_chunks, read_png, undo_row_filters
-from registry.slim.images.channels import as_channels, to_grey_by_light
-from registry.slim.images.codec import ImageFault, check_pixels, has_pillow, run_codec
+from registry.slim.image_codec import ImageFault, as_channels, check_pixels, has_pillow, run_codec, to_grey_by_light
 
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
 _DEPTHS: Final = {

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.features.pictures import to_grey
-from registry.slim.images.codec import MAX_PIXELS, ImageFault, check_pixels, run_codec
+from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_codec
 
 SIGNATURE: Final = b"\xff\xd8\xff"
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}

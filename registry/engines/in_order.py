@@ -10,9 +10,8 @@ from contextlib import ExitStack
 from functools import lru_cache
 from typing import Any, TypeVar
 
+from registry.engines.workers import ItemFailedError, NotSendableError, WorkerPool, call_each
 from registry.errors import RegistryError
-from registry.processes.pool import NotSendableError, WorkerPool
-from registry.processes.worker import ItemFailedError, call_each
 
 T = TypeVar("T")
 

@@ -1,20 +1,220 @@
-"""What is a version to those who know TFDS? Its ``DatasetInfo``, under the names that they are used to."""
+"""What is a builder to those who know TFDS? A version to read, or code to build it with: ``registry.builder``."""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from registry.model import Split, Version
-from registry.prepared.supervised import SupervisedKeys, supervised_keys
+from registry.api.catalog import Catalog
+from registry.api.dataset import Dataset
+from registry.api.loading import SplitArgument, check_tfds_words, find_dataset, open_catalog_for, read_tree
+from registry.api.references import parse_reference
+from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning
+from registry.model import Reference, SlicingRule, Split, Version, VersionRequest
 from registry.splits import FileInstruction, Plan, ReadInstruction
 
 if TYPE_CHECKING:
-    from registry.api.dataset import Dataset
     from registry.features import FeaturesDict
+    from registry.order import ReadConfig
+    from registry.prepared.supervised import SupervisedKeys
+
+
+def builder(
+    name: str | Reference,
+    *,
+    config: str | None = None,
+    version: str | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    catalog: Catalog | None = None,
+    **tfds_words: Any,
+) -> Builder:
+    """The published version that ``name`` names; or, where none is published, the installed builder that can make it.
+
+        registry.builder("mnist:3.*.*").as_dataset(split="train[:10%]")
+
+    Args:
+        name: ``name[/config][:request | @alias]``.
+        config: the config, where ``name`` does not have it.
+        version: the version or a wildcard, where ``name`` does not have it.
+        data_dir: as ``load``.
+        catalog: as ``load``.
+        tfds_words: ``try_gcs`` and ``file_format``, as ``load``.
+
+    Raises:
+        UsageError: config or version twice, or an argument that means nothing here.
+        NotFoundError: neither published nor to be built; as ``Catalog.dataset``.
+    """
+    wanted = _with_choice(parse_reference(name), config, version)
+    file_format = check_tfds_words("builder", tfds_words)
+    try:
+        dataset = find_dataset(wanted, catalog=catalog, data_dir=data_dir)
+    except VersionWithdrawnError:
+        raise
+    except NotFoundError as error:
+        made = _to_build(wanted)
+        if made is None:
+            raise
+        opened = open_catalog_for(catalog, data_dir)
+        return Builder(made, catalog=opened, file_format=file_format, why_not=error)
+    if dataset.yank_note is not None:
+        warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
+    return Builder(dataset, file_format=file_format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigInfo:
+    """A config, by the names of ``tfds.core.BuilderConfig``."""
+
+    name: str
+    description: str = ""
+
+
+class Builder:
+    """One version of one dataset, by the names of ``tfds.core.DatasetBuilder``.
+
+    Attributes:
+        name: the dataset's name.
+        version: the version.
+    """
+
+    def __init__(
+        self,
+        found: Dataset | Reference,
+        *,
+        catalog: Catalog | None = None,
+        file_format: str | None = None,
+        why_not: NotFoundError | None = None,
+    ) -> None:
+        """Of a published version; or of the exact reference of what an installed builder can make into ``catalog``."""
+        self._dataset = found if isinstance(found, Dataset) else None
+        self._reference = found.reference if isinstance(found, Dataset) else found
+        self._catalog = catalog
+        self._file_format = file_format
+        self._why_not = why_not
+        self.name = self._reference.name
+        self.version: Version | None = None if self._reference.request is None else self._reference.request.exact
+
+    def is_prepared(self) -> bool:
+        """Whether the version is published, so that it can be read."""
+        return self._dataset is not None
+
+    @property
+    def dataset(self) -> Dataset:
+        """The published version.
+
+        Raises:
+            NotFoundError: it is not published yet.
+        """
+        if self._dataset is None:
+            raise NotFoundError(
+                f"{self._reference} is not published yet",
+                hint=f"Build it first: builder.download_and_prepare(), or registry build {self._reference}",
+                details={"reference": str(self._reference)},
+            ) from self._why_not
+        return self._dataset
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What is known of the version. Errors as ``dataset``."""
+        return self.dataset.info
+
+    @property
+    def builder_config(self) -> ConfigInfo | None:
+        """The config, or None where there are none."""
+        if self._reference.config is None:
+            return None
+        about = "" if self._dataset is None else self._dataset.metadata.config_description
+        return ConfigInfo(name=self._reference.config, description=about)
+
+    @property
+    def data_dir(self) -> str:
+        """The version's folder: a path, or a URL where it is not on this machine. Errors as ``dataset``."""
+        return self.info.data_dir
+
+    def download_and_prepare(self, **tfds_words: Any) -> None:
+        """Build and publish the version; nothing where it is published. Nothing is downloaded.
+
+        Raises:
+            UsageError: an argument that means nothing here.
+            As ``Catalog.build``.
+        """
+        check_tfds_words("builder(...).download_and_prepare", tfds_words)
+        if self._dataset is None and self._catalog is not None:
+            self._catalog.build(self._reference)
+            self._dataset = self._catalog.look_up(self._reference)
+
+    def as_dataset(
+        self,
+        split: SplitArgument = None,
+        *,
+        batch_size: int | None = None,
+        shuffle_files: bool = False,
+        read_config: ReadConfig | None = None,
+        as_supervised: bool = False,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        **tfds_words: Any,
+    ) -> Any:
+        """What ``load`` gives for these arguments. Errors as ``dataset`` and ``load``."""
+        check_tfds_words("builder(...).as_dataset", tfds_words)
+        return read_tree(
+            self.dataset,
+            split,
+            read_config,
+            as_supervised=as_supervised,
+            shuffle_files=shuffle_files,
+            batch_size=batch_size,
+            file_format=self._file_format,
+            slicing=slicing,
+            rounding=rounding,
+        )
+
+    def as_data_source(self, split: SplitArgument = None, **tfds_words: Any) -> Any:
+        """Examples by number, in the order in which they are stored: one file after the other, in any format.
+
+        A missing value of an optional feature is None, as in TFDS's data sources. Errors as ``dataset`` and ``load``.
+        """
+        from registry.order import ReadConfig
+
+        file_format = check_tfds_words("builder(...).as_data_source", tfds_words) or self._file_format
+        config = ReadConfig(interleave_cycle_length=1)
+        return read_tree(self.dataset, split, config, file_format=file_format, missing_as_tfds=False)
+
+    def __repr__(self) -> str:
+        return f"<Builder {self._reference}{'' if self.is_prepared() else ', not published yet'}>"
+
+
+def _with_choice(reference: Reference, config: str | None, version: str | None) -> Reference:
+    """The reference with the config and the version that stand beside it."""
+    for word, given, there in (
+        ("config", config, reference.config),
+        ("version", version, reference.request or reference.alias),
+    ):
+        if given is not None and there is not None:
+            raise UsageError(f"{reference} names a {word} already, and {word}={given!r:.60} names it again")
+    return Reference(
+        name=reference.name,
+        config=reference.config if config is None else config,
+        request=reference.request if version is None else VersionRequest.parse(str(version)),
+        alias=reference.alias,
+    )
+
+
+def _to_build(wanted: Reference) -> Reference | None:
+    """The exact reference of what an installed builder makes for ``wanted``, or None where none can."""
+    from registry.building import open_builder
+
+    if wanted.alias is not None:
+        return None
+    try:
+        return open_builder(wanted).reference
+    except RegistryError:
+        return None
 
 
 class DatasetInfo:
@@ -103,6 +303,8 @@ class DatasetInfo:
     @property
     def supervised_keys(self) -> SupervisedKeys | None:
         """What ``as_supervised=True`` gives of an example, or None."""
+        from registry.prepared.supervised import supervised_keys
+
         return supervised_keys(self._metadata)
 
     @property

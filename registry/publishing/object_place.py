@@ -1,0 +1,431 @@
+"""Puts the files of a version at their location in an object store, which has no rename and no locks.
+
+    1. reserve   one row of the catalog gives the location to one content (catalog/reservations.py)
+    2. mark      a marker, created only where there is none, keeps other catalogs away; then what is there is listed
+    3. put       each object is copied to its final name by the store, which never replaces another one
+    4. row       it comes in one transaction with the end of the reservation; then the marker goes
+
+Objects that were there before the marker are never removed. Those that were put there later, by a publisher who
+died, are completed by a run of the same content and removed by a run of other content, which has the location alone
+meanwhile. A publisher that is killed at any step leaves the reservation and the marker, and the next run knows by them
+what it may do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from registry.catalog import Holder, Reservation, SqlCatalog
+from registry.errors import (
+    AlreadyStoredError,
+    ConflictError,
+    NotStoredError,
+    RegistryError,
+    ReservationLostError,
+    ReservedError,
+    StorageError,
+)
+from registry.model import DatasetVersion, Shard
+from registry.publishing.markers import (
+    foreign_error,
+    is_left_after_row,
+    is_promised,
+    location_key,
+    read_marker,
+    write_marker,
+)
+from registry.publishing.verify import absolute_location, digest_of
+from registry.splits import counted
+from registry.storage import StagedFolder, Store
+from registry.storage.faults import entity_tag_of
+from registry.storage.names import MARKER_FILE
+from registry.storage.staging import warn_of_leftover
+
+T = TypeVar("T")
+
+WAIT_SECONDS: Final = 60.0
+"""How long a publisher waits for another one who lives, before it is refused."""
+
+_PAUSES: Final = (0.05, 1.0)
+_THREADS: Final = 8
+_RETAKES: Final = 5
+
+
+class ObjectPlace:
+    """The location of one version in an object store, reserved for one publisher or several of the same content."""
+
+    def __init__(
+        self,
+        staged: StagedFolder,
+        store: Store,
+        catalog: SqlCatalog,
+        version: DatasetVersion,
+        shards: Mapping[str, tuple[Shard, ...]],
+        *,
+        actor: str,
+    ) -> None:
+        self.notes: list[str] = []
+        # Of the very bytes that were hashed or copied. Asked for later, it may be that of an object which came since.
+        self.entity_tags: dict[str, str | None] = {}
+        self.holder = Holder.of_this_process(actor)
+        self.held: Reservation
+        self._before: Reservation | None = None
+        self._staged = staged
+        self._store = store
+        self._final = store.child(version.location)
+        self._catalog = catalog
+        self._reservations = catalog.reservations
+        self._version = version
+        self._promised = {
+            split.filename(shard.index): shard for split in version.splits for shard in shards[split.name]
+        }
+        self._is_published = False
+        self._is_marked = False
+
+    def take(self) -> None:
+        """Reserve the location; waits for others who have it."""
+        self.held, self._before = _patiently(
+            lambda: self._reservations.reserve(
+                location_key(self._final), self._version.reference, self._version.content_digest, self.holder
+            )
+        )
+
+    def fill(self, check_number: Callable[[], bool]) -> None:
+        """Put every file in place that is not there."""
+        for _ in range(_RETAKES):
+            self._is_published = check_number()
+            try:
+                return self._fill()
+            except ReservedError:
+                # Others of the same content may have been faster: their row used the reservation up, that of us all.
+                if not check_number():
+                    raise
+                self.take()  # and now only look, and mend
+        return self._fill()
+
+    def _fill(self) -> None:
+        was_listed = self.held.found is not None
+        created = _patiently(self._mark)
+        self._is_marked = True
+        present = self._final.list()
+        if self.held.found is None or (created and was_listed):
+            # A marker that vanished was removed by a person or by another catalog: then all of it may be theirs.
+            self.held = self._reservations.note_found(self.held, self.holder, present, anew=created and was_listed)
+        state = self._compare(present)
+        # The digest says nothing of names: the row promises files of these names.
+        has_shards = state.equal.issuperset(self._promised)
+        if not self.held.is_cleaning and state.is_disturbed and has_shards and self._is_whole():
+            return
+        if self._must_clean(state):
+            state = self._clean(state)
+        self._copy(state)
+        self._require_marker()
+
+    def tidy(self) -> None:
+        """After the row: the marker goes. What cannot be removed is a warning."""
+        self._end(forget=True)
+        if not self._others():
+            self._unmark()
+
+    def leave(self) -> None:
+        """After a fault: the next run goes on where this one ended."""
+        self._end(forget=False)
+
+    def give_back(self) -> None:
+        """After a refusal for good: remove what the publishers of this reservation put there, if none is left."""
+        try:
+            if not self._is_marked:  # what those who reserved it before us left is there still, with their marker
+                self._end(forget=self._before is None)
+                return
+            cleaning = self._reservations.begin_cleaning(self.held, self.holder)
+            if cleaning is None:
+                self.leave()
+                return
+            self.held = cleaning
+            # Objects that a row promises stay, also where they are ours: and where the marker is not ours any more,
+            # another catalog may have counted on them.
+            if is_promised(self._catalog, self._version) or self._is_imported() or not self._is_marked_by_us():
+                self.leave()
+                return
+            found = self._found
+            self._remove([name for name in self._final.list() if name not in found])
+            self._final.remove_tree(MARKER_FILE)
+        except ReservedError:  # taken away meanwhile: nothing there is ours any more
+            return
+        except StorageError as error:
+            warn_of_leftover(self._final.url, error)
+            self.leave()
+        except RegistryError:
+            self.leave()
+        else:
+            self._end(forget=True)
+
+    @property
+    def _found(self) -> frozenset[str]:
+        return frozenset(self.held.found or ())
+
+    def _end(self, *, forget: bool) -> None:
+        # A catalog that does not answer now learns it when this process has ended: its holders are dead then.
+        with suppress(RegistryError):
+            self._reservations.leave(self.held, self.holder, forget=forget)
+
+    def _others(self) -> bool:
+        with suppress(RegistryError):
+            return any(one.token == self.held.token for one in self._reservations.list())
+        return True
+
+    def _is_imported(self) -> bool:
+        """Whether a row of another name promises what is here: it was imported where it lies."""
+        return bool(self._catalog.published_at(absolute_location(self._final)))
+
+    def _is_marked_by_us(self) -> bool:
+        marker = read_marker(self._final)
+        return marker is not None and marker.get("token") == self.held.token
+
+    def _mark(self) -> bool:
+        """Whether this call created the marker; False where the one of our reservation is there."""
+        present: dict[str, Any] | None = None
+        for _ in range(_RETAKES):
+            try:
+                write_marker(self._final, self.held, self.holder, self._catalog)
+            except AlreadyStoredError:
+                present = read_marker(self._final)
+                if present is None:
+                    continue  # removed just now
+                if present.get("token") == self.held.token:
+                    return False
+                if not is_left_after_row(present, self._catalog, self._version):
+                    raise foreign_error(present, self._version.reference, self._final) from None
+                self._final.remove_tree(MARKER_FILE)
+            else:
+                return True
+        raise foreign_error(present or {}, self._version.reference, self._final)
+
+    def _claim_marker(self) -> None:
+        """Let the marker of our reservation name our content: it may name that of the publishers whom we follow.
+
+        By it the marker is recognised after the row, should it stay behind.
+        """
+        marker = read_marker(self._final)
+        if (
+            marker is not None
+            and marker.get("token") == self.held.token
+            and marker.get("content_digest") != self.held.content_digest
+        ):
+            write_marker(self._final, self.held, self.holder, self._catalog, overwrite=True)
+
+    def _require_marker(self) -> None:
+        """The last look before the row: a person may have given the location to another catalog meanwhile."""
+        if self._is_marked_by_us() or is_promised(
+            self._catalog, self._version
+        ):  # then others of the same content were faster
+            return
+        raise ReservedError(
+            f"the marker of {self._version.reference} was removed while its files were put in place: {self._final.url}",
+            hint="Publish again.",
+            details={"location": self.held.location, "reference": self.held.reference},
+        )
+
+    def _unmark(self) -> None:
+        try:
+            if self._is_marked_by_us():
+                self._final.remove_tree(MARKER_FILE)
+        except StorageError as error:
+            warn_of_leftover(self._final.locate(MARKER_FILE), error)
+
+    def _compare(self, present: list[str]) -> _State:
+        staged = self._staged.store.list()
+        there = set(present)
+        equal = {name for name in staged if name in there and self._is_equal(name)}
+        different = {name for name in staged if name in there} - equal
+        return _State(
+            staged=tuple(staged),
+            equal=frozenset(equal),
+            different=frozenset(different),
+            extra=frozenset(there.difference(staged)),
+        )
+
+    def _is_equal(self, name: str) -> bool:
+        """Whether the object at the final name holds the staged bytes."""
+        try:
+            if self._final.size(name) != self._staged.store.size(name):
+                return False
+            promised = self._promised.get(name)
+            expected = promised.sha256 if promised else _sha256(self._staged.store, name)[0]
+            found, tag = _sha256(self._final, name)
+        except NotStoredError:  # others remove it just now
+            return False
+        if promised and found == expected:
+            self.entity_tags[name] = tag
+        return found == expected
+
+    def _is_whole(self) -> bool:
+        """Whether what is there is a sound folder of this very content, described in other words or with more files."""
+        return digest_of(self._final, self._version.slicing) == self._version.content_digest
+
+    def _must_clean(self, state: _State) -> bool:
+        """Whether objects have to be removed before ours can be put there.
+
+        Raises:
+            ConflictError: they were there before the reservation, and no row says that they should be others.
+        """
+        kept = (state.different | state.extra) & self._found
+        if kept and not self._is_published:
+            raise self._other_data(sorted(kept))
+        return self.held.is_cleaning or bool(state.different)
+
+    def _clean(self, state: _State) -> _State:
+        """Remove what dead publishers left, and set damaged objects of a published version aside."""
+        cleaning = _patiently(self._begin_cleaning)
+        from_others = self.held.is_cleaning
+        self.held = cleaning
+        self._claim_marker()
+        if not from_others:
+            state = self._compare(self._final.list())  # others who had joined may have put something there
+            self._begin_cleaning()
+        removable = state.different | (state.extra if from_others else frozenset())
+        if removable and not self._is_published and self._is_imported():
+            raise self._other_data(sorted(removable))
+        # What lies in the place of a promised file is kept, unless it is known to be of other content.
+        aside = sorted(state.different if self._is_published and not from_others else state.different & self._found)
+        removed = sorted(removable.difference(self._found, aside))
+        self._remove(removed)
+        parent, _, last_part = self._version.location.rpartition("/")
+        folder = f"{parent}/damaged.{self.held.token[:8]}_{last_part}"
+        for name in aside:
+            with suppress(AlreadyStoredError):  # saved by a run that was killed before it removed the object
+                self._store.copy_to(f"{self._version.location}/{name}", f"{folder}/{name}")
+            self._begin_cleaning()
+            self._final.remove_tree(name)
+        self.held = self._reservations.end_cleaning(self.held, self.holder)
+        if removed:
+            who = ", ".join(map(str, self._before.holders)) if self._before else ""
+            self.notes.append(
+                f"removed {counted(len(removed), 'file')} of other content that an earlier run left"
+                + (f": {who}" if who else "")
+            )
+        if aside:
+            self.notes.append(
+                f"replaced {counted(len(aside), 'damaged file')}; what was there is kept in "
+                f"{self._store.locate(folder)}"
+            )
+        return state
+
+    def _remove(self, names: list[str]) -> None:
+        """Remove objects that publishers of this reservation put there."""
+        folders = {found[:place] for found in self._found for place, sign in enumerate(found) if sign == "/"}
+        for name in names:
+            if name not in folders:  # else objects of others are below it, and would go with it
+                self._begin_cleaning()
+                self._final.remove_tree(name)
+
+    def _begin_cleaning(self) -> Reservation:
+        """Have the location alone.
+
+        Asked again before objects are removed: hashing takes hours, and a person may have released the reservation
+        meanwhile. Then the next publisher's objects are there.
+        """
+        found = self._reservations.begin_cleaning(self.held, self.holder)
+        if found is None:
+            raise ReservedError(
+                f"{self._version.reference} is being published by others with the same records and another "
+                f"description: {self._final.url}",
+                hint="Wait until they have ended, then try again.",
+                details={"location": self.held.location, "reference": self.held.reference},
+            )
+        return found
+
+    def _copy(self, state: _State) -> None:
+        """Give every staged file its final name that is not there; the store refuses to replace."""
+        missing = [name for name in state.staged if name not in state.equal]
+
+        def copy(name: str) -> None:
+            with suppress(AlreadyStoredError):  # others of the same content were faster; looked at below
+                self._store.copy_to(f"{self._staged.name}/{name}", f"{self._version.location}/{name}")
+                if name in self._promised:
+                    self.entity_tags[name] = self._final.entity_tag(name)
+                return
+            late.append(name)
+
+        late: list[str] = []
+        if len(missing) <= _THREADS:
+            for name in missing:
+                copy(name)
+        else:
+            with ThreadPoolExecutor(_THREADS, thread_name_prefix="place") as pool:
+                for _ in pool.map(copy, missing):
+                    pass
+        wrong = sorted(name for name in late if not self._is_equal(name))
+        if wrong and not self._is_whole():
+            raise self._other_data(wrong)
+        is_left = self._before is None or not self._before.living
+        if state.equal and is_left and not self._is_published:
+            self.notes.append(
+                f"finished what an earlier run left: {len(state.equal)} of {counted(len(state.staged), 'file')} "
+                f"{'was' if len(state.equal) == 1 else 'were'} in place"
+            )
+
+    def _other_data(self, names: list[str]) -> ConflictError:
+        """The error for objects that nobody may remove unasked."""
+        if digest_of(self._final, self._version.slicing) is None:
+            hint = (
+                "No row of this catalog describes them. If no other catalog does, move them aside with: "
+                f"registry reservation clear {self._version.reference} --data-dir {self._store.locate('x')[:-2]}"
+            )
+        else:
+            hint = (
+                "It is a whole version that no row of this catalog describes, and another catalog's may. Publish it "
+                f"with: registry publish {self._final.locate('x')[:-2]}, or raise your version."
+            )
+        shown = "".join(f"\n  {name}" for name in names[:10])
+        more = f"\n  and {len(names) - 10} more" if len(names) > 10 else ""
+        return ConflictError(
+            f"the folder of {self._version.reference} holds other data: {self._final.locate('x')[:-2]}{shown}{more}",
+            hint=hint,
+            details={"folder": self._final.locate("x")[:-2], "files": names[:100]},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _State:
+    """What lies at a location, beside what is staged for it; names."""
+
+    staged: tuple[str, ...]
+    equal: frozenset[str]
+    different: frozenset[str]
+    extra: frozenset[str]
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether something is there that is not staged like that."""
+        return bool(self.different or self.extra)
+
+
+def _patiently(attempt: Callable[[], T]) -> T:
+    """What ``attempt`` gives, as soon as nobody else holds the location; ReservedError after ``WAIT_SECONDS``."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    pause, longest = _PAUSES
+    while True:
+        try:
+            return attempt()
+        except ReservationLostError:
+            raise
+        except ReservedError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(random.uniform(pause / 2, pause))  # noqa: S311 (spreads rivals, guards no secret)
+        pause = min(pause * 1.5, longest)
+
+
+def _sha256(store: Store, name: str) -> tuple[str, str | None]:
+    """The sha256 of a stored file, and the ETag of the very bytes that were hashed."""
+    with store.open(name) as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a buffered reader
+        return found, entity_tag_of(file)
