@@ -5,6 +5,7 @@ digits = catalog.dataset("digits")
 for example in digits.read("train[:10%]"): ...
 """
 
+from registry.api.arguments import read_uses
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Lifecycle
@@ -12,7 +13,6 @@ from registry.api.loading import as_dataframe, as_numpy, load
 from registry.api.locations import CATALOG_VARIABLE, DATA_DIR_VARIABLE, catalog_url, data_folder, make_catalog_folder
 from registry.api.lock import is_locked, locked
 from registry.api.pin_files import load_pin
-from registry.api.references import read_uses
 from registry.api.tfds_compat import builder
 
 __all__ = [

@@ -11,17 +11,15 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from registry.api.actor import current_actor
 from registry.api.aliases import Aliases
+from registry.api.arguments import Moment, current_actor, parse_reference, read_moment
 from registry.api.dataset import Dataset
+from registry.api.dataset_at import PastDataset
 from registry.api.experiments import Experiments
 from registry.api.intake import Intake
 from registry.api.lifecycle import Lifecycle
 from registry.api.locations import catalog_url, data_folder, index_folder, make_catalog_folder
 from registry.api.lock import current_lock, may_be_exact, refuse_moving
-from registry.api.moments import Moment, read_moment
-from registry.api.past import PastDataset
-from registry.api.references import parse_reference
 from registry.api.reservations import Reservations
 from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
 from registry.errors import DatasetNotFoundError, NotFoundError, UsageError, YankedVersionWarning

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from registry.api.actor import current_actor
+from registry.api.arguments import current_actor
 from registry.catalog import SqlCatalog, Unpromoted, refuse_protected
 from registry.errors import ConflictError, NotFoundError
 from registry.model import DatasetVersion, Reference, Version, read_code_version

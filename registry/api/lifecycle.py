@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from registry.api.actor import current_actor
-from registry.api.references import make_uses, parse_reference, parse_version
+from registry.api.arguments import current_actor, make_uses, parse_reference, parse_version
 from registry.catalog import Change, ConfigSummary, DefaultChange, ProtectionChange, SqlCatalog
 from registry.errors import ShardMismatchError, UsageError
 from registry.model import DatasetVersion, Reference, Use, Version

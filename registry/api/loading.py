@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from registry.api.arguments import Moment, parse_reference
 from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
-from registry.api.moments import Moment
-from registry.api.references import parse_reference
 from registry.errors import DatasetNotFoundError, UsageError, YankedVersionWarning
 from registry.model import Reference, SlicingRule
 from registry.splits import ReadInstruction

@@ -7,8 +7,8 @@ from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from registry.api.arguments import Moment
 from registry.api.dataset import Dataset
-from registry.api.moments import Moment
 from registry.errors import LockedError, SliceError, SplitNotFoundError
 from registry.model import Considered, Reference, SlicingRule, Split, VersionStatus, no_experiment
 from registry.pins import Pin, PinFile

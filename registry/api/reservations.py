@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from registry.api.actor import current_actor
-from registry.api.references import parse_reference
+from registry.api.arguments import current_actor, parse_reference
 from registry.catalog import Reservation, SqlCatalog
 from registry.errors import UsageError
 from registry.model import Reference

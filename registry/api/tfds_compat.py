@@ -10,10 +10,10 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from registry.api.arguments import parse_reference
 from registry.api.catalog import Catalog
 from registry.api.dataset import Dataset
 from registry.api.loading import SplitArgument, check_tfds_words, find_dataset, open_catalog_for, read_tree
-from registry.api.references import parse_reference
 from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning
 from registry.model import Reference, SlicingRule, Split, Version, VersionRequest
 from registry.splits import FileInstruction, Plan, ReadInstruction

@@ -3,14 +3,20 @@
 Bytes first, row last: the row is the commit. Rows never leave this folder, frozen values of ``registry.model`` do.
 """
 
-from registry.catalog.configs import ConfigSummary, DefaultChange
+from registry.catalog.configs import (
+    ConfigSummary,
+    DefaultChange,
+    Promotion,
+    ProtectionChange,
+    Unpromoted,
+    refuse_protected,
+)
 from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import Change
-from registry.catalog.location import sqlite_path
-from registry.catalog.protection import Promotion, ProtectionChange, Unpromoted, refuse_protected
 from registry.catalog.reservations import Holder, Reservation
+from registry.catalog.session import sqlite_path
 from registry.catalog.sql_catalog import SqlCatalog, open_catalog
-from registry.catalog.summaries import (
+from registry.catalog.values import (
     AliasChange,
     AliasMove,
     AliasSummary,

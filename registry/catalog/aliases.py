@@ -13,15 +13,20 @@ from typing import Any, Final, Literal, TypeAlias
 import sqlalchemy as sa
 
 from registry.catalog.events import append_event
-from registry.catalog.locking import lock_dataset
-from registry.catalog.not_found import explain_dataset, explain_refusal
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text, stored_values
-from registry.catalog.selection import NUMBER, meant_config, version_query
+from registry.catalog.selection import (
+    NUMBER,
+    explain_dataset,
+    explain_refusal,
+    load_standing,
+    lock_dataset,
+    meant_config,
+    version_query,
+)
 from registry.catalog.session import reading, write
-from registry.catalog.standings import load_standing
-from registry.catalog.summaries import AliasChange, AliasMove, AliasSummary
 from registry.catalog.tables import alias, alias_event, builder, builder_config, dataset_version
+from registry.catalog.values import AliasChange, AliasMove, AliasSummary
 from registry.errors import AliasMovedError, AliasNotFoundError, NotFoundError, UsageError, VersionWithdrawnError
 from registry.model import WITHDRAWN, Reference, Version, VersionState, check_alias, choose
 

@@ -11,15 +11,21 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
 from registry.catalog.rows import canonical_json, stored_values
-from registry.catalog.tables import event
-from registry.model import Event
+from registry.catalog.selection import NUMBER, explain_dataset, named_config
+from registry.catalog.session import reading
+from registry.catalog.tables import builder, builder_config, dataset_version, event
+from registry.catalog.values import LogFault
+from registry.errors import RegistryError, UsageError
+from registry.model import Event, Reference, Version, describe_moment
 
 FIRST_PREVIOUS: Final = "0" * 64
 """What the first event of a catalog follows."""
@@ -127,3 +133,297 @@ def event_hash(values: Mapping[str, Any]) -> str:
     told = {name: values[name] for name in ("id", "actor", "action", "dataset", "version", "details_json")}
     told["at"] = values["at"].astimezone(UTC).isoformat(timespec="microseconds")
     return hashlib.sha256((values["previous_hash"] + canonical_json(told)).encode("ascii")).hexdigest()
+
+
+BATCH: Final = 1000
+"""Events of one query."""
+
+_MAX_LIMIT: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which events are meant; None asks for nothing.
+
+    Attributes:
+        since, until: from this moment to that one, both included.
+        datasets: of these, each ``name`` or ``name/config``.
+        actions: of these, e.g. ``publish``.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    datasets: Collection[str] | None = None
+    actions: Collection[str] | None = None
+
+    def condition(self) -> sa.ColumnElement[bool]:
+        """The same in SQL."""
+        conditions: list[sa.ColumnElement[bool]] = [sa.true()]
+        if self.since is not None:
+            conditions.append(event.c.at >= self.since)
+        if self.until is not None:
+            conditions.append(event.c.at <= self.until)
+        if self.datasets is not None:
+            conditions.append(event.c.dataset.in_(sorted(self.datasets)))
+        if self.actions is not None:
+            conditions.append(event.c.action.in_(sorted(self.actions)))
+        return sa.and_(*conditions)
+
+
+def read_events(
+    connection: sa.Connection,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    datasets: Collection[str] | None = None,
+    actions: Collection[str] | None = None,
+    after_id: int = 0,
+    limit: int | None = None,
+) -> Iterator[Event]:
+    """The events that a ``Filter`` of these asks for, the oldest first; ``limit`` keeps the newest of them.
+
+    Raises:
+        CatalogError: an event does not read; it is damaged.
+    """
+    condition = Filter(since=since, until=until, datasets=datasets, actions=actions).condition()
+    last = _before_newest(connection, condition, after_id, limit)
+    while batch := _batch(connection, condition, last):
+        yield from batch
+        last = batch[-1].id
+
+
+def stream_events(engine: sa.Engine, wanted: Filter, *, limit: int | None) -> Iterator[Event]:
+    """The same, each batch in a transaction of its own: whoever reads slowly keeps nobody waiting.
+
+    Raises:
+        UsageError: a limit below 1, a time without a zone, or ``since`` later than ``until``.
+    """
+    if any(moment is not None and moment.tzinfo is None for moment in (wanted.since, wanted.until)):
+        raise UsageError("a time without a time zone is not one moment", hint="Give it one, e.g. tzinfo=datetime.UTC.")
+    if wanted.since is not None and wanted.until is not None and wanted.since > wanted.until:
+        since, until = describe_moment(wanted.since), describe_moment(wanted.until)
+        raise UsageError(f"nothing is both since {since} and until {until}", hint="Give the earlier moment as since.")
+    if limit is not None and not 1 <= limit <= _MAX_LIMIT:
+        raise UsageError(f"a log shows from 1 to {_MAX_LIMIT:,} events, not {limit!s:.40}")
+
+    def events() -> Iterator[Event]:
+        condition = wanted.condition()
+        last = 0
+        for number in count():
+            with reading(engine) as connection:
+                if number == 0:
+                    last = _before_newest(connection, condition, 0, limit)
+                batch = _batch(connection, condition, last)
+            yield from batch
+            if len(batch) < BATCH:
+                return
+            last = batch[-1].id
+
+    return events()
+
+
+def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
+    """What events call a dataset: itself for one config; a name alone stands for all its configs.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError: there is none.
+        UsageError: a version or an alias stands behind it.
+    """
+    wanted = Reference.parse(dataset)
+    if wanted.request is not None or wanted.alias is not None:
+        raise UsageError(f"{dataset}: name a dataset without a version", hint=f"Try: {wanted.dataset}")
+    query = (
+        sa.select(builder_config.c.name)
+        .join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
+        .where(builder.c.name == wanted.name)
+    )
+    if wanted.config is not None:
+        query = query.where(builder_config.c.name == wanted.config)
+    configs = connection.execute(query).scalars().all()
+    if not configs:
+        raise explain_dataset(connection, wanted)
+    named = tuple(f"{wanted.name}/{config}" if config else wanted.name for config in configs)
+    # What concerns all configs, such as which one is the default, is told of the name alone.
+    return named if wanted.config is not None else tuple({wanted.name, *named})
+
+
+def _batch(connection: sa.Connection, condition: sa.ColumnElement[bool], last: int) -> list[Event]:
+    query = sa.select(event).where(condition, event.c.id > last).order_by(event.c.id).limit(BATCH)
+    with stored_values():
+        return [read_event(row) for row in connection.execute(query)]
+
+
+def _before_newest(
+    connection: sa.Connection, condition: sa.ColumnElement[bool], after_id: int, limit: int | None
+) -> int:
+    """The id before the first of the newest ``limit`` events, or ``after_id`` where there are fewer."""
+    if limit is None:
+        return after_id
+    newest: sa.Select[Any] = (
+        sa.select(event.c.id).where(condition, event.c.id > after_id).order_by(event.c.id.desc()).limit(limit)
+    )
+    first = connection.execute(sa.select(sa.func.min(newest.subquery("newest").c.id))).scalar()
+    return after_id if first is None else int(first) - 1
+
+
+Advance: TypeAlias = Callable[[int], None]
+"""Called with the number of rows looked at since the last call."""
+
+UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, RegistryError)
+"""What reading a stored value raises that no registry wrote."""
+
+_BATCH: Final = 1000
+_MAX_FAULTS: Final = 100
+
+
+@dataclass(slots=True)
+class Faults:
+    """All faults are counted, the first of them kept."""
+
+    kept: list[LogFault] = field(default_factory=list)
+    num_faults: int = 0
+
+    def add(self, where: str, problem: str) -> None:
+        """Note one."""
+        self.num_faults += 1
+        if len(self.kept) < _MAX_FAULTS:
+            self.kept.append(LogFault(where=where, problem=problem))
+
+
+@dataclass(slots=True)
+class Chain:
+    """What a walk along the chain found.
+
+    Attributes:
+        num_events, head: how many events there are, and the hash of the last.
+        datasets: what events call each dataset and its configs, by the dataset's name.
+        is_readable: whether every event can be replayed.
+    """
+
+    num_events: int = 0
+    head: str = FIRST_PREVIOUS
+    datasets: dict[str, set[str]] = field(default_factory=dict)
+    is_readable: bool = True
+
+
+def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None, advance: Advance) -> Chain:
+    """Walk along all events, and note what is wrong with them.
+
+    ``anchor`` is the hash of an event that has to be there. What was cut off at the end leaves no trace here: the
+    tables tell of it (``log_tables.py``).
+
+    Raises:
+        UsageError: the anchor is what an empty log has for a head, and the log is not empty.
+    """
+    if anchor == FIRST_PREVIOUS and _numbers(connection, None):
+        raise UsageError(
+            "an anchor of 64 zeros stands for the beginning of every log, and proves nothing",
+            hint="Give the head that an earlier registry log verify printed when there were events, or no anchor.",
+            details={"anchor": anchor},
+        )
+    chain = Chain()
+    last_id = 0
+    last_at: datetime | None = None
+    is_anchored = anchor in (None, FIRST_PREVIOUS)
+    for row in _rows(connection):
+        chain.num_events += 1
+        if chain.num_events % _BATCH == 0:
+            advance(_BATCH)
+        if row.id > last_id + 1:
+            missing = f"event {last_id + 1} is" if row.id == last_id + 2 else f"events {last_id + 1}..{row.id - 1} are"
+            where, _, verb = missing.rpartition(" ")
+            faults.add(where, f"{verb} missing")
+        found = _read(row)
+        if found is None:
+            faults.add(f"event {row.id}", "does not read")
+            chain.is_readable = False
+        else:
+            where = describe_event(found)
+            if event_hash({**row._mapping}) != row.hash:
+                faults.add(where, "was changed: its hash is not that of what it says")
+            if row.id == last_id + 1 and row.previous_hash != chain.head:
+                faults.add(where, "does not follow the event before it, whose hash is another")
+            elif row.id <= last_id:
+                faults.add(where, "stands before the first event")
+            if last_at is not None and found.at < last_at and not _is_dated_as_published(connection, found):
+                faults.add(where, f"is dated {found.at:%Y-%m-%d %H:%M:%S} UTC, before the event that it follows")
+            last_at = found.at
+            if found.dataset:
+                chain.datasets.setdefault(found.dataset.partition("/")[0], set()).add(found.dataset)
+        is_anchored = is_anchored or row.hash == anchor
+        chain.head, last_id = row.hash, max(row.id, last_id)
+    advance(chain.num_events % _BATCH)
+    if not is_anchored:
+        faults.add("the log", f"holds no event with the hash {anchor}: it was cut off or written anew")
+    return chain
+
+
+def describe_event(found: Event) -> str:
+    """How faults name an event: ``event 7 (yank mnist:1.0.0)``."""
+    what = f"{found.dataset}:{found.version}" if found.version else found.dataset
+    return f"event {found.id} ({' '.join(filter(None, (found.action, what)))})"
+
+
+def _rows(connection: sa.Connection) -> Iterator[Any]:
+    """Every event in order, in batches; where one of a batch does not read, the others come one by one."""
+    last: int | None = None
+    while True:
+        query = sa.select(event).order_by(event.c.id).limit(_BATCH)
+        if last is not None:
+            query = query.where(event.c.id > last)
+        try:
+            batch: list[Any] = list(connection.execute(query))
+        except UNREADABLE:
+            batch = [_row(connection, number) for number in _numbers(connection, last)]
+        if not batch:
+            return
+        yield from batch
+        last = batch[-1].id
+
+
+def _numbers(connection: sa.Connection, last: int | None) -> list[int]:
+    query = sa.select(event.c.id).order_by(event.c.id).limit(_BATCH)
+    if last is not None:
+        query = query.where(event.c.id > last)
+    return list(connection.execute(query).scalars())
+
+
+def _row(connection: sa.Connection, number: int) -> Any:
+    query = sa.select(event).where(event.c.id == number)
+    try:
+        return connection.execute(query).one()
+    except UNREADABLE:
+        return connection.execute(sa.select(event.c.id, event.c.hash).where(event.c.id == number)).one()
+
+
+def _read(row: Any) -> Event | None:
+    """The event of ``row``, or None where it does not read."""
+    try:
+        event_hash({**row._mapping})
+        return read_event(row)
+    except UNREADABLE:
+        return None
+
+
+def _is_dated_as_published(connection: sa.Connection, found: Event) -> bool:
+    """Whether its time is that of the row that it tells of.
+
+    Older registries looked at the clock before they waited for their turn, and so wrote events that are a little early.
+    """
+    if found.action != "publish":
+        return False
+    name, _, config = found.dataset.partition("/")
+    try:
+        version = Version.parse(found.version)
+    except RegistryError:
+        return False
+    major, minor, patch = NUMBER
+    published_at = connection.execute(
+        sa.select(dataset_version.c.published_at)
+        .select_from(builder)
+        .join(builder_config, builder_config.c.builder_id == builder.c.id)
+        .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
+        .where(builder.c.name == name, named_config(config or None))
+        .where(major == version.major, minor == version.minor, patch == version.patch)
+    ).scalar()
+    return published_at == found.at

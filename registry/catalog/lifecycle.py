@@ -15,13 +15,11 @@ import sqlalchemy as sa
 
 from registry.catalog.events import append_event, events_of_version
 from registry.catalog.experiments import refuse_retired
-from registry.catalog.locking import lock_dataset
-from registry.catalog.not_found import explain_refusal
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text, stored_values
 from registry.catalog.search import refresh
+from registry.catalog.selection import explain_refusal, find_default_config, load_standing, lock_dataset
 from registry.catalog.session import reading, write
-from registry.catalog.standings import find_default_config, load_standing
 from registry.catalog.tables import builder_config, dataset_version
 from registry.errors import UsageError
 from registry.model import (

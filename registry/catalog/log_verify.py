@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
+
 import sqlalchemy as sa
 
-from registry.catalog.log_chain import Advance, Faults, walk_chain
-from registry.catalog.log_tables import TableComparison
-from registry.catalog.summaries import LogReport
-from registry.catalog.tables import event, split
+from registry.catalog.configs import PROTECT, UNPROTECT
+from registry.catalog.events import UNREADABLE, Advance, Faults, describe_event, read_events, walk_chain
+from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion
+from registry.catalog.rows import fingerprint_seals, read_canonical, read_number, stored_values, version_seal
+from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version
+from registry.catalog.tables import (
+    alias,
+    alias_event,
+    builder,
+    builder_config,
+    dataset_version,
+    event,
+    experiment,
+    protection,
+    shard,
+    split,
+    version_experiment,
+    version_ledger,
+)
+from registry.catalog.values import LogReport
+from registry.catalog.writes import load_fingerprints
+from registry.errors import CatalogError
+from registry.model import ContentHasher, Event, Reference, Version, VersionState
 
 
 def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
@@ -36,3 +62,419 @@ def count_rows(connection: sa.Connection) -> int:
     events = connection.execute(sa.select(sa.func.count()).select_from(event)).scalar_one()
     shards = connection.execute(sa.select(sa.func.sum(split.c.num_shards))).scalar_one()
     return int(events) + int(shards or 0)
+
+
+_VERSIONS: Final = 100
+"""Versions of one query: their schemas are in memory together."""
+
+_ALIAS_ACTIONS: Final = ("alias-set", "alias-remove")
+
+
+class TableComparison:
+    """The tables against the log. Memory: what the events of one dataset say, and a batch of rows."""
+
+    def __init__(self, connection: sa.Connection, faults: Faults, advance: Advance) -> None:
+        self._connection = connection
+        self._faults = faults
+        self._advance = advance
+        self.num_versions = 0
+        self.num_shards = 0
+
+    def run(self, datasets: dict[str, set[str]]) -> None:
+        """Compare everything; ``datasets`` are the names that events use, by the dataset's name."""
+        names = self._connection.execute(sa.select(builder.c.name, builder.c.id).order_by(builder.c.id)).all()
+        known: dict[str, int] = dict(map(tuple, names))
+        for name in (*known, *(name for name in datasets if name not in known)):
+            try:
+                with stored_values():
+                    self._compare_dataset(name, known.get(name), sorted(datasets.get(name, ())))
+            except CatalogError as error:
+                self._faults.add(name, f"does not read: {error}")
+        try:
+            with stored_values():
+                self._compare_experiments()
+                self._compare_protection()
+                self._compare_ledger()
+        except CatalogError as error:
+            self._faults.add("the catalog", f"does not read: {error}")
+
+    def _compare_dataset(self, name: str, builder_id: int | None, told: list[str]) -> None:
+        replayed, setters = self._replay(name, builder_id, told)
+        query = (
+            sa.select(builder_config.c.id, builder_config.c.name, builder_config.c.is_default, *CANONICAL_NUMBER)
+            .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+            .where(builder_config.c.builder_id == builder_id)
+            .order_by(builder_config.c.id)
+        )
+        configs = [] if builder_id is None else self._connection.execute(query).all()
+        default = next((row.name for row in configs if row.is_default), None)
+        if default != replayed.default_config:
+            self._faults.add(
+                name,
+                f"has {_config(default)} as its default config, and by its events {_config(replayed.default_config)}",
+            )
+        for row in configs:
+            dataset = f"{name}/{row.name}" if row.name else name
+            told_of = replayed.configs.pop(row.name, None) or ReplayedConfig()
+            canonical = read_canonical(row)
+            if canonical != told_of.canonical:
+                self._faults.add(
+                    dataset,
+                    f"has the canonical version {_none(canonical)}, and by its events {_none(told_of.canonical)}",
+                )
+            self._compare_aliases(row.id, dataset, told_of, setters)
+            self._compare_versions(row.id, name, row.name or None, told_of)
+        for config, told_of in replayed.configs.items():  # of which there is not even a row
+            self._report_missing(name, config or None, told_of)
+
+    def _replay(
+        self, name: str, builder_id: int | None, told: list[str]
+    ) -> tuple[Replayed, dict[tuple[str, str], str]]:
+        """The dataset by its events, and who set each alias last; the history of aliases is compared on the way."""
+        replayed = Replayed(name)
+        setters: dict[tuple[str, str], str] = {}
+        history = _alias_history(self._connection, builder_id)
+        is_told = True
+        for one in read_events(self._connection, datasets=told) if told else ():
+            try:
+                replayed.apply(one)
+            except UNREADABLE as error:
+                self._faults.add(describe_event(one), f"cannot have happened: {error}")
+                continue
+            if one.action in _ALIAS_ACTIONS:
+                setters[one.dataset, one.details["alias"]] = one.actor
+            if one.action in _ALIAS_ACTIONS and is_told:
+                row = next(history, None)
+                is_told = row is not None and _told_by_row(name, row) == _told_by_event(one)
+                if not is_told:  # once: the history after it is shifted, and says nothing more
+                    self._faults.add(describe_event(one), "is not what the history of aliases says")
+        for row in history if is_told else ():
+            dataset, alias_name, *_ = _told_by_row(name, row)
+            self._faults.add(f"{dataset}@{alias_name}", f"was moved by {row.actor} without an event")
+        return replayed, setters
+
+    def _compare_aliases(
+        self, config_id: int, dataset: str, told_of: ReplayedConfig, setters: dict[tuple[str, str], str]
+    ) -> None:
+        rows = self._connection.execute(
+            sa.select(alias.c.name, alias.c.set_by, *NUMBER)
+            .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
+            .where(alias.c.config_id == config_id)
+            .order_by(alias.c.name)
+        )
+        for row in rows:
+            told = told_of.aliases.pop(row.name, None)
+            version = Version(row.major, row.minor, row.patch)
+            where = f"{dataset}@{row.name}"
+            if told != version:
+                self._faults.add(where, f"stands for {version}, and by its events for {_none(told)}")
+            elif setters.get((dataset, row.name)) != row.set_by:
+                self._faults.add(where, f"was set by {row.set_by}, and by its events by somebody else")
+        for name, version in told_of.aliases.items():
+            self._faults.add(f"{dataset}@{name}", f"is not there, and by its events stands for {version}")
+
+    def _compare_versions(self, config_id: int, name: str, config: str | None, told_of: ReplayedConfig) -> None:
+        overrides = _overrides(self._connection, config_id)
+        last = -1
+        while rows := self._connection.execute(_version_query(config_id, name, config, last)).all():
+            last = rows[-1].id
+            contents = recompute_contents(self._connection, rows, self._advance)
+            for row in rows:
+                self.num_versions += 1
+                version = Version(row.major, row.minor, row.patch)
+                where = str(Reference.exactly(name, config, version))
+                content = contents[row.id]
+                self.num_shards += content.num_shards
+                for torn in content.contradictory:
+                    self._faults.add(f"{where} {torn}", "has rows of splits and shards that contradict each other")
+                told = told_of.versions.pop(version, None)
+                if told is None:
+                    self._faults.add(where, "is published, and no event says so")
+                else:
+                    self._compare_version(where, row, told, content.digest, overrides.get(row.id, {}))
+                    self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
+        self._report_missing(name, config, told_of)
+
+    def _compare_version(
+        self, where: str, row: Any, told: ReplayedVersion, digest: str, overrides: dict[str, bool]
+    ) -> None:
+        described = _described(VersionState(row.state), row.state_message, read_number(row.superseded_by))
+        by_events = _described(told.state, told.message, told.superseded_by)
+        if described != by_events:
+            self._faults.add(where, f"is {described}, and by its events {by_events}")
+        if row.published_by != told.published_by:
+            self._faults.add(where, f"was published by {row.published_by}, and by its events by {told.published_by}")
+        if row.used_digest is None:
+            self._faults.add(where, "is published, and its number is not in the ledger")
+        elif (row.used_digest, row.used_by) != (told.content_digest, told.published_by):
+            self._faults.add(where, "has other content or another publisher in the ledger than its event says")
+        if row.content_digest != told.content_digest:
+            self._faults.add(where, "has another content digest than its event says")
+        if digest != told.content_digest:
+            self._faults.add(where, "has other content than was published: schema, labels, slicing rule or shards")
+        built_with = overrides if told.experiments is None else told.experiments
+        for flag, enabled in overrides.items():
+            if built_with.get(flag) is not enabled:
+                self._faults.add(where, f"overrides the experiment {flag} otherwise than its event says")
+
+    def _compare_seals(
+        self, where: str, row: Any, told: ReplayedVersion, splits: list[Any], overrides: dict[str, bool]
+    ) -> None:
+        """What an event of an older registry does not tell is not compared; it stored no fingerprints."""
+        if told.seal is not None:
+            seal = version_seal(row._mapping, (split._mapping for split in splits), overrides)
+            if seal != told.seal:
+                self._faults.add(
+                    where,
+                    "differs from what was published in its place, files' names, metadata, time or experiments",
+                )
+        try:
+            found = fingerprint_seals(load_fingerprints(self._connection, row.id))
+        except CatalogError as error:
+            self._faults.add(where, f"has fingerprints that do not read: {error}")
+            return
+        if found != told.fingerprints:
+            self._faults.add(where, "has other fingerprints than were computed when it was published")
+
+    def _report_missing(self, name: str, config: str | None, told_of: ReplayedConfig) -> None:
+        for version in told_of.versions:
+            self._faults.add(
+                str(Reference.exactly(name, config, version)), "was published by its event, and is not there"
+            )
+
+    def _compare_experiments(self) -> None:
+        """Flags that an older registry declared by the way have no event: off, without a description."""
+        told: dict[str, tuple[str, bool, bool]] = {}
+        actions = ("experiment-add", "experiment-set-default", "experiment-retire")
+        for one in read_events(self._connection, actions=actions):
+            try:
+                name = one.details["name"]
+                description, default, retired = told.get(name, ("", False, False))
+                told[name] = (
+                    one.details.get("description", description),
+                    bool(one.details.get("default", default)),
+                    retired or one.action == "experiment-retire",
+                )
+            except UNREADABLE as error:
+                self._faults.add(describe_event(one), f"cannot have happened: {error}")
+        rows = self._connection.execute(sa.select(experiment).order_by(experiment.c.id))
+        for row in rows:
+            found = (row.description, bool(row.default_enabled), row.retired_at is not None)
+            if found != told.pop(row.name, ("", False, False)):
+                self._faults.add(f"the experiment {row.name}", "is not what its events say")
+        for name in told:
+            self._faults.add(f"the experiment {name}", "was added by its event, and is not there")
+
+    def _compare_protection(self) -> None:
+        told: dict[str, str] = {}
+        for one in read_events(self._connection, actions=[PROTECT, UNPROTECT]):
+            told.pop(one.dataset, None)
+            if one.action == PROTECT:
+                told[one.dataset] = one.actor
+        for row in self._connection.execute(sa.select(protection).order_by(protection.c.scope)):
+            if told.pop(row.scope, None) != row.protected_by:
+                self._faults.add(_scope(row.scope), f"was protected by {row.protected_by}, and no event says so")
+        for scope in told:
+            self._faults.add(_scope(scope), "was protected by its event, and is not")
+
+    def _compare_ledger(self) -> None:
+        """Numbers that are used and that no version has."""
+        has_version = (
+            sa.select(dataset_version.c.id)
+            .select_from(builder)
+            .join(builder_config, builder_config.c.builder_id == builder.c.id)
+            .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
+            .where(
+                builder.c.name == version_ledger.c.builder_name,
+                builder_config.c.name == version_ledger.c.config_name,
+                *(column == version_ledger.c[column.name] for column in NUMBER),
+            )
+            .correlate(version_ledger)
+            .exists()
+        )
+        unused = sa.select(version_ledger).where(sa.not_(has_version)).order_by(*version_ledger.primary_key.columns)
+        for row in self._connection.execute(unused):
+            reference = Reference.exactly(
+                row.builder_name, row.config_name or None, Version(row.major, row.minor, row.patch)
+            )
+            self._faults.add(str(reference), "is in the ledger of used numbers, and is not there")
+
+
+def _version_query(config_id: int, name: str, config: str | None, last: int) -> sa.Select[Any]:
+    of_number = (column == version_ledger.c[column.name] for column in NUMBER)
+    return (
+        sa.select(dataset_version)
+        .add_columns(version_ledger.c.content_digest.label("used_digest"), version_ledger.c.used_by)
+        .outerjoin(
+            version_ledger,
+            sa.and_(version_ledger.c.builder_name == name, version_ledger.c.config_name == (config or ""), *of_number),
+        )
+        .where(dataset_version.c.config_id == config_id, dataset_version.c.id > last)
+        .order_by(dataset_version.c.id)
+        .limit(_VERSIONS)
+    )
+
+
+def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str, bool]]:
+    """The flags that versions of a config override, by the version's id."""
+    found: dict[int, dict[str, bool]] = {}
+    rows = connection.execute(
+        sa.select(version_experiment.c.version_id, experiment.c.name, version_experiment.c.enabled)
+        .join_from(version_experiment, experiment)
+        .join(dataset_version, dataset_version.c.id == version_experiment.c.version_id)
+        .where(dataset_version.c.config_id == config_id)
+    )
+    for version_id, name, enabled in rows:
+        found.setdefault(version_id, {})[name] = bool(enabled)
+    return found
+
+
+def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterator[Any]:
+    """The rows of the history of a dataset's aliases in their order, in batches."""
+    before, after = dataset_version.alias("before"), dataset_version.alias("after")
+    query = (
+        sa.select(
+            alias_event.c.id,
+            alias_event.c.name,
+            alias_event.c.actor,
+            alias_event.c.message,
+            builder_config.c.name.label("config"),
+            *(before.c[column.name].label(f"before_{column.name}") for column in NUMBER),
+            *(after.c[column.name].label(f"after_{column.name}") for column in NUMBER),
+        )
+        .join_from(alias_event, builder_config, builder_config.c.id == alias_event.c.config_id)
+        .outerjoin(before, before.c.id == alias_event.c.from_version_id)
+        .outerjoin(after, after.c.id == alias_event.c.to_version_id)
+        .where(builder_config.c.builder_id == builder_id)
+        .order_by(alias_event.c.id)
+        .limit(_VERSIONS)
+    )
+    last = -1
+    while rows := connection.execute(query.where(alias_event.c.id > last)).all() if builder_id is not None else []:
+        yield from rows
+        last = rows[-1].id
+
+
+def _told_by_row(name: str, row: Any) -> tuple[Any, ...]:
+    dataset = f"{name}/{row.config}" if row.config else name
+    before = None if row.before_major is None else f"{row.before_major}.{row.before_minor}.{row.before_patch}"
+    after = None if row.after_major is None else f"{row.after_major}.{row.after_minor}.{row.after_patch}"
+    return dataset, row.name, before, after, row.actor, row.message
+
+
+def _told_by_event(event: Event) -> tuple[Any, ...]:
+    told = event.details
+    return event.dataset, told["alias"], told.get("before"), told.get("after"), event.actor, told.get("message", "")
+
+
+def _described(state: VersionState, message: str, superseded_by: Version | None) -> str:
+    text = f"{state.value}: {message}" if message else state.value
+    return text if superseded_by is None else f"{text} (superseded by {superseded_by})"
+
+
+def _scope(scope: str) -> str:
+    return scope or "the whole catalog"
+
+
+def _config(name: str | None) -> str:
+    return {None: "none", "": "the one without a name"}.get(name) or str(name)
+
+
+def _none(version: Version | None) -> str:
+    return "none" if version is None else str(version)
+
+
+_SHARDS: Final = 20_000
+"""Shards of one query."""
+
+
+@dataclass(slots=True)
+class StoredContent:
+    """What the rows of one version come to.
+
+    ``splits`` are its rows of splits; ``contradictory`` names those whose counts do not fit their shards.
+    """
+
+    hasher: ContentHasher
+    splits: list[Any] = field(default_factory=list)
+    num_splits: int = 0
+    num_shards: int = 0
+    contradictory: list[str] = field(default_factory=list)
+
+    @property
+    def digest(self) -> str:
+        """The content digest."""
+        return self.hasher.hexdigest()
+
+
+def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: Advance) -> dict[int, StoredContent]:
+    """The content of each row of ``dataset_version``, by its id: three queries for many small versions together."""
+    contents = {
+        row.id: StoredContent(
+            ContentHasher(
+                features_json=row.features_json,
+                labels=json.loads(row.labels_json),
+                file_format=row.file_format,
+                slicing=row.slicing,
+                disable_shuffling=bool(row.disable_shuffling),
+            )
+        )
+        for row in rows
+    }
+    splits = connection.execute(
+        # Splits of one version have ids in their order: they were inserted so.
+        sa.select(split).where(split.c.version_id.in_(list(contents))).order_by(split.c.id)
+    ).all()
+    stored = groupby(_shards(connection, splits), key=attrgetter("split_id"))
+    waiting = next(stored, None)
+    for one in splits:
+        content = contents[one.version_id]
+        is_whole = one.position == content.num_splits
+        num_shards = num_examples = 0
+        content.hasher.start_split(one.name)
+        if waiting is not None and waiting[0] == one.id:
+            batch = []
+            for row in waiting[1]:
+                is_whole = is_whole and (row.shard_index, row.first_example) == (num_shards, num_examples)
+                batch.append((row.num_examples, row.num_bytes, row.sha256))
+                num_shards, num_examples = num_shards + 1, num_examples + row.num_examples
+                if len(batch) == _SHARDS:
+                    content.hasher.add(batch)
+                    batch = []
+            content.hasher.add(batch)
+            waiting = next(stored, None)
+        if not is_whole or (num_shards, num_examples) != (one.num_shards, one.num_examples):
+            content.contradictory.append(one.name)
+        content.splits.append(one)
+        content.num_splits += 1
+        content.num_shards += num_shards
+        advance(num_shards)
+    return contents
+
+
+def _shards(connection: sa.Connection, splits: Any) -> Iterator[Any]:
+    """The shards of ``splits``, by split and number: small splits together, each query at most ``_SHARDS`` rows."""
+    group: list[int] = []
+    size = 0
+    for one in splits:
+        if group and size + one.num_shards > _SHARDS:
+            yield from _shards_of(connection, group)
+            group, size = [], 0
+        group.append(one.id)
+        size += one.num_shards
+    if group:
+        yield from _shards_of(connection, group)
+
+
+def _shards_of(connection: sa.Connection, group: list[int]) -> Iterator[Any]:
+    of_group = shard.c.split_id == group[0] if len(group) == 1 else shard.c.split_id.in_(group)
+    query = sa.select(shard).where(of_group).order_by(shard.c.split_id, shard.c.shard_index).limit(_SHARDS)
+    rows = connection.execute(query).all()
+    while rows:
+        yield from rows
+        if len(rows) < _SHARDS:
+            return
+        after = sa.tuple_(shard.c.split_id, shard.c.shard_index) > sa.tuple_(
+            sa.literal(rows[-1].split_id), sa.literal(rows[-1].shard_index)
+        )
+        rows = connection.execute(query.where(after)).all()

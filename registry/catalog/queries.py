@@ -13,24 +13,33 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.json_sql import json_agg, read_json
-from registry.catalog.not_found import explain_dataset, explain_refusal
-from registry.catalog.protection import is_protected
-from registry.catalog.rows import damaged, decode_metadata, read_canonical, read_number, read_version, stored_values
+from registry.catalog.configs import is_protected
+from registry.catalog.rows import (
+    damaged,
+    decode_metadata,
+    json_agg,
+    read_canonical,
+    read_json,
+    read_number,
+    read_version,
+    stored_values,
+)
 from registry.catalog.selection import (
     CANONICAL_NUMBER,
     IS_WITHDRAWN,
     NUMBER,
     canonical_version,
+    explain_dataset,
+    explain_refusal,
+    load_standing,
     meant_config,
     named_config,
     version_query,
 )
-from registry.catalog.standings import load_standing
 from registry.catalog.stored_lengths import StoredShardLengths
-from registry.catalog.summaries import DatasetSummary, VersionSummary
 from registry.catalog.tables import builder, builder_config, dataset_version, shard, split, version_ledger
-from registry.errors import SplitNotFoundError
+from registry.catalog.values import DatasetSummary, VersionSummary
+from registry.errors import SplitNotFoundError, VersionExistsError
 from registry.model import (
     DatasetVersion,
     Reference,
@@ -383,4 +392,32 @@ def _read_summary(name: str, row: sa.Row[*tuple[Any, ...]], splits: Iterable[tup
         content_digest=row.content_digest,
         published_at=row.published_at,
         published_by=row.published_by,
+    )
+
+
+def is_published(connection: sa.Connection, exactly: Reference, content_digest: str) -> bool:
+    """Whether that content is published under the number; False where the number is free.
+
+    Raises:
+        VersionExistsError: other content is, or it was published and deleted.
+    """
+    number = exactly.request.exact if exactly.request is not None else None
+    if number is None:
+        raise AssertionError("an exact reference has a number")
+    digest = find_digest(connection, exactly.name, exactly.config, number)
+    if digest is None:
+        return False
+    exists = find_version_id(connection, exactly.name, exactly.config, number) is not None
+    if exists and digest == content_digest:
+        return True
+    what = (
+        f"is published with other content (sha256 {digest[:12]}, not {content_digest[:12]})"
+        if exists
+        else "was published and deleted"
+    )
+    raise VersionExistsError(
+        f"{exactly} {what}",
+        hint="A number is never used twice. Raise the version: PATCH for the same records, "
+        "MINOR for added features, MAJOR for anything else.",
+        details={"published": digest, "offered": content_digest},
     )

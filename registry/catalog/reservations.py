@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from registry.catalog.ledger import is_published
+from registry.catalog.queries import is_published
 from registry.catalog.rows import canonical_json, check_text, stored_values
 from registry.catalog.session import reading, write
 from registry.catalog.tables import reservation

@@ -5,14 +5,17 @@ JSON is stored as text, the same bytes on both databases: ASCII, sorted keys, no
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import UTC
+from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import GenericFunction
 
-from registry.catalog.json_sql import read_json
 from registry.errors import CatalogError, UsageError
 from registry.masking import has_secret, mask, mask_all, remove_secrets
 from registry.model import (
@@ -20,6 +23,7 @@ from registry.model import (
     DatasetVersion,
     SlicingRule,
     Split,
+    SplitFingerprint,
     Version,
     VersionState,
     read_code_version,
@@ -191,3 +195,63 @@ def check_digest(digest: str, what: str) -> str:
     if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
         raise UsageError(f"the {what} {digest[:80]!r} is no sha256: 64 lower-case hex digits")
     return digest
+
+
+class json_object_agg(GenericFunction[Any]):  # noqa: N801 (the name that SQL gives it)
+    """An aggregate of names and values into one JSON object; SQLite calls it json_group_object."""
+
+    type = sa.types.NullType()
+    inherit_cache = True
+
+
+class json_agg(GenericFunction[Any]):  # noqa: N801 (the name that SQL gives it)
+    """An aggregate of values into one JSON array, in the order of the subquery they come from.
+
+    SQLite calls it json_group_array. Both databases keep that order where the aggregate stands alone over the subquery.
+    """
+
+    type = sa.types.NullType()
+    inherit_cache = True
+
+
+@compiles(json_object_agg, "sqlite")
+def _sqlite_object(element: json_object_agg, compiler: Any, **options: Any) -> str:
+    return f"json_group_object{compiler.process(element.clause_expr, **options)}"
+
+
+@compiles(json_agg, "sqlite")
+def _sqlite_array(element: json_agg, compiler: Any, **options: Any) -> str:
+    return f"json_group_array{compiler.process(element.clause_expr, **options)}"
+
+
+def read_json(value: Any) -> Any:
+    """What a function of this module gave: SQLite answers with text, psycopg with values."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+_OF_VERSION: Final = ("location", "metadata_json", "release_notes_json", "version_to_prepare")
+_OF_SPLIT: Final = ("num_bytes", "filename_template", "filename_dataset", "filename_format")
+
+
+def version_seal(version: Mapping[str, Any], splits: Iterable[Mapping[str, Any]], overrides: Mapping[str, bool]) -> str:
+    """sha256, 64 hex digits, over columns of a version, of its splits in order, and the experiments it overrides."""
+    return _digest(
+        {
+            **{name: version[name] for name in _OF_VERSION},
+            "published_at": version["published_at"].astimezone(UTC).isoformat(timespec="microseconds"),
+            "splits": [[split[name] for name in _OF_SPLIT] for split in splits],
+            "overrides": dict(overrides),
+        }
+    )
+
+
+def fingerprint_seals(found: Mapping[str, SplitFingerprint]) -> dict[str, str]:
+    """sha256, 64 hex digits, over the fingerprint of each split, blocks and all, by the split's name."""
+    return {
+        name: _digest({path: [feature.digest, *feature.blocks] for path, feature in one.features.items()})
+        for name, one in found.items()
+    }
+
+
+def _digest(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(dict(value)).encode("ascii")).hexdigest()

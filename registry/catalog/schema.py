@@ -7,23 +7,31 @@ themselves see to it that one migrator runs at a time, in one transaction (``mig
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import sqlalchemy as sa
 
-from registry.catalog import schema_check, search_schema
-from registry.catalog.location import is_sqlite
-from registry.catalog.schema_state import HEAD, REVISIONS, SchemaStatus, read_status, require_current, require_ours
-from registry.catalog.session import erase_free_space, migrating, open_engine, use_wal
-from registry.errors import CatalogError, UsageError
+from registry.catalog.search import (
+    index_triggers_sqlite,
+    is_our_item,
+    is_our_name,
+    missing_parts,
+    rebuild_index,
+    wrong_contents,
+)
+from registry.catalog.session import describe_url, erase_free_space, is_sqlite, migrating, open_engine, reading, use_wal
+from registry.catalog.tables import POSTGRES_FUNCTION, guard_triggers_postgresql, guard_triggers_sqlite, whole_metadata
+from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 
 if TYPE_CHECKING:
     from alembic.config import Config
+
 
 __all__ = ["HEAD", "SchemaStatus", "check", "create_or_require", "downgrade", "reindex", "status", "upgrade"]
 
@@ -113,7 +121,7 @@ def check(url: str | os.PathLike[str]) -> list[str]:
     """
     with _engine(url) as engine:
         require_current(read_status(engine))
-        return schema_check.differences(engine)
+        return differences(engine)
 
 
 def reindex(url: str | os.PathLike[str]) -> int:
@@ -124,7 +132,7 @@ def reindex(url: str | os.PathLike[str]) -> int:
     """
     with _engine(url) as engine:
         require_current(read_status(engine))
-        return search_schema.reindex(engine)
+        return rebuild_index(engine)
 
 
 def create_or_require(engine: sa.Engine) -> None:
@@ -203,3 +211,202 @@ def _known(revision: str) -> str:
 
 def _age(revision: str | None) -> int:
     return -1 if revision is None else REVISIONS.index(revision)
+
+
+def differences(engine: sa.Engine) -> list[str]:
+    """One line for each difference between ``engine``'s database and the tables of this release."""
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    options = {"include_object": is_our_item, "include_name": is_our_name}
+    with reading(engine) as connection:
+        found = compare_metadata(MigrationContext.configure(connection, opts=options), whole_metadata())
+        lines = [line for difference in found for line in _describe(difference)]
+        lines += _constraints(connection)
+        if connection.dialect.name == "sqlite":
+            lines += _sqlite_triggers(connection)
+            lines += _sqlite_orphans(connection)
+        else:
+            lines += _postgresql_triggers(connection)
+        lines += missing_parts(connection)
+    if not lines:  # rows can be read as they should be
+        lines += wrong_contents(engine)
+    return lines
+
+
+def _describe(difference: Any) -> Iterator[str]:
+    if isinstance(difference, list):  # changes of one column come as a list of their own
+        for change in difference:
+            yield from _describe(change)
+        return
+    verb, *operands = difference
+    names = ".".join(_name(operand) for operand in operands if _name(operand))
+    # Alembic says what it would do to the database; a reader wants to know what is wrong with it.
+    match verb.partition("_"):
+        case ("add", _, noun):
+            yield f"{noun} is missing: {names}"
+        case ("remove", _, noun):
+            yield f"{noun} is not part of the schema: {names}"
+        case ("modify", _, noun):
+            yield f"{noun} differs: {names}"
+        case _:
+            yield f"{verb}: {names}"
+
+
+def _name(operand: Any) -> str:
+    if isinstance(operand, str):
+        return operand
+    if isinstance(operand, (sa.Table, sa.Column)):
+        return operand.name
+    table = getattr(operand, "table", None)
+    name = getattr(operand, "name", None)
+    return f"{table.name}.{name}" if table is not None and name else ""
+
+
+def _constraints(connection: sa.Connection) -> Iterator[str]:
+    inspector = sa.inspect(connection)
+    present = set(inspector.get_table_names())
+    for table in whole_metadata().sorted_tables:
+        if table.name not in present:
+            continue  # said already
+        key = tuple(inspector.get_pk_constraint(table.name)["constrained_columns"])
+        if key != tuple(column.name for column in table.primary_key.columns):
+            yield f"primary key differs: {table.name}"
+        wanted = {str(c.name) for c in table.constraints if isinstance(c, sa.CheckConstraint)}
+        actual = {check["name"] for check in inspector.get_check_constraints(table.name)}
+        for name in sorted(wanted - actual):
+            yield f"check constraint is missing: {table.name}.{name}"
+
+
+def _sqlite_triggers(connection: sa.Connection) -> Iterator[str]:
+    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+    actual: dict[str, str] = {row.name: row.sql for row in rows}
+    for name, statement in (guard_triggers_sqlite() | index_triggers_sqlite()).items():
+        if name not in actual:
+            yield f"trigger is missing: {name}"
+        elif actual[name] != statement:
+            yield f"trigger differs: {name}"
+
+
+def _sqlite_orphans(connection: sa.Connection) -> Iterator[str]:
+    for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+        yield f"foreign key is broken: row {row} of {table} has no {parent}"
+
+
+def _postgresql_triggers(connection: sa.Connection) -> Iterator[str]:
+    rows = connection.exec_driver_sql(
+        "SELECT c.relname, t.tgname, t.tgenabled, p.proname, t.tgargs FROM pg_trigger t"
+        " JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid"
+        " WHERE NOT t.tgisinternal AND c.relnamespace = current_schema()::regnamespace"
+    )
+    actual = {(table, name): (enabled, function, bytes(args)) for table, name, enabled, function, args in rows}
+    for key, arguments in sorted(guard_triggers_postgresql().items()):
+        if key not in actual:
+            yield f"trigger is missing: {key[1]}"
+        elif actual[key][1:] != ("registry_refuse_change", b"".join(name.encode() + b"\0" for name in arguments)):
+            yield f"trigger differs: {key[1]}"
+        elif actual[key][0] not in ("O", "A", b"O", b"A"):
+            yield f"trigger is switched off: {key[1]}"
+    body = connection.exec_driver_sql(
+        "SELECT prosrc FROM pg_proc WHERE proname = 'registry_refuse_change'"
+        " AND pronamespace = current_schema()::regnamespace"
+    ).scalar()
+    if (body or "").split() != POSTGRES_FUNCTION.split():
+        yield "function differs: registry_refuse_change"
+
+
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+"""Every revision of ``registry.migrations``, in order; a test compares them."""
+
+HEAD: Final = REVISIONS[-1]
+
+_REVISION_TABLE: Final = sa.table("alembic_version", sa.column("version_num", sa.Text))
+# What every catalog has had since the first revision; another program's database that uses Alembic has not all of it.
+_LANDMARKS: Final = frozenset({"builder", "dataset_version", "shard", "version_ledger"})
+
+State = Literal["empty", "current", "behind", "ahead", "foreign"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStatus:
+    """The schema of a database.
+
+    Attributes:
+        url: the database, without its password.
+        revision: the schema's revision as stored, or None where there is none.
+        head: the revision that this registry needs.
+        state: ``empty`` (no tables at all), ``current``, ``behind``, ``ahead`` (a revision that this registry does not
+            know), ``foreign`` (tables of something else).
+    """
+
+    url: str
+    revision: str | None
+    head: str
+    state: State
+
+
+def read_status(engine: sa.Engine) -> SchemaStatus:
+    """The schema's state. A file that does not exist is ``empty``, and is not created."""
+    shown = describe_url(engine.url)
+    if is_sqlite(engine.url) and not Path(engine.url.database or "").exists():
+        return SchemaStatus(url=shown, revision=None, head=HEAD, state="empty")
+    with reading(engine) as connection:
+        names = set(sa.inspect(connection).get_table_names())
+        revision = None
+        if _REVISION_TABLE.name in names:
+            revision = connection.execute(sa.select(_REVISION_TABLE.c.version_num)).scalars().first()
+    return SchemaStatus(url=shown, revision=revision, head=HEAD, state=_state(names - {_REVISION_TABLE.name}, revision))
+
+
+def require_current(status: SchemaStatus) -> None:
+    """Refuse a database that this registry cannot use.
+
+    Raises:
+        SchemaBehindError, SchemaAheadError, NotACatalogError: see ``SchemaStatus.state``.
+    """
+    match status.state:
+        case "current":
+            return
+        case "empty":
+            raise SchemaBehindError(
+                f"{status.url} holds no catalog yet",
+                hint=f"Make it one with: registry db upgrade --catalog {shlex.quote(status.url)}",
+                details={"revision": None, "head": status.head},
+            )
+        case "behind":
+            raise SchemaBehindError(
+                f"{status.url} has the schema {status.revision}, this registry needs {status.head}",
+                hint=f"Bring it up to date with: registry db upgrade --catalog {shlex.quote(status.url)}",
+                details={"revision": status.revision, "head": status.head},
+            )
+        case _:
+            require_ours(status)
+
+
+def require_ours(status: SchemaStatus) -> None:
+    """Refuse a database of something else, or of a newer registry.
+
+    Raises:
+        SchemaAheadError, NotACatalogError
+    """
+    if status.state == "ahead":
+        raise SchemaAheadError(
+            f"{status.url} has the schema {status.revision}, made by a newer registry than this one ({status.head})",
+            hint="Install a newer version: pip install --upgrade shardbook",
+            details={"revision": status.revision, "head": status.head},
+        )
+    if status.state == "foreign":
+        raise NotACatalogError(
+            f"{status.url} holds the tables of something else",
+            hint="Name another database. A catalog needs one of its own; an empty one will do.",
+        )
+
+
+def _state(names: set[str], revision: str | None) -> State:
+    if not names:
+        return "empty"
+    if not names >= _LANDMARKS or revision is None:
+        return "foreign"
+    if revision not in REVISIONS:
+        return "ahead"
+    return "current" if revision == HEAD else "behind"

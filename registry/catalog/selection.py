@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.json_sql import json_object_agg
+from registry.catalog.rows import json_object_agg, read_canonical, read_number, stored_values
 from registry.catalog.tables import (
     READABLE,
     alias,
@@ -20,7 +20,28 @@ from registry.catalog.tables import (
     experiment,
     version_experiment,
 )
-from registry.model import WITHDRAWN, Reference, VersionClause, VersionRequest, request_bounds
+from registry.errors import (
+    AliasNotFoundError,
+    ConfigNotFoundError,
+    DatasetNotFoundError,
+    NotFoundError,
+    ReferenceSyntaxError,
+    VersionNotFoundError,
+    VersionWithdrawnError,
+)
+from registry.model import (
+    WITHDRAWN,
+    Candidate,
+    Choice,
+    Reference,
+    Refusal,
+    Standing,
+    Version,
+    VersionClause,
+    VersionRequest,
+    VersionState,
+    request_bounds,
+)
 from registry.model.bounds import HIGHEST, LOWEST
 
 canonical_version: Final = dataset_version.alias("canonical_version")
@@ -119,3 +140,228 @@ def _clause_condition(clause: VersionClause) -> sa.ColumnElement[bool]:
 
 def _row(*parts: Any) -> Any:
     return sa.tuple_(*parts)
+
+
+def find_default_config(connection: sa.Connection, name: str) -> str | None:
+    """The default config of a dataset, ``""`` for one without configs; None where there is none."""
+    return connection.execute(
+        sa.select(builder_config.c.name)
+        .join_from(builder_config, builder)
+        .where(builder.c.name == name, builder_config.c.is_default)
+    ).scalar()
+
+
+def load_standing(connection: sa.Connection, name: str, config: str | None) -> Standing:
+    """The standing of a config; None is the default one.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError: there is none.
+    """
+    found = find_standing(connection, name, config)
+    if found is None:
+        raise explain_dataset(connection, Reference(name=name, config=config))
+    return found
+
+
+def find_standing(connection: sa.Connection, name: str, config: str | None) -> Standing | None:
+    """The standing of a config, or None where there is no such config; None is the default one."""
+    with stored_values():
+        row = connection.execute(
+            sa.select(builder_config.c.id, builder_config.c.name, *CANONICAL_NUMBER)
+            .join_from(builder_config, builder)
+            .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
+            .where(builder.c.name == name, meant_config(config))
+        ).first()
+        if row is None:
+            return None
+        versions = connection.execute(
+            sa.select(
+                *NUMBER,
+                dataset_version.c.state,
+                dataset_version.c.state_message,
+                dataset_version.c.superseded_by,
+            )
+            .where(dataset_version.c.config_id == row.id)
+            .order_by(*(part.desc() for part in NUMBER))
+        )
+        candidates = tuple(
+            Candidate(
+                version=Version(major, minor, patch),
+                state=VersionState(state),
+                message=message,
+                superseded_by=read_number(superseded_by),
+            )
+            for major, minor, patch, state, message, superseded_by in versions
+        )
+        aliases = connection.execute(
+            sa.select(alias.c.name, *NUMBER)
+            .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
+            .where(alias.c.config_id == row.id)
+            .order_by(alias.c.name)
+        )
+        return Standing(
+            name=name,
+            config=row.name or None,
+            candidates=candidates,
+            canonical=read_canonical(row),
+            aliases={alias_name: Version(*number) for alias_name, *number in aliases},
+        )
+
+
+_MAX_NAMES: Final = 10_000
+_MAX_LISTED: Final = 12
+_MAX_DETAILS: Final = 100
+
+
+def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFoundError:
+    """The error for a dataset or config that is not there, for a connection that saw it missing in the same snapshot.
+
+    A writer on PostgreSQL asks only for a dataset that it has locked (locking.py).
+    """
+    configs = connection.execute(
+        sa.select(builder_config.c.name)
+        .join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
+        .where(builder.c.name == reference.name)
+        .order_by(builder_config.c.name)
+    ).scalars()
+    names = configs.all()
+    if not names:
+        return no_dataset(reference.name, list_names(connection))
+    named = [name for name in names if name]
+    if reference.config is not None:
+        return _no_config(reference, reference.config, named)
+    return no_default_config(reference.name, named)
+
+
+def no_default_config(name: str, configs: list[str]) -> ConfigNotFoundError:
+    """The error for a reference that names no config where none of several is the default one."""
+    listed = ", ".join(f"{name}/{config}" for config in configs[:_MAX_LISTED])
+    return ConfigNotFoundError(
+        f"{name} has no default config",
+        hint=f"Name one: {listed}.",
+        details={"name": "", "known": configs[:_MAX_DETAILS]},
+    )
+
+
+def explain_refusal(choice: Choice, *, when: str | None = None) -> NotFoundError:
+    """The error for a choice that chose nothing, ``when``: at a moment that is gone.
+
+    Its ``details`` hold ``considered``: version, status, verdict of what was looked at; and ``num_considered``, of all.
+    """
+    wanted, standing = choice.wanted, choice.standing
+    if choice.refusal is Refusal.NO_ALIAS:
+        known = list(standing.aliases)
+        hint = None if known else f"It has no aliases; its versions: registry versions {wanted.dataset}"
+        where = wanted.dataset + ("" if when is None else f" at {when}")
+        error = AliasNotFoundError.of(wanted.alias or "", known, where=where, hint=hint)
+        error.details.update(_considered(choice))
+        return error
+    withdrawn = choice.refusal in (Refusal.WITHDRAWN, Refusal.ALL_WITHDRAWN)
+    kind = VersionWithdrawnError if withdrawn else VersionNotFoundError
+    return kind(
+        choice.problem if when is None else f"at {when}: {choice.problem}",
+        hint=_what_can_be_read(choice) if withdrawn else _what_is_published(choice),
+        details={
+            "name": "" if wanted.request is None else str(wanted.request),
+            "known": [str(one.version) for one in standing.candidates[:_MAX_DETAILS]],
+            "versions": [
+                {"version": str(one.version), "status": standing.status(one).value}
+                for one in standing.candidates[:_MAX_DETAILS]
+            ],
+            **_considered(choice),
+        },
+    )
+
+
+def _considered(choice: Choice) -> dict[str, Any]:
+    """What was considered, the highest first; of very many, those that the reference names come before others."""
+    standing, wanted, every = choice.standing, choice.wanted, choice.considered
+    named = [] if wanted.request is None else [one.version for one in standing.allowed(wanted.request)[:_MAX_DETAILS]]
+    if choice.refused is not None:
+        named = [choice.refused.version]
+    kept = {*named, *[one.version for one in every if one.version not in named][: _MAX_DETAILS - len(named)]}
+    return {
+        "considered": [
+            {"version": str(one.version), "status": one.status.value, "verdict": one.verdict}
+            for one in every
+            if one.version in kept
+        ],
+        "num_considered": len(every),
+    }
+
+
+def _what_is_published(choice: Choice) -> str:
+    standing = choice.standing
+    if not standing.candidates:
+        return "No version of it is published."
+    published = f"Published: {_listed(standing, standing.candidates)}."
+    readable = next((one for one in standing.candidates if not one.is_withdrawn), None)
+    if choice.refusal is not Refusal.NO_CANONICAL or readable is None:
+        return published
+    return f"{published} Make one canonical: registry promote {standing.exactly(readable.version)}"
+
+
+def _what_can_be_read(choice: Choice) -> str:
+    """What a person may ask for in the place of a version that is withdrawn."""
+    standing, refused, request = choice.standing, choice.refused, choice.wanted.request
+    parts = []
+    if refused is not None and refused.superseded_by is not None:
+        successor = standing.find(refused.superseded_by)
+        if successor is not None and not successor.is_withdrawn:  # else it would lead from one refusal to the next
+            parts.append(f"It is superseded by {standing.exactly(refused.superseded_by)}.")
+    readable = tuple(one for one in standing.candidates if not one.is_withdrawn)
+    parts.append(f"Readable: {_listed(standing, readable)}." if readable else "No version of it is left.")
+    passed = [refused] if refused is not None else standing.allowed(request) if request is not None else []
+    yanked = next((one for one in passed if one.state is VersionState.YANKED), None)
+    if yanked is not None:
+        parts.append(f"To get it anyway, name it exactly: {standing.exactly(yanked.version)}.")
+    return " ".join(parts)
+
+
+def _listed(standing: Standing, candidates: tuple[Candidate, ...]) -> str:
+    listed = ", ".join(f"{one.version} ({standing.status(one).value})" for one in candidates[:_MAX_LISTED])
+    return listed + (f" and {len(candidates) - _MAX_LISTED} more" if len(candidates) > _MAX_LISTED else "")
+
+
+def list_names(connection: sa.Connection) -> list[str]:
+    """The names of datasets, to suggest one: the first of very many."""
+    query = sa.select(builder.c.name).order_by(builder.c.name).limit(_MAX_NAMES)
+    return list(connection.execute(query).scalars())
+
+
+def no_dataset(name: str, known: list[str]) -> NotFoundError:
+    """The error for a dataset that is not among the ``known`` ones."""
+    hint = None if known else "The catalog is empty. Start with: registry quickstart"
+    return DatasetNotFoundError.of(name, known, where="the catalog", hint=hint)
+
+
+def _no_config(reference: Reference, config: str, known: list[str]) -> NotFoundError:
+    hint = None
+    try:
+        request = VersionRequest.parse(config)
+    except ReferenceSyntaxError:
+        pass
+    else:
+        hint = f"A version comes after ':', not '/'. Try: {reference.name}:{request}"
+    if hint is None and not known:
+        hint = f"{reference.name} has no configs. Name it without one: {reference.name}"
+    return ConfigNotFoundError.of(config, known, where=reference.name, hint=hint)
+
+
+def lock_dataset(connection: sa.Connection, name: str) -> None:
+    """Wait until no other transaction changes dataset ``name``, and keep others waiting until this one ends.
+
+    Its configs, versions and aliases may be read and referred to all the while. SQLite's write transactions exclude
+    each other anyway.
+
+    Raises:
+        DatasetNotFoundError: on PostgreSQL, there is no such dataset. It is decided here, because a later statement
+            would find what a rival commits meanwhile, without the lock.
+    """
+    if connection.dialect.name != "postgresql":
+        return
+    row = sa.select(builder.c.id).where(builder.c.name == name).with_for_update(key_share=True)  # FOR NO KEY UPDATE
+    while connection.execute(row).first() is None:
+        known = list_names(connection)
+        if name not in known:  # else it was committed between the two statements, and can be locked now
+            raise no_dataset(name, known)

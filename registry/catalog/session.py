@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +19,8 @@ from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
-from registry.catalog.faults import is_worth_retrying, typed_faults
-from registry.catalog.location import describe_url, is_sqlite, network_filesystem, parse_url
 from registry.catalog.own_sqlite import sqlite3
-from registry.errors import CatalogError, MissingExtraError, NotACatalogError
+from registry.errors import CatalogError, CatalogUnavailableError, MissingExtraError, NotACatalogError, UsageError
 
 T = TypeVar("T")
 
@@ -217,3 +216,183 @@ def _check_process(_connection: Any, record: Any, proxy: Any) -> None:
         # Inherited through a fork: the parent goes on using it, so forget it without closing it.
         record.dbapi_connection = proxy.dbapi_connection = None
         raise sa.exc.DisconnectionError("this connection belongs to the parent process")
+
+
+_FORMS: Final = "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
+_DRIVERS: Final = {
+    "sqlite": "sqlite+pysqlite",
+    "sqlite+pysqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_NETWORK_FILESYSTEM: Final = re.compile(
+    r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|pvfs2|orangefs|virtiofs|fuse(?!blk).*"
+)
+
+
+def parse_url(url: str | os.PathLike[str]) -> sa.URL:
+    """The database that ``url`` names: a plain path is an SQLite file.
+
+    Raises:
+        UsageError: no such kind of database, or text that is no URL. The text is not repeated: it may hold a password.
+    """
+    text = os.fspath(url)
+    if "://" not in text:
+        if not text or "\0" in text:
+            raise UsageError("the path of the catalog is empty or holds a NUL", hint=_FORMS)
+        return sa.URL.create("sqlite+pysqlite", database=text)
+    try:
+        parsed = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        raise UsageError("the catalog's URL does not parse", hint=_FORMS) from None
+    if parsed.drivername not in _DRIVERS:
+        kind = parsed.drivername if re.fullmatch(r"[\w+]{1,40}", parsed.drivername) else "of that kind"
+        raise UsageError(f"a catalog cannot live in a database {kind!r}", hint=_FORMS)
+    parsed = parsed.set(drivername=_DRIVERS[parsed.drivername])
+    if is_sqlite(parsed) and (
+        parsed.database in (None, "", ":memory:") or parsed.query or str(parsed.database).startswith("file:")
+    ):
+        raise UsageError("an SQLite catalog is a file, without URL options", hint=_FORMS)
+    return parsed
+
+
+def is_sqlite(url: sa.URL) -> bool:
+    """Whether the database is an SQLite file."""
+    return url.get_backend_name() == "sqlite"
+
+
+def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
+    """The file of an SQLite catalog, or None for a catalog on a server.
+
+    >>> sqlite_path("sqlite:////srv/catalog.db") == sqlite_path("/srv/catalog.db") == Path("/srv/catalog.db")
+    True
+    >>> sqlite_path("postgresql://host/name") is None
+    True
+    """
+    parsed = parse_url(url)
+    return Path(parsed.database or "") if is_sqlite(parsed) else None
+
+
+def describe_url(url: sa.URL) -> str:
+    """``url`` as it may be shown: passwords are ``***``, also those among its options.
+
+    >>> describe_url(parse_url("postgresql://ann:secret@host/data?sslpassword=secret"))
+    'postgresql://ann:***@host/data?sslpassword=***'
+    """
+    hidden = {key: "***" if "pass" in key.lower() else value for key, value in url.query.items()}
+    shown = url.set(drivername=url.get_backend_name(), query=hidden)
+    return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
+
+
+def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
+    """The type of the network file system that ``path`` lies on, or None for a local one.
+
+    Follows Linux's ``mountinfo`` (proc(5)); where there is none, every path counts as local.
+    """
+    try:
+        lines = mounts.read_text("utf-8", errors="surrogateescape").splitlines()
+    except OSError:
+        return None
+    place = path.resolve()
+    best, found = -1, ""
+    for line in lines:
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        mount = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
+        # Later lines are mounted over earlier ones.
+        if len(mount.parts) >= best and place.is_relative_to(mount):
+            best, found = len(mount.parts), after.split(" ")[0]
+    return found if _NETWORK_FILESYSTEM.fullmatch(found) else None
+
+
+_SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
+_RESTORE: Final = "Restore it from a copy."
+_TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
+
+
+@contextmanager
+def typed_faults(where: str) -> Iterator[None]:
+    """Raise errors of the database as ours. ``where`` names the catalog in messages (``describe_url``).
+
+    IntegrityError passes: what a broken constraint means is known only where the row was written.
+
+    Raises:
+        CatalogUnavailableError: locked, not answering, or refusing the connection.
+        NotACatalogError: the file is no database.
+        CatalogError: anything else that the database refuses.
+    """
+    try:
+        yield
+    except sa.exc.IntegrityError:
+        raise
+    except sa.exc.DBAPIError as error:
+        raise _translate(error.orig or error, where) from error
+    except sqlite3.Error as error:  # raised by PRAGMAs on a fresh connection, before SQLAlchemy watches it
+        raise _translate(error, where) from error
+    except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema quote it, whatever it is
+        raise CatalogError(f"{where} is damaged: it holds text that is no UTF-8", hint=_RESTORE) from error
+    except (sa.exc.NoReferenceError, sa.exc.NoSuchTableError) as error:  # while its schema is read for a check
+        raise CatalogError(f"{where} is damaged: its schema contradicts itself: {error}", hint=_RESTORE) from error
+    except sa.exc.TimeoutError as error:
+        raise CatalogUnavailableError(
+            f"no connection to {where} became free", hint="Too many look-ups at once in this process. Try again."
+        ) from error
+
+
+def is_worth_retrying(error: sa.exc.DBAPIError) -> bool:
+    """Whether the same transaction may succeed when it is run again: a serialization failure or a deadlock."""
+    return getattr(error.orig, "sqlstate", None) in (_SERIALIZATION_FAILURE, _DEADLOCK)
+
+
+def _translate(error: BaseException, where: str) -> Exception:
+    if isinstance(error, sqlite3.Error):
+        return _translate_sqlite(error, where)
+    if isinstance(error, (UnicodeError, OverflowError)):
+        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
+    return _translate_postgresql(error, where)
+
+
+def _translate_sqlite(error: sqlite3.Error, where: str) -> Exception:
+    name = getattr(error, "sqlite_errorname", "")
+    match name.split("_")[1] if name.startswith("SQLITE_") else "":
+        case "BUSY" | "LOCKED":
+            return CatalogUnavailableError(f"{where} is locked", hint=_TRY_AGAIN)
+        case "NOTADB":
+            return NotACatalogError(
+                f"{where} is no database", hint="Name another file; one that does not exist becomes a new catalog."
+            )
+        case "CANTOPEN":
+            return CatalogUnavailableError(
+                f"{where} cannot be opened", hint="Check that its folder exists and that you may write there."
+            )
+        case "READONLY" | "PERM":
+            return CatalogError(f"{where} is read-only", hint="Check the permissions of the file and of its folder.")
+        case "FULL" | "IOERR":
+            return CatalogUnavailableError(
+                f"{where} cannot be written: {error}", hint="Check that the disk has space left, then try again."
+            )
+        case "CORRUPT":
+            return CatalogError(f"{where} is damaged: {error}", hint=_RESTORE)
+        case _ if "no such module: fts5" in str(error):
+            return CatalogError(
+                f"{where} cannot be searched: this Python's SQLite has no FTS5",
+                hint="Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog.",
+            )
+        case _:
+            return CatalogError(f"{where} refuses: {error}", hint="Compare it with its schema: registry db check.")
+
+
+def _translate_postgresql(error: BaseException, where: str) -> Exception:
+    state = getattr(error, "sqlstate", None)
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if state in (_SERIALIZATION_FAILURE, _DEADLOCK, "55P03"):  # 55P03: lock_timeout
+        return CatalogUnavailableError(f"{where} is busy: {reason}", hint=_TRY_AGAIN)
+    if state is None or state[:2] in ("08", "53", "57"):  # no connection, out of resources, shut down
+        hint = "Check that the server runs and that host, port, database, user and password are right."
+        return CatalogUnavailableError(f"{where} does not answer: {reason}", hint=hint)
+    hint = "Compare it with its schema: registry db check."
+    if state == "42501":
+        hint = "Your database user may not do this. Ask the owner of the database for the rights on its tables."
+    return CatalogError(f"{where} refuses: {reason}", hint=hint)

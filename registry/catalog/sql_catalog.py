@@ -10,28 +10,25 @@ from types import TracebackType
 
 import sqlalchemy as sa
 
-from registry.catalog import (
-    aliases,
-    experiments,
-    fingerprints,
-    history,
-    log,
-    log_verify,
-    queries,
-    schema,
-    search,
-    writes,
+from registry.catalog import aliases, events, experiments, history, log_verify, queries, schema, search, writes
+from registry.catalog.configs import (
+    ConfigSummary,
+    DefaultChange,
+    Promotion,
+    ProtectionChange,
+    find_protection,
+    list_configs,
+    protection_at,
+    set_default_config,
+    set_protection,
 )
-from registry.catalog.configs import ConfigSummary, DefaultChange, list_configs, set_default_config
 from registry.catalog.history import PastLookUp
 from registry.catalog.lifecycle import SqlLifecycle
-from registry.catalog.location import describe_url
 from registry.catalog.promised import PublishedShards
-from registry.catalog.protection import Promotion, ProtectionChange, find_protection, protection_at, set_protection
 from registry.catalog.reservations import Holder, Reservation, SqlReservations
-from registry.catalog.session import open_engine, reading, use_wal
-from registry.catalog.standings import find_standing, load_standing
-from registry.catalog.summaries import (
+from registry.catalog.selection import find_standing, load_standing
+from registry.catalog.session import describe_url, open_engine, reading, use_wal
+from registry.catalog.values import (
     AliasChange,
     AliasMove,
     AliasSummary,
@@ -216,7 +213,7 @@ class SqlCatalog:
         """The fingerprint of each split of a published version; empty where none were computed."""
         with reading(self._engine) as connection:
             version_id = queries.find_version_id(connection, version.name, version.config, version.version)
-            return {} if version_id is None else fingerprints.load_fingerprints(connection, version_id)
+            return {} if version_id is None else writes.load_fingerprints(connection, version_id)
 
     def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
         """Store the fingerprints of a version that was published without; False where they are there already."""
@@ -390,9 +387,9 @@ class SqlCatalog:
         datasets = None
         if dataset is not None:
             with reading(self._engine) as connection:
-                datasets = log.find_datasets(connection, dataset)
-        wanted = log.Filter(since=since, until=until, datasets=datasets, actions=actions)
-        return log.stream_events(self._engine, wanted, limit=limit)
+                datasets = events.find_datasets(connection, dataset)
+        wanted = events.Filter(since=since, until=until, datasets=datasets, actions=actions)
+        return events.stream_events(self._engine, wanted, limit=limit)
 
     def set_alias(
         self,

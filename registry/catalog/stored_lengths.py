@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple, overload
 
 import sqlalchemy as sa
 
-from registry.catalog.json_sql import json_agg, read_json
-from registry.catalog.rows import damaged, stored_values
+from registry.catalog.rows import damaged, json_agg, read_json, stored_values
 from registry.catalog.session import reading
 from registry.catalog.tables import shard
 from registry.errors import UsageError

@@ -14,30 +14,44 @@ from typing import Any, Final, TypeAlias
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from registry.catalog.configs import mark_default
+from registry.catalog.configs import Promotion, Unpromoted, find_protection, mark_default, refuse_protected
 from registry.catalog.events import append_event, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
-from registry.catalog.fingerprints import insert_fingerprint, load_fingerprints
-from registry.catalog.ledger import is_published
-from registry.catalog.locking import lock_dataset
-from registry.catalog.protection import Promotion, Unpromoted, find_protection, refuse_protected
-from registry.catalog.queries import find_neighbours, find_version_id
+from registry.catalog.queries import find_neighbours, find_version_id, is_published
 from registry.catalog.reservations import Holder, Reservation, require_free, use_up
-from registry.catalog.rows import canonical_json, check_digest, check_text, version_values
-from registry.catalog.seals import fingerprint_seals, version_seal
+from registry.catalog.rows import (
+    canonical_json,
+    check_digest,
+    check_text,
+    damaged,
+    fingerprint_seals,
+    stored_values,
+    version_seal,
+    version_values,
+)
 from registry.catalog.search import refresh
-from registry.catalog.selection import NUMBER
+from registry.catalog.selection import NUMBER, lock_dataset
 from registry.catalog.session import reading, write
 from registry.catalog.tables import (
     builder,
     builder_config,
     dataset_version,
+    fingerprint,
     shard,
     split,
     version_ledger,
 )
 from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError
-from registry.model import DatasetVersion, Shard, Split, SplitFingerprint, Version, VersionState, check_new_name
+from registry.model import (
+    DatasetVersion,
+    FeatureFingerprint,
+    Shard,
+    Split,
+    SplitFingerprint,
+    Version,
+    VersionState,
+    check_new_name,
+)
 
 Neighbours: TypeAlias = tuple[Version | None, Version | None]
 """The published numbers right below and right above another one."""
@@ -339,3 +353,80 @@ def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str
         connection.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing())
     else:
         connection.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing())
+
+
+WHOLE: Final = "registry.split/1"
+BLOCK: Final = "registry.block/1"
+
+
+def insert_fingerprint(connection: sa.Connection, split_id: int, found: SplitFingerprint) -> None:
+    """Store the fingerprint of one split, in batches: hundreds of features have hundreds of thousands of blocks."""
+    rows = _rows(split_id, found)
+    while batch := list(islice(rows, _BATCH)):
+        connection.execute(sa.insert(fingerprint), batch)
+
+
+def load_fingerprints(connection: sa.Connection, version_id: int) -> dict[str, SplitFingerprint]:
+    """The fingerprint of each split of a version, by name; empty where none were stored.
+
+    Raises:
+        CatalogError: the rows are not those of a fingerprint.
+    """
+    query = (
+        sa.select(
+            split.c.name,
+            split.c.num_examples.label("split_examples"),
+            fingerprint.c.feature,
+            fingerprint.c.algorithm,
+            fingerprint.c.digest,
+        )
+        .join_from(split, fingerprint, fingerprint.c.split_id == split.c.id)
+        .where(split.c.version_id == version_id, fingerprint.c.algorithm.in_((WHOLE, BLOCK)))
+        .order_by(split.c.position, fingerprint.c.feature, fingerprint.c.algorithm, fingerprint.c.first_example)
+    )
+    wholes: dict[str, dict[str, str]] = {}
+    blocks: dict[str, dict[str, list[str]]] = {}
+    lengths: dict[str, int] = {}
+    with stored_values():
+        for row in connection.execute(query):
+            lengths[row.name] = row.split_examples
+            check_digest(row.digest, "fingerprint")
+            if row.algorithm == WHOLE:
+                wholes.setdefault(row.name, {})[row.feature] = row.digest
+            else:
+                blocks.setdefault(row.name, {}).setdefault(row.feature, []).append(row.digest)
+        found = {
+            name: SplitFingerprint(
+                num_examples=lengths[name],
+                features={
+                    path: FeatureFingerprint(digest=digest, blocks=tuple(blocks.get(name, {}).get(path, ())))
+                    for path, digest in digests.items()
+                    if path
+                },
+            )
+            for name, digests in wholes.items()
+        }
+    for name, one in found.items():
+        if wholes[name].get("") != one.digest:
+            raise damaged(f"the fingerprints of split {name!r} do not add up")
+    return found
+
+
+def _rows(split_id: int, found: SplitFingerprint) -> Iterator[dict[str, Any]]:
+    digests: Mapping[str, str] = {"": found.digest, **{path: one.digest for path, one in found.features.items()}}
+    for path, digest in digests.items():
+        yield _row(split_id, path, WHOLE, range(found.num_examples), digest)
+    for path, feature in found.features.items():
+        for index, digest in enumerate(feature.blocks):
+            yield _row(split_id, path, BLOCK, found.block(index), digest)
+
+
+def _row(split_id: int, path: str, algorithm: str, records: range, digest: str) -> dict[str, Any]:
+    return {
+        "split_id": split_id,
+        "feature": check_text(path, "feature's path"),
+        "algorithm": algorithm,
+        "first_example": records.start,
+        "num_examples": len(records),
+        "digest": check_digest(digest, "fingerprint"),
+    }

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from registry.catalog import SqlCatalog, sqlite_path
-from registry.catalog.immutability import IMMUTABLE
+from registry.catalog.tables import IMMUTABLE
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from catalog_samples import damage, publish
 
-from registry.catalog import SqlCatalog, events, log
+from registry.catalog import SqlCatalog, events
 from registry.catalog.session import write
 from registry.errors import CatalogError, DatasetNotFoundError, UsageError
 
@@ -82,7 +82,7 @@ def test_the_log_is_given_by_time_both_ends_included(catalog: SqlCatalog) -> Non
 
 
 def test_a_log_longer_than_a_batch_is_read_to_its_end(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "BATCH", 3)
+    monkeypatch.setattr(events, "BATCH", 3)
     for _ in range(9):
         append(catalog, datetime.now(UTC))
     assert [one.id for one in catalog.events()] == list(range(1, 10))

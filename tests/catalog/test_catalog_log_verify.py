@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from catalog_samples import damage, execute, publish, sample
 
-from registry.catalog import SqlCatalog, events, log_chain, log_content, log_tables
+from registry.catalog import SqlCatalog, events, log_verify
 from registry.catalog.session import write
 from registry.errors import LogTamperedError, UsageError
 from registry.model import FeatureFingerprint, Reference, SplitFingerprint, VersionState
@@ -297,9 +297,9 @@ def test_overrides_that_are_gone_are_found(catalog: SqlCatalog, catalog_url: str
 
 
 def test_small_batches_find_the_same(lived: SqlCatalog, catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_chain, "_BATCH", 2)
-    monkeypatch.setattr(log_content, "_SHARDS", 3)
-    monkeypatch.setattr(log_tables, "_VERSIONS", 1)
+    monkeypatch.setattr(events, "_BATCH", 2)
+    monkeypatch.setattr(log_verify, "_SHARDS", 3)
+    monkeypatch.setattr(log_verify, "_VERSIONS", 1)
     advanced: list[int] = []
     assert faults(lived, advance=advanced.append) == []
     assert sum(advanced) == lived.num_logged_rows() == 29
@@ -407,14 +407,14 @@ def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: SqlCatalog,
 
 def test_verifying_sees_one_moment_while_others_write(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(catalog, "mnist:1.0.0")
-    seen: Callable[..., Any] = log_content.recompute_contents
+    seen: Callable[..., Any] = log_verify.recompute_contents
 
     def publish_meanwhile(*arguments: Any) -> Any:
         if len(catalog.versions("mnist")) == 1:
             publish(catalog, "mnist:2.0.0")
         return seen(*arguments)
 
-    monkeypatch.setattr("registry.catalog.log_tables.recompute_contents", publish_meanwhile)
+    monkeypatch.setattr("registry.catalog.log_verify.recompute_contents", publish_meanwhile)
     report = catalog.verify_log()
     assert (report.faults, report.num_events, report.num_versions) == ((), 1, 1)
     assert len(list(catalog.events())) == 2

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from catalog_forking import FORKING, in_child
 from catalog_samples import execute, publish, sample
 
-from registry.catalog import SqlCatalog, location, open_catalog, schema, session, sqlite_path
+from registry.catalog import SqlCatalog, open_catalog, schema, session, sqlite_path
 from registry.catalog.session import open_engine, write
 from registry.errors import (
     CatalogError,
@@ -253,8 +253,8 @@ def test_network_file_systems_are_told_by_their_mounts(tmp_path: Path, path: str
         "broken line\n"
     )
 
-    assert location.network_filesystem(Path(path), mounts=mounts) == expected
-    assert location.network_filesystem(Path(path), mounts=tmp_path / "none") is None
+    assert session.network_filesystem(Path(path), mounts=mounts) == expected
+    assert session.network_filesystem(Path(path), mounts=tmp_path / "none") is None
 
 
 def test_finding_a_dataset_does_not_import_alembic(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from catalog_samples import execute, publish, sample
 
 from registry.catalog import SqlCatalog, schema
-from registry.catalog.schema_state import REVISIONS
+from registry.catalog.schema import REVISIONS
 from registry.model import Version
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -12,7 +12,7 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from catalog_samples import execute, publish
 
-from registry.catalog import open_catalog, schema, schema_state, sqlite_path
+from registry.catalog import open_catalog, schema, sqlite_path
 from registry.catalog.session import migrating, open_engine
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 from registry.model import Reference, Version
@@ -59,7 +59,7 @@ def test_the_revisions_known_here_are_those_of_the_migrations(sqlite_template: P
         scripts = ScriptDirectory.from_config(schema.config(connection))
     engine.dispose()
 
-    assert [script.revision for script in scripts.walk_revisions()][::-1] == list(schema_state.REVISIONS)
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == list(schema.REVISIONS)
     assert scripts.get_current_head() == schema.HEAD
 
 
@@ -97,7 +97,7 @@ def test_migrations_go_down_and_up_on_a_populated_catalog(catalog_url: str) -> N
         publish(catalog, "mnist/plain:1.0.0")
 
 
-@pytest.mark.parametrize("revision", schema_state.REVISIONS[:-1])
+@pytest.mark.parametrize("revision", schema.REVISIONS[:-1])
 def test_a_populated_catalog_of_every_older_schema_is_upgraded(database_url: str, revision: str) -> None:
     schema.upgrade(database_url)
     with open_catalog(database_url) as catalog:
@@ -319,10 +319,11 @@ def test_a_catalog_of_a_newer_registry_is_refused(catalog_url: str) -> None:
 
 
 def test_a_catalog_of_an_older_registry_asks_for_an_upgrade(catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_state, "HEAD", NEXT)
-    monkeypatch.setattr(schema_state, "REVISIONS", (*schema_state.REVISIONS, NEXT))
+    present = schema.HEAD
+    monkeypatch.setattr(schema, "HEAD", NEXT)
+    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, NEXT))
 
-    with pytest.raises(SchemaBehindError, match=f"has the schema {schema.HEAD}, this registry needs {NEXT}") as caught:
+    with pytest.raises(SchemaBehindError, match=f"has the schema {present}, this registry needs {NEXT}") as caught:
         open_catalog(catalog_url)
 
     command = (caught.value.hint or "").removeprefix("Bring it up to date with: ")

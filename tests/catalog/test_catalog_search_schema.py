@@ -10,7 +10,7 @@ import pytest
 from catalog_samples import execute, publish
 
 from registry.catalog import open_catalog, schema, sqlite_path
-from registry.catalog.faults import typed_faults
+from registry.catalog.session import typed_faults
 from registry.errors import CatalogError, NotACatalogError
 from registry.model import DatasetMetadata
 
@@ -272,7 +272,7 @@ def test_an_sqlite_without_fts5_is_told_so(tmp_path: Path) -> None:
 
 def test_sqlites_own_tables_of_the_index_are_those_that_are_passed_over(catalog_url: str) -> None:
     if path := sqlite_path(catalog_url):
-        from registry.catalog.search_schema import OWN_TABLES
+        from registry.catalog.search import OWN_TABLES
 
         names = execute(str(path), "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE 'search_index%'")
         assert {name for (name,) in names} == OWN_TABLES

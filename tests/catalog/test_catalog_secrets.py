@@ -158,7 +158,7 @@ def test_a_seal_that_nobody_gave_cannot_be_replaced(old: str) -> None:
     upgrade(old)
     with open_catalog(old) as catalog:
         events = list(catalog.events())
-    from registry.catalog.replay import Replayed
+    from registry.catalog.history import Replayed
 
     replayed = Replayed("mnist")
     for event in (one for one in events if one.dataset == "mnist"):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from registry.catalog.not_found import explain_refusal
+from registry.catalog.selection import explain_refusal
 from registry.cli.browse import explained_refusal, print_considered
 from registry.cli.output import Output
 from registry.errors import NotFoundError

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, time
+from typing import TypeAlias
 
 from registry.errors import ReferenceSyntaxError, UsageError
-from registry.model import Reference, Use, Version
+from registry.model import Reference, Use, Version, parse_moment
 
 
 def parse_reference(reference: str | Reference) -> Reference:
@@ -56,3 +60,41 @@ def read_uses(lines: Iterable[str], place: str) -> list[Use]:
 def make_uses(uses: Sequence[str | Reference | Use]) -> list[Use]:
     """The uses that a caller gave: as references they have no place."""
     return [one if isinstance(one, Use) else Use(reference=parse_reference(one), place="") for one in uses]
+
+
+Moment: TypeAlias = str | date | datetime
+
+
+def read_moment(at: Moment | None) -> datetime | None:
+    """The moment that a caller gave, in UTC; a day means its end.
+
+    >>> read_moment("2026-11-21").isoformat()
+    '2026-11-21T23:59:59.999999+00:00'
+
+    Raises:
+        UsageError: no date, or a datetime without a time zone.
+    """
+    if at is None:
+        return None
+    if isinstance(at, str):
+        return parse_moment(at, end=True)
+    if isinstance(at, datetime):
+        if at.tzinfo is None:
+            raise UsageError(
+                "a time without a time zone is not one moment", hint="Give it one, e.g. tzinfo=datetime.UTC."
+            )
+        try:
+            return at.astimezone(UTC)
+        except OverflowError as error:
+            raise UsageError(f"{at} is out of the range of dates") from error
+    if isinstance(at, date):
+        return datetime.combine(at, time.max, tzinfo=UTC)
+    raise UsageError(f"a moment is a text, a date or a datetime, not {type(at).__name__}")
+
+
+def current_actor() -> str:
+    """Who publishes, for the event log: ``$REGISTRY_ACTOR``, else the login name."""
+    try:
+        return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()
+    except (OSError, KeyError):  # no entry for this user id, as in many containers
+        return f"uid {os.getuid()}"
