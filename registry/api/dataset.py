@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.api.catalog import Catalog
     from registry.api.tfds_compat import DatasetInfo
     from registry.features import FeaturesDict
-    from registry.interop.tfds_export import Exported
+    from registry.interop.tfds import Exported
     from registry.order import ReadConfig
     from registry.pins import PinFile
     from registry.pins.measure import AdvanceBytes
@@ -371,7 +371,7 @@ class Dataset:
             ConflictError: other data lies where this version belongs.
             StorageError: a file cannot be read or written.
         """
-        from registry.interop.tfds_export import export_tfds
+        from registry.interop.tfds import export_tfds
         from registry.storage import open_store
 
         version = self._version

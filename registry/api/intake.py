@@ -357,8 +357,7 @@ def _describe_parquet(
     folder: str | os.PathLike[str], *, name: str | None, config: str | None, version: str | Version, copy: bool
 ) -> tuple[Store, PreparedDataset]:
     """The shards under names that can be read, and the version that they make."""
-    from registry.interop.parquet import describe_parquet
-    from registry.interop.parquet_names import with_fitting_names
+    from registry.interop.parquet import describe_parquet, with_fitting_names
     from registry.storage import open_store
 
     source = open_store(folder)

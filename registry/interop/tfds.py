@@ -8,16 +8,45 @@ The folder that is given may be any of these levels. What TFDS ignores is ignore
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
 
-from registry.errors import PreparedFormatError, ReferenceSyntaxError, StorageError
-from registry.model import Version, check_config
-from registry.prepared import PreparedDataset, default_config, read_prepared
+from registry.errors import (
+    ConflictError,
+    FolderExistsError,
+    PreparedFormatError,
+    ReferenceSyntaxError,
+    ShardMismatchError,
+    StorageError,
+)
+from registry.features import FeaturesDict, features_from_json
+from registry.model import (
+    DatasetMetadata,
+    DatasetVersion,
+    Shard,
+    ShardedFileTemplate,
+    Split,
+    Version,
+    check_config,
+    version_folder,
+)
+from registry.prepared import (
+    PreparedDataset,
+    default_config,
+    extra_files,
+    read_prepared,
+    write_default_config,
+    write_prepared,
+)
 from registry.prepared.info import FILENAME as INFO_FILENAME
+from registry.shards import read_records
 from registry.storage import Store, open_store
 from registry.storage.faults import storage_errors
+from registry.tfrecord import RecordWriter, hash_file, is_gzip
 
 _DEPTH: Final = 3
 """A version lies at most so deep: name, config, version."""
@@ -145,3 +174,192 @@ def _is_config(name: str) -> bool:
     except ReferenceSyntaxError:
         return False
     return True
+
+
+AdvanceBytes: TypeAlias = Callable[[int], None]
+"""Called with the number of bytes of the published shards that were done since the last call."""
+
+_PIECE_BYTES: Final = 2**20
+_START_BYTES: Final = 12
+_TFDS_FORMATS: Final = ("tfrecord", "array_record", "parquet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """What came of an export: the version's ``folder``, and ``newly`` False where the same lay there before."""
+
+    folder: str
+    newly: bool
+    num_bytes: int
+
+
+def export_tfds(
+    version: DatasetVersion,
+    source: Store,
+    shards: Mapping[str, Sequence[Shard]],
+    data_dir: Store,
+    *,
+    is_default_config: bool = False,
+    advance: AdvanceBytes | None = None,
+) -> Exported:
+    """Write ``version``, whose shards lie in ``source``, below ``data_dir`` as TFDS lays it out.
+
+    The folder appears when it is complete. Exporting again is harmless: what is there is compared. Files beside the
+    shards, such as a licence, are copied with them; those that are links out of the folder, or no files, are left out.
+
+    Args:
+        version: the published version.
+        source: the folder of its shards.
+        shards: those of each split, as they were published.
+        data_dir: a folder that TFDS is given as its ``data_dir``.
+        is_default_config: write down that its config is the dataset's default, where no other one is.
+        advance: called with the number of bytes done since the last call.
+
+    Raises:
+        ShardMismatchError: a shard is not what was published.
+        ConflictError: another version of that name and number lies there.
+        StorageError: a file cannot be read or written.
+    """
+    place = version_folder(version.name, version.config, version.version)
+    prepared = _describe(version)
+    stored = _Source(store=source, splits=version.layout, shards=shards, features=prepared.features)
+    data_dir.clear_abandoned(place.rpartition("/")[0])
+    newly = not data_dir.exists(place)
+    if newly:
+        with data_dir.stage(place) as staged:
+            written = _write(prepared, stored, staged.store, advance)
+            try:
+                staged.commit()
+            except FolderExistsError:  # another export of it was faster
+                newly = False
+    if not newly:
+        found = _compare(prepared, stored, data_dir.child(place), advance)
+        if found is None:
+            raise ConflictError(
+                f"other data lies at {data_dir.locate(place)}",
+                hint="Move it away, or export into another folder.",
+                details={"folder": data_dir.locate(place)},
+            )
+        written = found
+    if is_default_config and version.config is not None and default_config(data_dir, version.name) is None:
+        write_default_config(data_dir, version.name, version.config)
+    return Exported(folder=data_dir.locate(place), newly=newly, num_bytes=written)
+
+
+def _describe(version: DatasetVersion) -> PreparedDataset:
+    """What the files of the exported folder say: typed columns, which TFDS does not read, become TFRecords."""
+    is_readable = version.file_format in _TFDS_FORMATS
+    files = ShardedFileTemplate(dataset=version.name)
+    return PreparedDataset(
+        name=version.name,
+        config=version.config,
+        version=version.version,
+        splits=version.splits if is_readable else tuple(replace(split, files=files) for split in version.splits),
+        features=features_from_json(version.features_json).with_labels(version.labels),
+        metadata=version.metadata,
+        file_format=version.file_format if is_readable else files.file_format,
+        disable_shuffling=version.disable_shuffling,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The shards of a version as they are stored."""
+
+    store: Store
+    splits: Mapping[str, Split]
+    shards: Mapping[str, Sequence[Shard]]
+    features: FeaturesDict
+
+    def copies(self, filename: str, split: Split) -> bool:
+        """Whether TFDS reads the file as it is."""
+        if split.files.file_format not in _TFDS_FORMATS:
+            return False
+        with self.store.open(filename) as file:
+            return not is_gzip(file.read(_START_BYTES))
+
+    def copy(self, shard: Shard, split: Split, target: BinaryIO) -> tuple[int, int, str]:
+        """Write a shard: the bytes of its records where they are written anew, else 0; all bytes written; sha256."""
+        filename = split.filename(shard.index)
+        if self.copies(filename, split):
+            return 0, *self._copy_bytes(filename, shard, target)
+        self._copy_bytes(filename, shard, None)
+        writer = RecordWriter(target)
+        for record in read_records(
+            self.store,
+            filename,
+            file_format=split.files.file_format,
+            features=self.features,
+            num_records=shard.num_examples,
+        ):
+            writer.write(record)
+        return writer.num_payload_bytes, writer.num_bytes, writer.sha256()
+
+    def _copy_bytes(self, filename: str, shard: Shard, target: BinaryIO | None) -> tuple[int, str]:
+        digest, num_bytes = hashlib.sha256(), 0
+        with self.store.open(filename) as file:
+            while piece := file.read(_PIECE_BYTES):
+                digest.update(piece)
+                num_bytes += len(piece)
+                if target is not None:
+                    target.write(piece)
+        if (num_bytes, digest.hexdigest()) != (shard.num_bytes, shard.sha256):
+            raise ShardMismatchError(
+                f"{filename}: it is not what was published: {num_bytes} bytes, sha256 {digest.hexdigest()}",
+                hint="Nothing was exported. Which shards are bad says: registry verify REF",
+                details={"path": filename, "sha256": digest.hexdigest(), "promised": shard.sha256},
+            )
+        return num_bytes, digest.hexdigest()
+
+
+def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: AdvanceBytes | None) -> int:
+    """Fill the folder ``target``; the bytes of its shards."""
+    written, splits = 0, []
+    for split in prepared.splits:
+        stored, num_payload_bytes = source.splits[split.name], 0
+        for shard in source.shards[split.name]:
+            with target.create(split.filename(shard.index)) as file:
+                payload, num_bytes, _ = source.copy(shard, stored, file)
+            num_payload_bytes += payload
+            written += num_bytes
+            if advance is not None:
+                advance(shard.num_bytes)
+        is_same = prepared.file_format == stored.files.file_format
+        splits.append(split if is_same else replace(split, num_bytes=num_payload_bytes))
+    write_prepared(target, replace(prepared, splits=tuple(splits)))
+    if source.store.exists(INFO_FILENAME):
+        stored_as = replace(prepared, splits=tuple(source.splits.values()))
+        for name in extra_files(source.store, stored_as):
+            if "/" not in name and not target.exists(name):  # metadata.json is written where it could be read
+                source.store.copy(name, target)
+    return written
+
+
+def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance: AdvanceBytes | None) -> int | None:
+    """The bytes of the shards in ``folder``; None where it is not this very version."""
+    total = 0
+    try:
+        if _essence(read_prepared(folder)) != _essence(prepared):
+            return None
+        for split in prepared.splits:
+            stored = source.splits[split.name]
+            for shard in source.shards[split.name]:
+                facts = hash_file(folder, split.filename(shard.index), num_records=0)  # its sha256 tells them
+                expected = shard.sha256
+                if not source.copies(stored.filename(shard.index), stored):
+                    with Path(os.devnull).open("wb") as nowhere:
+                        _, _, expected = source.copy(shard, stored, nowhere)
+                if facts.sha256 != expected:
+                    return None
+                total += facts.num_bytes
+                if advance is not None:
+                    advance(shard.num_bytes)
+    except (PreparedFormatError, StorageError):
+        return None
+    return total
+
+
+def _essence(prepared: PreparedDataset) -> PreparedDataset:
+    """What decides which records TFDS reads: nothing that is said about them."""
+    splits = tuple(replace(split, num_bytes=0) for split in prepared.splits)
+    return replace(prepared, splits=splits, metadata=DatasetMetadata())

@@ -21,8 +21,10 @@ from typing import Any, Final
 
 from registry.errors import PinChangedError, ShardMismatchError, StorageError, UsageError
 from registry.escaping import escape_json, without_steering
-from registry.pins.bundle_readme import README_NAME, write_readme
-from registry.pins.fetch import (
+from registry.pins.document import canonical_json
+from registry.pins.measure import AdvanceBytes
+from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
+from registry.pins.places import (
     Finding,
     PinnedFile,
     Refusal,
@@ -31,19 +33,17 @@ from registry.pins.fetch import (
     list_files,
     no_right_bytes,
 )
-from registry.pins.measure import AdvanceBytes
-from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
-from registry.pins.seal import canonical_json
 from registry.storage import Store, open_store
 
 JSON_FILENAME: Final = "dataset.lock.json"
 VERIFY_FILENAME: Final = "verify.py"
 VERIFY_YAML_FILENAME: Final = "verify_yaml.py"
+README_FILENAME: Final = "README.txt"
 DATA_FOLDER: Final = "data"
 
 _OWN_NAMES: Final = frozenset(
     name.lower()
-    for name in (DEFAULT_FILENAME, JSON_FILENAME, VERIFY_FILENAME, VERIFY_YAML_FILENAME, README_NAME, DATA_FOLDER)
+    for name in (DEFAULT_FILENAME, JSON_FILENAME, VERIFY_FILENAME, VERIFY_YAML_FILENAME, README_FILENAME, DATA_FOLDER)
 )
 _SUFFIX: Final = ".tar"
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
@@ -109,7 +109,7 @@ def write_bundle(
             "the pins name a URL with a password or another secret, which everybody could read in the bundle",
             hint="Take it out of the pin file with: registry pin update FILE; and change the password.",
         )
-    files = list_files(list(chosen.values()))
+    files = list_files(pin.entry for pin in chosen.values())
     top = filename.removesuffix(_SUFFIX)
     texts = {f"{top}/{name}": text.encode() for name, text in _texts(chosen, citation_texts).items()}
     shards = {f"{top}/{DATA_FOLDER}/{file.path}": file for file in files}
@@ -165,6 +165,17 @@ def check_json(path: str, pins: PinFile) -> None:
 def read_verify_script(source: str = "standalone.py") -> str:
     """The text of the ``verify.py`` of a bundle; of ``standalone_yaml.py``, that of its ``verify_yaml.py``."""
     return package_files("registry.pins").joinpath(source).read_text(encoding="utf-8")
+
+
+def _readme(pin_file: PinFile) -> str:
+    """README.txt, exact enough to write a reader from it; the same for the same pins."""
+    pins = "".join(
+        f"  {pin.name}\n"
+        f"      {pin.num_examples} records of {pin.reference}, split expression {pin.split}\n"
+        f"      ordered records digest {pin.entry.records.ordered}\n"
+        for pin in pin_file.values()
+    )
+    return read_verify_script("bundle_readme.txt").replace("@PINS@", pins).replace("@DIGEST@", pin_file.digest)
 
 
 class _BadSourceError(Exception):
@@ -285,5 +296,5 @@ def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, st
         JSON_FILENAME: escape_json(pin_file.to_json()) + "\n",
         VERIFY_FILENAME: read_verify_script(),
         VERIFY_YAML_FILENAME: read_verify_script("standalone_yaml.py"),
-        README_NAME: without_steering(write_readme(pin_file)),
+        README_FILENAME: without_steering(_readme(pin_file)),
     }

@@ -19,11 +19,10 @@ from registry.model import (
     check_name,
     tfds_id,
 )
-from registry.pins.document import FileEntry, PinDocument, PinEntry, SplitEntry
-from registry.pins.finder import Finder
+from registry.pins.document import FileEntry, PinDocument, PinEntry, SplitEntry, canonical_json, digest_text
 from registry.pins.layout import GENERATORS, config_of, plan_ranges, resolve_again, splits_of
 from registry.pins.measure import NO_RECORDS, STORED_ORDER, spot_places
-from registry.pins.seal import canonical_json, digest_text
+from registry.pins.record_digests import Finder
 from registry.storage.names import check_relative_name
 
 Fault: TypeAlias = tuple[str, str]

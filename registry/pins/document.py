@@ -6,9 +6,12 @@ The order of the fields is that of the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain, islice
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -23,6 +26,9 @@ from pydantic import (
     WrapValidator,
     model_validator,
 )
+
+from registry.pins.record_digests import PRIME, Finder
+from registry.pins.yaml_text import iter_leaves
 
 LOCK_VERSION: Final = 1
 
@@ -109,8 +115,8 @@ class RecordsEntry(_Entry):
     Attributes:
         ordered: sha256 over the sha256 of each record (32 bytes), in the order of ``ranges``.
         unordered: the same over these digests sorted: independent of shards and of order.
-        finder: two sums that find a record that was changed (``registry.pins.finder``).
-        features: for each key of the records, a sha256 over what they hold under it (``registry.pins.feature_digest``).
+        finder: two sums that find a record that was changed (``registry.pins.record_digests``).
+        features: for each key of the records, a sha256 over what they hold under it (``registry.pins.record_digests``).
         first, middle, last: spot checks; null where there are no records. The middle is record num_examples // 2.
     """
 
@@ -240,3 +246,102 @@ class PinDocument(_Entry):
 def to_plain(entry: BaseModel) -> dict[str, Any]:
     """The fields of ``entry`` as YAML and JSON hold them, unknown ones last."""
     return entry.model_dump(mode="json", by_alias=True)
+
+
+Fault = tuple[Sequence[str | int], str]
+"""The keys that lead to a value, and what is wrong with it."""
+
+_MOST_ITEMS: Final = 1000
+_MOST_KEYS: Final = 200
+_MOST_FAULTS: Final = 10_000
+
+
+def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
+    """The document that ``content`` is; or None, and what is wrong with its values."""
+    from pydantic import ValidationError
+
+    beginning = _Beginning()
+    values = beginning.of(content)
+    try:
+        with at_most(_MOST_FAULTS):
+            document = PinDocument.model_validate(values)
+            return (PinDocument.model_validate(content) if beginning.is_cut else document), []
+    except TooManyFaultsError:
+        return None, [((), f"more than {_MOST_FAULTS:,} values have not the form that they should have")]
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        return None, [(one["loc"], one["msg"]) for one in found]
+
+
+class _Beginning:
+    """Cuts lists once there were many items, and mappings with more keys than any part of a pin file has fields."""
+
+    def __init__(self) -> None:
+        self.is_cut = False
+        self._num_items = 0
+
+    def of(self, value: Any) -> Any:
+        """``value`` with the beginnings of its lists."""
+        if isinstance(value, dict):
+            self.is_cut |= len(value) > _MOST_KEYS
+            return {key: self.of(inner) for key, inner in islice(value.items(), _MOST_KEYS)}
+        if not isinstance(value, list):
+            return value
+        found: list[Any] = []
+        for item in value:
+            if found and self._num_items >= _MOST_ITEMS:
+                self.is_cut = True
+                break
+            self._num_items += 1
+            found.append(self.of(item))
+        return found
+
+
+OWN_KEYS: Final = ("digest", "finder")
+
+
+def canonical_json(value: Any) -> str:
+    """``value`` as the one JSON text that is hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def seal(content: Mapping[str, Any]) -> tuple[str, str]:
+    """``digest`` and ``finder`` of the values of a pin file, which may hold these keys already."""
+    told = {key: value for key, value in content.items() if key not in OWN_KEYS}
+    return digest_text(canonical_json(told)), str(_finder(told))
+
+
+def digest_text(text: str | bytes) -> str:
+    """``sha256:`` and 64 hex digits over a text, in UTF-8, or over bytes."""
+    return "sha256:" + hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()
+
+
+def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
+    """The key path of what was changed since ``content`` was sealed; None for no change, or more than one.
+
+    ``digest`` and ``finder`` themselves are found as well. The content holds both, as texts of their form. ``known``
+    holds the same values and the defaults of those that are missing: so a field that was removed is found.
+    """
+    told = {key: value for key, value in content.items() if key not in OWN_KEYS}
+    digest, kept, found = seal(content)[0], Finder.parse(content["finder"]), _finder(told)
+    if found == kept:
+        return None if digest == content["digest"] else "digest"
+    if digest == content["digest"]:
+        return "finder"
+    weight = kept.find_weight(found)
+    return next((path for path, _ in chain(iter_leaves(told), iter_leaves(known)) if _weight(path) == weight), None)
+
+
+def _finder(told: Mapping[str, Any]) -> Finder:
+    total = weighted = 0
+    sha256 = hashlib.sha256
+    for path, value in iter_leaves(told):
+        text = json.dumps(value) if isinstance(value, str) else canonical_json(value)
+        digest = int.from_bytes(sha256(f"{path}\0{text}".encode("utf-8", "surrogatepass")).digest(), "big")
+        total += digest
+        weighted += _weight(path) * digest
+    return Finder(total % PRIME, weighted % PRIME)
+
+
+def _weight(path: str) -> int:
+    return int.from_bytes(hashlib.sha256(path.encode("utf-8", "surrogatepass")).digest()[:16], "big")

@@ -18,9 +18,9 @@ from registry.engines import call_in_order, call_in_threads, num_cpus
 from registry.errors import CorruptExampleError, UsageError, VerificationError
 from registry.features import FeaturesDict
 from registry.order import Order, ReadConfig
-from registry.pins.digest_pile import DigestPile
-from registry.pins.feature_digest import LEAF_RECORDS, hash_leaf, join_leaves
-from registry.pins.finder import Finder
+from registry.pins.document import PinEntry
+from registry.pins.layout import plan_of
+from registry.pins.record_digests import LEAF_RECORDS, DigestPile, Finder, hash_leaf, join_leaves
 from registry.reading.pieces import RecordSource
 from registry.shards import as_records
 from registry.splits import Plan
@@ -320,3 +320,28 @@ def _choose_count(store: Store, num_bytes: int, wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     return 1 if num_bytes < _SMALL_BYTES or store.local_root is None else min(num_cpus(), _MOST_PROCESSES)
+
+
+class PinnedRecords:
+    """The records of some pins of one version (``registry.shards.RecordsProof``)."""
+
+    def __init__(self, entries: Sequence[PinEntry]) -> None:
+        self._entries = tuple(entries)
+
+    @property
+    def key(self) -> bytes:
+        """What tells these records, in these files, from others."""
+        told = [(one.records.ordered, one.ranges, one.files) for one in self._entries]
+        return hashlib.blake2b(repr(told).encode(), digest_size=20).digest()
+
+    def are_in(self, store: Store, indexes: IndexFolder | None) -> bool:
+        """Whether the files in ``store`` hold the pinned records, by the digest over all of them.
+
+        Raises:
+            CorruptRecordError, ShardMismatchError, StorageError: one cannot be read.
+        """
+        for entry in self._entries:
+            found, _ = measure_records(plan_of(entry), store, whole=False, indexes=indexes, processes=1)
+            if found.ordered != entry.records.ordered:
+                return False
+        return True

@@ -189,7 +189,7 @@ class Pin:
 
     def _proved_store(self) -> Store:
         """``store`` for readers: each file is proved to be the pinned one, or to hold the pinned records."""
-        from registry.pins.pinned_records import PinnedRecords
+        from registry.pins.measure import PinnedRecords
         from registry.shards import ProvedStore
 
         return ProvedStore(

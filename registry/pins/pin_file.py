@@ -10,13 +10,10 @@ from typing import Any, Final
 from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError
 from registry.masking import remove_secrets
 from registry.pins.consistency import find_faults
-from registry.pins.document import LOCK_VERSION, PinDocument, to_plain
-from registry.pins.form_faults import check_form
+from registry.pins.document import LOCK_VERSION, PinDocument, canonical_json, check_form, find_changed, seal, to_plain
 from registry.pins.pin import Pin
 from registry.pins.places import Places
-from registry.pins.seal import canonical_json, find_changed, seal
-from registry.pins.yaml_text import YamlDocument, join_key, read_yaml
-from registry.pins.yaml_writing import write_yaml
+from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
 from registry.storage import open_store
 
 DEFAULT_FILENAME = "dataset.lock.yaml"

@@ -17,18 +17,18 @@ from typing import Any, Final
 from registry.engines import num_cpus
 from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError
 from registry.masking import mask
-from registry.pins.fetch import (
+from registry.pins.measure import AdvanceBytes
+from registry.pins.pin_file import PinFile
+from registry.pins.places import (
     Finding,
     PinnedFile,
+    Places,
     Refusal,
     Source,
     copy_checked,
     list_files,
     no_right_bytes,
 )
-from registry.pins.measure import AdvanceBytes
-from registry.pins.pin_file import PinFile
-from registry.pins.places import Places
 from registry.storage import Store, open_store
 from registry.storage.names import is_own_staged
 from registry.tfrecord.stamps import Watch
@@ -116,7 +116,7 @@ def restore(
         FetchNotAllowedError: the same, and places that the pins name were not asked.
         StorageError: the target cannot be written.
     """
-    files = list_files(pin_file.choose(names))
+    files = list_files(pin.entry for pin in pin_file.choose(names))
     target = open_store(target_folder)
     places = pin_file.places.allowing(fetch=fetch, hosts=allow_hosts)
     work = _Work(target, places, advance, overwrite=overwrite)

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from registry.errors import (
+    CorruptRecordError,
     NotStoredError,
     RecordsMismatchError,
     RegistryError,
@@ -26,9 +27,7 @@ from registry.errors import (
 from registry.features import FeaturesDict
 from registry.masking import mask
 from registry.model import Split
-from registry.pins.damage import check_framing, find_damaged
-from registry.pins.document import PinEntry
-from registry.pins.finder import Finder
+from registry.pins.document import PinEntry, digest_text
 from registry.pins.layout import features_of, plan_of, plan_ranges, reference_of, splits_of
 from registry.pins.measure import (
     STORED_ORDER,
@@ -39,13 +38,13 @@ from registry.pins.measure import (
     spot_places,
 )
 from registry.pins.places import first_missing
+from registry.pins.record_digests import Finder
 from registry.pins.report import PinFault, PinReport, as_fault
-from registry.pins.seal import digest_text
 from registry.prepared import read_prepared
 from registry.reading.pieces import RecordSource
 from registry.splits import Plan, counted
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, Verify
+from registry.tfrecord import IndexFolder, Verify, open_shard
 
 _MOST_FAULTS: Final = 20
 """So many damaged records or files are named; of a folder of other records, all are."""
@@ -451,3 +450,49 @@ def _join_faults(differ: Sequence[PinFault], damaged: Sequence[PinFault]) -> lis
 def _listed(features: Mapping[str, Any]) -> str:
     names = list(features)
     return f"feature{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+_MOST_IN_BLOCK: Final = 1024
+
+
+def check_framing(store: Store, name: str, *, num_records: int) -> None:
+    """Walk a whole file from length to length, without a look at what its records hold.
+
+    Raises:
+        CorruptRecordError, ShardMismatchError, StorageError: it cannot be walked to its end, or holds another number
+            of records: then every record in it may be another one for other readers.
+    """
+    shard = open_shard(store, name, num_records=num_records, verify="off")
+    for first in range(0, num_records, _MOST_IN_BLOCK):
+        shard.read(first, min(_MOST_IN_BLOCK, num_records - first))
+
+
+def find_damaged(store: Store, name: str, *, num_records: int) -> Iterator[RegistryError]:
+    """The faults of the first ``num_records`` of a file, one after the other, until one hides the rest.
+
+    Those after them are nobody's: a gzip file of some kilobytes may hold millions.
+    """
+    try:
+        shard = open_shard(store, name, verify="record")
+    except RegistryError as error:
+        yield error
+        return
+    first, count = 0, _MOST_IN_BLOCK
+    while first < num_records:
+        try:
+            shard.read(first, min(count, num_records - first))
+        except CorruptRecordError as error:
+            yield error
+            if error.details["record"] < first:
+                return
+            first, count = error.details["record"] + 1, _MOST_IN_BLOCK
+            try:
+                open_shard(store, name, verify="off").read(first - 1, 1)
+            except RegistryError:  # its header is damaged: where the next one begins is not known
+                return
+        except RegistryError:  # fewer than that are left
+            if count == 1:
+                return
+            count = max(count // 2, 1)
+        else:
+            first += min(count, num_records - first)

@@ -32,8 +32,8 @@ from registry.errors import (
 )
 from registry.pins import Pin, PinFile, Places, standalone
 from registry.pins.bundle import read_verify_script, write_bundle
-from registry.pins.seal import seal
-from registry.pins.yaml_writing import write_yaml
+from registry.pins.document import seal
+from registry.pins.yaml_text import write_yaml
 from registry.tfrecord.crc import crc32c
 from registry.tfrecord.framing import frame_record
 

@@ -19,7 +19,7 @@ import registry
 from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text
 from registry.features import Sequence as SequenceOf
 from registry.pins.bundle import write_bundle
-from registry.pins.seal import seal
+from registry.pins.document import seal
 
 P = 2**256 - 189
 SCHEMA = FeaturesDict(

@@ -31,7 +31,7 @@ from registry.errors import (
     StorageUnavailableError,
 )
 from registry.pins import PinFile, Places
-from registry.pins.fetch import list_files
+from registry.pins.places import list_files
 from registry.pins.restore import restore
 from registry.storage import Allowed, open_store
 
@@ -503,4 +503,6 @@ def test_a_restore_that_is_killed_goes_on(catalog: Catalog, data: Path, tmp_path
     found = PinFile.load(path, places=Places(data_dirs=(str(data),)))
     report = restore(found, None, target)
     assert len(report.copied) == 2
-    assert tree(target) == {file.path: (data / file.path).read_bytes() for file in list_files(list(pins.values()))}
+    assert tree(target) == {
+        file.path: (data / file.path).read_bytes() for file in list_files(pin.entry for pin in pins.values())
+    }

@@ -20,9 +20,8 @@ import registry
 from registry.cli.main import run
 from registry.pins import standalone
 from registry.pins.bundle import write_bundle
-from registry.pins.seal import canonical_json, seal
-from registry.pins.yaml_text import read_yaml
-from registry.pins.yaml_writing import write_yaml
+from registry.pins.document import canonical_json, seal
+from registry.pins.yaml_text import read_yaml, write_yaml
 
 PLAIN = "animals/1.0.0/animals-train.tfrecord-00000-of-00001"
 PACKED = "beasts/1.0.0/beasts-train.tfrecord-00000-of-00001"

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from registry.errors import CorruptExampleError
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.pins import measure
-from registry.pins.finder import PRIME
 from registry.pins.measure import RecordDigests, measure_records
+from registry.pins.record_digests import PRIME
 from registry.splits import resolve
 from registry.storage import Store, open_store
 from registry.tfrecord import IndexFolder, frame_record

@@ -19,10 +19,8 @@ from registry.errors import PinChangedError, PinFormatError, RegistryError, Slic
 from registry.model import SlicingRule
 from registry.order import ReadConfig
 from registry.pins import PinFile
-from registry.pins.document import PinDocument
-from registry.pins.seal import canonical_json, seal
-from registry.pins.yaml_text import iter_leaves, join_key, read_yaml
-from registry.pins.yaml_writing import write_yaml
+from registry.pins.document import PinDocument, canonical_json, seal
+from registry.pins.yaml_text import iter_leaves, join_key, read_yaml, write_yaml
 from registry.splits import resolve
 
 Path = tuple[str | int, ...]

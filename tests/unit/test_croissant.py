@@ -13,8 +13,7 @@ import pytest
 
 from registry.errors import UsageError
 from registry.features import BBox, ClassLabel, FeaturesDict, Image, Sequence, Tensor, Text
-from registry.interop.croissant import croissant_to_json, describe_croissant, missing_properties
-from registry.interop.croissant_fields import id_part
+from registry.interop.croissant import croissant_to_json, describe_croissant, id_part, missing_properties
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,

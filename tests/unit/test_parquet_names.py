@@ -10,8 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from registry.errors import NotStoredError, PreparedFormatError, StorageError
-from registry.interop.parquet import describe_parquet
-from registry.interop.parquet_names import NAMES_HINT, find_splits, with_fitting_names
+from registry.interop.parquet import NAMES_HINT, describe_parquet, find_splits, with_fitting_names
 from registry.storage import RenamedStore, Store, open_store
 
 HASHED = [

@@ -11,9 +11,8 @@ from pin_samples import BIBTEX, digest_of, empty_entry, sample_entry, sample_pin
 
 from registry.errors import CitationSyntaxError, UsageError
 from registry.model import Reference, Version
-from registry.pins.bibtex import read_bibtex
 from registry.pins.citation import Citation
-from registry.pins.cite import cite_bibtex, cite_latex, cite_text
+from registry.pins.cite import cite_bibtex, cite_latex, cite_text, read_bibtex
 from registry.pins.document import PinEntry
 
 ORDERED = digest_of("ordered").removeprefix("sha256:")

@@ -14,7 +14,7 @@ from registry.errors import PinChangedError, PinFormatError
 from registry.model import SlicingRule
 from registry.pins import PinFile, choose_names
 from registry.pins.consistency import location_problem
-from registry.pins.seal import seal
+from registry.pins.document import seal
 from registry.pins.yaml_text import read_yaml
 
 SHA = "sha256:" + "0" * 64

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from registry.pins import damage
-from registry.pins.damage import find_damaged
+from registry.pins import verify
+from registry.pins.verify import find_damaged
 from registry.storage import open_store
 from registry.tfrecord import frame_record
 
@@ -19,7 +19,7 @@ def test_records_after_the_promised_ones_are_not_read(
 ) -> None:
     (tmp_path / "shard").write_bytes(gzip.compress(frame_record(b"") * 100_000))
     read: list[int] = []
-    opened = damage.open_shard
+    opened = verify.open_shard
 
     def open_counted(*args: object, **options: object) -> object:
         shard = opened(*args, **options)  # type: ignore[arg-type]
@@ -31,6 +31,6 @@ def test_records_after_the_promised_ones_are_not_read(
 
         return Counted()
 
-    monkeypatch.setattr(damage, "open_shard", open_counted)
+    monkeypatch.setattr(verify, "open_shard", open_counted)
     assert list(find_damaged(open_store(tmp_path), "shard", num_records=promised)) == []
     assert sum(read) == promised

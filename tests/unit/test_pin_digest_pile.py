@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.pins.digest_pile import DigestPile
+from registry.pins.record_digests import DigestPile
 
 EDGES = st.sampled_from([0, 1, 127, 128, 255])
 CRAFTED = st.builds(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.errors import UsageError
-from registry.pins import finder
-from registry.pins.finder import PRIME, Finder
+from registry.pins import record_digests
+from registry.pins.record_digests import PRIME, Finder
 
 DIGEST = st.binary(min_size=32, max_size=32) | st.sampled_from([b"\0" * 32, b"\0" * 31 + b"\1", b"\xff" * 30 + b"\0\0"])
 DIGESTS = st.lists(DIGEST.filter(lambda digest: int.from_bytes(digest, "big") < PRIME), min_size=1, max_size=30)
@@ -28,7 +28,7 @@ def test_a_list_has_the_sums_of_its_items_however_it_is_cut(
     digests: list[bytes], first: int, cut: int, data: st.DataObject
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(finder, "_ROWS", data.draw(st.sampled_from([1, 2, 7, 2**16])))
+        patch.setattr(record_digests, "_ROWS", data.draw(st.sampled_from([1, 2, 7, 2**16])))
         whole = Finder.of_list(b"".join(digests), first=first)
         start = min(cut, len(digests))
         parts = Finder.of_list(b"".join(digests[:start]), first=first)

@@ -21,9 +21,8 @@ from registry.errors import (
     SignatureError,
     UsageError,
 )
-from registry.pins.envelope import MAX_BYTES, encode_for_signing
 from registry.pins.keys import key_id
-from registry.pins.signature import SignedBy, check_signature, sign_pin
+from registry.pins.signature import MAX_BYTES, SignedBy, check_signature, encode_for_signing, sign_pin
 
 PINS = sample_pins(sample_entry(), sample_entry("again"))
 DATA = PINS.to_yaml().encode()

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from registry.errors import PinFormatError
 from registry.pins import yaml_text
-from registry.pins.yaml_text import MAX_BYTES, MAX_DEPTH, is_ambiguous, join_key, read_yaml
-from registry.pins.yaml_writing import write_yaml
+from registry.pins.yaml_text import MAX_BYTES, MAX_DEPTH, is_ambiguous, join_key, read_yaml, write_yaml
 
 HINT = "Take the file again from where it was published, or make a new one: registry pin create"
 MAKE_HINT = "Make one with: registry pin create REF SPLIT -o FILE"

@@ -156,7 +156,7 @@ def bundle(
 
 def _worrying(problems: Sequence[str]) -> list[str]:
     """What a reader should know: not of every place that simply lacks a file. Programs are told of those too."""
-    from registry.pins.fetch import NO_SUCH_FILE
+    from registry.pins.places import NO_SUCH_FILE
 
     return [problem for problem in problems if not problem.endswith(f": {NO_SUCH_FILE}")]
 

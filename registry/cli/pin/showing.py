@@ -55,7 +55,7 @@ def show(session: Session, file: str) -> None:
 @names_argument
 def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
     """Say in sentences what was asked for, what that gave and why, which records those are, and what proves them."""
-    from registry.pins.explain import explain_pin
+    from registry.pins.compare import explain_pin
 
     pins = open_pins(file)
     told = {pin.name: explain_pin(pin) for pin in pins.choose(names)}

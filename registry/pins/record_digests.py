@@ -1,0 +1,212 @@
+"""Which one of many things was changed, where only one digest over all of them is kept? Two sums find it.
+
+Each thing has a weight and a hash h (256 bits). Kept are the sums of h and of weight x h, modulo a prime. Where one
+thing is changed, both move: by d = h' - h, and by weight x d. So their quotient is the weight, and h' - d the hash that
+the thing had. Where several were changed the quotient is the weight of nothing, but for a chance of 2**-200.
+
+The sums prove nothing, for they can be forged: sha256 digests beside them do. They say where to look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import UsageError
+from registry.tfrecord import RecordBlock
+from registry.wire import BlockDecoder, BytesColumn, FlatBlock, NumberColumn
+from registry.wire.gather import constant, take, take_ragged
+
+PRIME: Final = 2**256 - 189
+_DIGEST_BYTES: Final = 32
+_ROWS: Final = 2**16
+"""So many digests are summed at once: 16 bits of place x 16 bits of digest x 2**16 of them stay below 2**64."""
+
+_TEXT = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """The two sums of some things. Sums of disjoint sets of things are added.
+
+    >>> kept = Finder.of_item(5, b"a" * 32) + Finder.of_item(9, b"b" * 32)
+    >>> found = Finder.of_item(5, b"a" * 32) + Finder.of_item(9, b"c" * 32)
+    >>> kept.find_weight(found), kept.hash_before(found, now=b"c" * 32) == b"b" * 32
+    (9, True)
+    """
+
+    sum: int = 0
+    weighted: int = 0
+
+    @classmethod
+    def of_item(cls, weight: int, digest: bytes) -> Finder:
+        """The sums of one thing."""
+        value = int.from_bytes(digest, "big")
+        return cls(value % PRIME, weight * value % PRIME)
+
+    @classmethod
+    def of_list(cls, digests: bytes, *, first: int) -> Finder:
+        """The sums of a list of digests, 32 bytes each, with the weights ``first``, ``first + 1`` and so on."""
+        found = cls()
+        for start in range(0, len(digests), _ROWS * _DIGEST_BYTES):
+            rows = np.frombuffer(digests, ">u2", offset=start)[: _ROWS * 16].reshape(-1, 16).astype(np.uint64)
+            total = _join(rows.sum(axis=0))
+            weighted = _join(np.arange(len(rows), dtype=np.uint64) @ rows)
+            place = first + start // _DIGEST_BYTES
+            found += cls(total % PRIME, (weighted + place * total) % PRIME)
+        return found
+
+    @classmethod
+    def parse(cls, text: str) -> Finder:
+        """The sums that ``str`` wrote; UsageError for any other text."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise UsageError(f"{text[:80]!r} is no pair of sums: 64 hex digits, '-', 64 hex digits")
+        return cls(int(match[1], 16), int(match[2], 16))
+
+    def find_weight(self, found: Finder) -> int | None:
+        """The weight of what was changed between these sums and ``found``, if it was one thing; None for no change."""
+        moved = (found.sum - self.sum) % PRIME
+        return (found.weighted - self.weighted) * pow(moved, -1, PRIME) % PRIME if moved else None
+
+    def hash_before(self, found: Finder, now: bytes) -> bytes:
+        """The hash that the one changed thing had, whose hash is ``now`` in ``found``."""
+        before = (int.from_bytes(now, "big") - (found.sum - self.sum)) % PRIME
+        return before.to_bytes(_DIGEST_BYTES, "big")
+
+    def __add__(self, other: Finder) -> Finder:
+        return Finder((self.sum + other.sum) % PRIME, (self.weighted + other.weighted) % PRIME)
+
+    def __str__(self) -> str:
+        return f"{self.sum:064x}-{self.weighted:064x}"
+
+
+def _join(limbs: npt.NDArray[np.uint64]) -> int:
+    """The number whose digits to the base 2**16, the highest first, are ``limbs``; they may be larger than that."""
+    total = 0
+    for limb in limbs.tolist():
+        total = (total << 16) + limb
+    return total
+
+
+_MOST_IN_MEMORY: Final = 4 * 2**20
+"""Digests that are sorted at once, and kept in memory: 128 MiB."""
+
+
+class DigestPile:
+    """Digests of 32 bytes, as they come; beyond four million they wait in a temporary file without a name.
+
+    >>> with DigestPile() as pile:
+    ...     pile.add(b"b" * 32 + b"a" * 32)
+    ...     pile.sorted_digest() == hashlib.sha256(b"a" * 32 + b"b" * 32).hexdigest()
+    True
+    """
+
+    def __init__(self, *, most_in_memory: int = _MOST_IN_MEMORY) -> None:
+        self._most = most_in_memory
+        self._file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=most_in_memory * _DIGEST_BYTES)  # noqa: SIM115 (closed by __exit__)
+        self._count = 0
+
+    def add(self, digests: bytes) -> None:
+        """More digests, one after the other."""
+        self._file.write(digests)
+        self._count += len(digests) // _DIGEST_BYTES
+
+    def sorted_digest(self) -> str:
+        """sha256, 64 hex digits, over all digests, sorted."""
+        hasher = hashlib.sha256()
+        # Digests are spread evenly: each bucket of first bytes holds about as many.
+        buckets = 1
+        while buckets * self._most < self._count and buckets < 2**16:
+            buckets *= 2
+        for bucket in range(buckets):
+            hasher.update(self._sorted_bucket(bucket, buckets))
+        return hasher.hexdigest()
+
+    def _sorted_bucket(self, bucket: int, buckets: int) -> bytes:
+        """The sorted digests whose first 16 bits fall into this of ``buckets`` equal parts."""
+        self._file.seek(0)
+        found = []
+        while piece := self._file.read(self._most * _DIGEST_BYTES):
+            rows = np.frombuffer(piece, ">u8").reshape(-1, 4)
+            found.append(rows if buckets == 1 else rows[(rows[:, 0] >> 48) * buckets >> 16 == bucket])
+        columns = np.concatenate([np.empty((0, 4), np.uint64), *found])  # numbers in the order of this machine's bytes
+        order = np.argsort(columns[:, 0], kind="stable")
+        firsts = columns[order, 0]
+        if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or somebody who looked for it
+            order = np.lexsort(tuple(columns.T[::-1]))
+        # Joined rows are in the byte order of the machine; what is hashed are the bytes as they came.
+        return columns[order].astype(">u8").tobytes()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+LEAF_RECORDS: Final = 1024
+EMPTY_LEAF: Final = hashlib.sha256(b"").digest()
+_SMALL_ITEM: Final = 4096
+"""Up to this mean size, to copy items together costs less than a call for each."""
+
+_KINDS: Final = ("bytes", "float", "int64")
+
+
+def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | None:
+    """The leaf of each key of at most 1,024 records, or None where one of them is no tf.train.Example."""
+    flat = decoder.decode(*block)
+    if flat.fault is not None:
+        return None
+    leaves = {}
+    for key in {key for key, _ in flat.columns}:
+        hasher = hashlib.sha256()
+        for kind in _KINDS:
+            column = flat.columns.get((key, kind))
+            if column is not None:
+                _add_column(hasher, kind, column, flat)
+        leaves[key] = hasher.digest()
+    return leaves
+
+
+def join_leaves(leaves: Sequence[dict[str, bytes]]) -> dict[str, str]:
+    """The digest of each key of a slice, from the leaves of all its records, in order."""
+    keys = sorted({key for leaf in leaves for key in leaf})
+    return {
+        key: "sha256:" + hashlib.sha256(b"".join(leaf.get(key, EMPTY_LEAF) for leaf in leaves)).hexdigest()
+        for key in keys
+    }
+
+
+def _add_column(hasher: Any, kind: str, column: NumberColumn | BytesColumn, block: FlatBlock) -> None:
+    counts = np.zeros(block.num_records, "<u8")
+    counts[slice(None) if column.rows is None else column.rows] = column.counts
+    if not counts.any():
+        return
+    hasher.update(kind.encode() + b"\0")
+    hasher.update(counts.data)
+    if isinstance(column, NumberColumn):
+        hasher.update(_little_endian(column.values))
+        return
+    hasher.update(np.ascontiguousarray(column.sizes, "<u8").data)
+    size = constant(column.sizes)
+    if size is not None and 0 < size < _SMALL_ITEM:
+        hasher.update(take(block.data, column.starts, size).tobytes())
+        return
+    if int(column.sizes.sum()) < _SMALL_ITEM * column.sizes.size:
+        hasher.update(take_ragged(block.data, column.starts, column.sizes).data)
+        return
+    view = block.data.data
+    for start, size in zip(column.starts.tolist(), column.sizes.tolist(), strict=True):
+        hasher.update(view[start : start + size])
+
+
+def _little_endian(values: npt.NDArray[Any]) -> memoryview:
+    return np.ascontiguousarray(values, values.dtype.newbyteorder("<")).data
