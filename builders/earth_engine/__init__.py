@@ -13,8 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from registry.builders.earth_engine.assembling.as_xarray import to_xarray
-    from registry.builders.earth_engine.assembling.assemble import assemble
+    from registry.builders.earth_engine.assembling.assemble import assemble, to_xarray
     from registry.builders.earth_engine.assembling.assembly import Assembly
     from registry.builders.earth_engine.assembling.predictions import WrittenPredictions, write_predictions
     from registry.builders.earth_engine.exporting.geotiff_raster import GeoTiffRaster
@@ -22,42 +21,36 @@ if TYPE_CHECKING:
     from registry.builders.earth_engine.exporting.options import ExportOptions
     from registry.builders.earth_engine.exporting.raster import ArrayRaster, Band, BandRows, Raster
     from registry.builders.earth_engine.exporting.version import ExportedSplit, export_version
-    from registry.builders.earth_engine.places.grid import Grid, Size, Window
-    from registry.builders.earth_engine.places.mixer import Mixer
-    from registry.builders.earth_engine.places.transform import Bounds, Transform
-    from registry.builders.earth_engine.reading.patch_reader import Patch, PatchBatch, Patches
-    from registry.builders.earth_engine.reading.pixel_series import PixelSeries
+    from registry.builders.earth_engine.grid import Bounds, Grid, Size, Transform, Window
+    from registry.builders.earth_engine.mixer import Mixer
+    from registry.builders.earth_engine.patch_reader import Patch, PatchBatch, Patches
+    from registry.builders.earth_engine.pixel_series import PixelSeries
+    from registry.builders.earth_engine.row_files import read_rows, write_rows
     from registry.builders.earth_engine.stored.export import StoredExport, open_export
     from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
     from registry.builders.earth_engine.stored.importing import import_export, preview_export
-    from registry.builders.earth_engine.tables.row_files import read_rows, write_rows
-    from registry.builders.earth_engine.tables.table import Table, read_table
-    from registry.builders.earth_engine.tables.writing import ExportedTable, write_table
+    from registry.builders.earth_engine.table import ExportedTable, Table, read_table, write_table
 
 _HOMES: Final = {
-    "registry.builders.earth_engine.assembling.as_xarray": ("to_xarray",),
-    "registry.builders.earth_engine.assembling.assemble": ("assemble",),
-    "registry.builders.earth_engine.assembling.assembly": ("Assembly",),
-    "registry.builders.earth_engine.exporting.version": ("ExportedSplit", "export_version"),
-    "registry.builders.earth_engine.exporting.image": ("Exported", "export_image", "plan_export"),
-    "registry.builders.earth_engine.stored.found_files": ("FoundExport", "find_export"),
-    "registry.builders.earth_engine.exporting.geotiff_raster": ("GeoTiffRaster",),
-    "registry.builders.earth_engine.places.grid": ("Grid", "Size", "Window"),
-    "registry.builders.earth_engine.stored.importing": ("import_export", "preview_export"),
-    "registry.builders.earth_engine.places.mixer": ("Mixer",),
-    "registry.builders.earth_engine.exporting.options": ("ExportOptions",),
-    "registry.builders.earth_engine.reading.patch_reader": ("Patch", "PatchBatch", "Patches"),
-    "registry.builders.earth_engine.reading.pixel_series": ("PixelSeries",),
-    "registry.builders.earth_engine.assembling.predictions": ("WrittenPredictions", "write_predictions"),
-    "registry.builders.earth_engine.exporting.raster": ("ArrayRaster", "Band", "BandRows", "Raster"),
-    "registry.builders.earth_engine.stored.export": ("StoredExport", "open_export"),
-    "registry.builders.earth_engine.tables.row_files": ("read_rows", "write_rows"),
-    "registry.builders.earth_engine.tables.table": ("Table", "read_table"),
-    "registry.builders.earth_engine.tables.writing": ("ExportedTable", "write_table"),
-    "registry.builders.earth_engine.places.transform": ("Bounds", "Transform"),
+    "assembling.assemble": "assemble to_xarray",
+    "assembling.assembly": "Assembly",
+    "assembling.predictions": "WrittenPredictions write_predictions",
+    "exporting.geotiff_raster": "GeoTiffRaster",
+    "exporting.image": "Exported export_image plan_export",
+    "exporting.options": "ExportOptions",
+    "exporting.raster": "ArrayRaster Band BandRows Raster",
+    "exporting.version": "ExportedSplit export_version",
+    "grid": "Bounds Grid Size Transform Window",
+    "mixer": "Mixer",
+    "patch_reader": "Patch PatchBatch Patches",
+    "pixel_series": "PixelSeries",
+    "row_files": "read_rows write_rows",
+    "stored.export": "StoredExport open_export",
+    "stored.found_files": "FoundExport find_export",
+    "stored.importing": "import_export preview_export",
+    "table": "ExportedTable Table read_table write_table",
 }
-
-_HOME_OF: Final = {name: module for module, names in _HOMES.items() for name in names}
+_HOME_OF: Final = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "ArrayRaster",

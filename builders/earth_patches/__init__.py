@@ -13,9 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.builders.earth_engine.places.grid import Grid, Size
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Grid, Size, Transform
+from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.export import StoredBand
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
 from registry.building import DatasetBuilder

@@ -14,7 +14,7 @@ import rasterio
 
 from registry.builders.earth_engine.assembling.predictions import write_predictions
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.tables.writing import write_table
+from registry.builders.earth_engine.table import write_table
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 

@@ -12,7 +12,7 @@ import rasterio
 from affine import Affine
 
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.tables.table import read_table
+from registry.builders.earth_engine.table import read_table
 from registry.storage import open_store
 from registry.tfrecord import read_records
 from registry.wire import decode_example, decode_sequence_example

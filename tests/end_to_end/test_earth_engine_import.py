@@ -13,9 +13,9 @@ from earth_engine_samples import mixer_of, ramp, record_of, tiles_of, write_imag
 from registry import connect
 from registry.api import Catalog
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.reading.patch_reader import Patches
-from registry.builders.earth_engine.reading.pixel_series import PixelSeries
+from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.patch_reader import Patches
+from registry.builders.earth_engine.pixel_series import PixelSeries
 from registry.builders.earth_engine.stored.importing import import_export, preview_export
 from registry.errors import (
     CorruptRecordError,

@@ -15,7 +15,7 @@ import registry
 from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.builders.earth_engine.assembling.predictions import write_predictions
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.reading.patch_reader import Patches
+from registry.builders.earth_engine.patch_reader import Patches
 from registry.builders.earth_engine.stored.importing import import_export
 from registry.errors import UsageError
 

@@ -12,7 +12,7 @@ from registry import connect
 from registry.api import Catalog
 from registry.builders import earth_patches
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.reading.patch_reader import Patches
+from registry.builders.earth_engine.patch_reader import Patches
 from registry.builders.earth_engine.stored.importing import import_export
 from registry.builders.earth_patches import BANDS, GRID, PLACES, read_pixels
 from registry.storage import open_store

@@ -20,8 +20,7 @@ from rasterio.windows import Window, bounds, transform
 from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.builders.earth_engine.assembling.predictions import write_predictions
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.places.grid import Grid, Size
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Grid, Size, Transform
 from registry.storage import open_store
 from registry.tfrecord import RecordWriter, read_records
 

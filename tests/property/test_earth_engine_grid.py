@@ -8,10 +8,8 @@ from affine import Affine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.builders.earth_engine.places.grid import Grid, Size
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.tiles import infer_tile
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Grid, Size, Transform, infer_tile
+from registry.builders.earth_engine.mixer import Mixer
 
 SIDES = st.integers(1, 12)
 KERNELS = st.builds(Size, st.integers(0, 5), st.integers(0, 5))

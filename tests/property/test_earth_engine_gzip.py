@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.builders.earth_engine.exporting import gzip_stream
-from registry.builders.earth_engine.exporting.gzip_stream import GzipStream
+from registry.builders.earth_engine.exporting import record_file
+from registry.builders.earth_engine.exporting.record_file import GzipStream
 
 BLOCK_BYTES = 2**15
 """Smaller blocks than are written, and the same code: their dictionary is a whole block."""
@@ -22,7 +22,7 @@ BLOCK_BYTES = 2**15
 @pytest.fixture(autouse=True, scope="module")
 def _small_blocks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gzip_stream, "BLOCK_BYTES", BLOCK_BYTES)
+        patch.setattr(record_file, "BLOCK_BYTES", BLOCK_BYTES)
         yield
 
 

@@ -8,7 +8,7 @@ from earth_engine_samples import tiles_of, write_image
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.builders.earth_engine.reading.patch_reader import Patches
+from registry.builders.earth_engine.patch_reader import Patches
 from registry.order import ReadConfig
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.builders.earth_engine.tables.row_files import read_rows, write_rows
-from registry.builders.earth_engine.tables.table import read_table
-from registry.builders.earth_engine.tables.writing import write_table
+from registry.builders.earth_engine.row_files import read_rows, write_rows
+from registry.builders.earth_engine.table import read_table, write_table
 from registry.errors import RegistryWarning
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(

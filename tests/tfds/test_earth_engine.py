@@ -13,7 +13,7 @@ import pytest
 from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.builders.earth_engine.assembling.predictions import write_predictions
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.tables.writing import write_table
+from registry.builders.earth_engine.table import write_table
 
 pytestmark = pytest.mark.tfds
 

@@ -15,14 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from registry.builders.earth_engine.exporting.array_bands import stack_arrays
-from registry.builders.earth_engine.exporting.files import ExportFiles
+from registry.builders.earth_engine.exporting.files import ExportFiles, find_files
 from registry.builders.earth_engine.exporting.image import Exported, export_image, plan_export
 from registry.builders.earth_engine.exporting.options import ExportOptions
-from registry.builders.earth_engine.exporting.prefixes import find_files
-from registry.builders.earth_engine.exporting.raster import ArrayRaster, Band, BandRows
-from registry.builders.earth_engine.places.grid import Size
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.exporting.raster import ArrayRaster, Band, BandRows, stack_arrays
+from registry.builders.earth_engine.grid import Size, Transform
 from registry.builders.earth_engine.stored.found_files import find_export
 from registry.errors import AlreadyStoredError, FeatureError, RegistryError, RegistryWarning, StorageError, UsageError
 from registry.storage import Store, open_store

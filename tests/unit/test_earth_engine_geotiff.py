@@ -15,8 +15,7 @@ import pytest
 import rasterio
 
 from registry.builders.earth_engine.assembling.geotiff import check_output, create_geotiff
-from registry.builders.earth_engine.places.grid import Size
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Size, Transform
 from registry.errors import AlreadyStoredError, FeatureError, MissingExtraError, RegistryError, StorageError, UsageError
 
 PLACE = Transform(30.0, 0.0, 500000.0, 0.0, -30.0, 4100000.0)

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from registry.builders.earth_engine import export_image, read_rows, write_table
+from registry.builders.earth_engine import export_image, read_rows, row_files, write_table
 from registry.builders.earth_engine.assembling.geotiff import read_crs
 from registry.builders.earth_engine.exporting.record_file import check_prefix
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.tables import row_files
+from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import FeatureError, PreparedFormatError, UsageError
 
 _PLACE = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from registry.builders.earth_engine.places.grid import Grid, Size
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.tiles import infer_tile
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Grid, Size, Transform, infer_tile
+from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import PreparedFormatError, RegistryError, ShardMismatchError, StorageError, UsageError
 from registry.storage import open_store
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from registry.builders.earth_engine.exporting.options import ExportOptions
+from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import fit_default, furthest, kind_of
-from registry.builders.earth_engine.places.grid import Size
 from registry.errors import FeatureError, UsageError
 
 

@@ -13,11 +13,10 @@ from earth_engine_samples import CRS, MATRIX, mixer_of, ramp, tiles_of, write_im
 
 from registry import connect, load_pin
 from registry.api import Catalog, Dataset
-from registry.builders.earth_engine.places.grid import Size, Window
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.transform import Transform
-from registry.builders.earth_engine.reading.patch_places import places_of_split
-from registry.builders.earth_engine.reading.patch_reader import Patches
+from registry.builders.earth_engine.grid import Size, Transform, Window
+from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.patch_places import places_of_split
+from registry.builders.earth_engine.patch_reader import Patches
 from registry.builders.earth_engine.stored.importing import import_export
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
 from registry.features import FeaturesDict, Tensor

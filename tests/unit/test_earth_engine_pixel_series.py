@@ -10,8 +10,8 @@ from earth_engine_samples import mixer_of, ramp, sequence_record, write_image, w
 
 from registry import connect
 from registry.api import Catalog
-from registry.builders.earth_engine.reading.patch_reader import Patches
-from registry.builders.earth_engine.reading.pixel_series import PixelSeries
+from registry.builders.earth_engine.patch_reader import Patches
+from registry.builders.earth_engine.pixel_series import PixelSeries
 from registry.builders.earth_engine.stored.importing import import_export, preview_export
 from registry.errors import CorruptExampleError, UsageError
 from registry.order import ReadConfig

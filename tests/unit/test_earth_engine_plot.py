@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 from earth_engine_samples import mixer_of, ramp, record_of, sequence_record, write_image, write_records
 
-from registry.builders.earth_engine.pictures.plot import draw_export
-from registry.builders.earth_engine.pictures.plot_layout import MOST_PIXELS, PlotLayout
-from registry.builders.earth_engine.places.grid import NO_MARGIN, Size
-from registry.builders.earth_engine.places.tiles import Tile
+from registry.builders.earth_engine.grid import NO_MARGIN, Size, Tile
+from registry.builders.earth_engine.plot import MOST_PIXELS, PlotLayout, draw_export
 from registry.builders.earth_engine.stored.export import open_export
 from registry.errors import UsageError
 

@@ -14,7 +14,7 @@ import pytest
 from registry.builders.earth_engine.assembling.assemble import assemble
 from registry.builders.earth_engine.assembling.predictions import write_predictions
 from registry.builders.earth_engine.exporting.image import export_image
-from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import AlreadyStoredError, FeatureError, RegistryError, ShardMismatchError, UsageError
 from registry.storage import open_store
 from registry.tfrecord import is_gzip, read_records

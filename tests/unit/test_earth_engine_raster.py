@@ -15,8 +15,7 @@ from rasterio.enums import ColorInterp
 from registry.builders.earth_engine import export_image
 from registry.builders.earth_engine.exporting.geotiff_raster import GeoTiffRaster
 from registry.builders.earth_engine.exporting.raster import ArrayRaster, Raster, crs_text
-from registry.builders.earth_engine.places.grid import Size
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Size, Transform
 from registry.errors import FeatureError, NotStoredError, RegistryError, RegistryWarning, StorageError, UsageError
 
 PLACE: dict[str, Any] = {"transform": (30, 0, 500000, 0, -30, 4100000), "crs": "EPSG:32610"}

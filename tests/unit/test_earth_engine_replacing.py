@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.builders.earth_engine.exporting.files import ExportFiles
-from registry.builders.earth_engine.exporting.prefixes import find_files
+from registry.builders.earth_engine.exporting.files import ExportFiles, find_files
 from registry.errors import AlreadyStoredError, StorageError
 from registry.storage import open_store
 from registry.storage.local import LocalStore

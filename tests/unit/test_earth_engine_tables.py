@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.builders.earth_engine.tables.row_files import is_table_file, read_rows, write_rows
-from registry.builders.earth_engine.tables.table import read_table
-from registry.builders.earth_engine.tables.writing import write_table
+from registry.builders.earth_engine.row_files import is_table_file, read_rows, write_rows
+from registry.builders.earth_engine.table import read_table, write_table
 from registry.errors import (
     AlreadyStoredError,
     CorruptExampleError,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.builders.earth_engine.assembling.as_xarray import to_xarray
-from registry.builders.earth_engine.assembling.assemble import assemble
+from registry.builders.earth_engine.assembling.assemble import assemble, to_xarray
 from registry.errors import MissingExtraError
 
 RASTER = np.arange(24, dtype=np.float32).reshape(4, 6)

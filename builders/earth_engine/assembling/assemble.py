@@ -8,17 +8,19 @@ The order and the number of the patches are those of the export, in any number o
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from os import PathLike
-from typing import Any
+from os import PathLike, fspath
+from typing import Any, TypeAlias
 
 from registry.builders.earth_engine.assembling.assembly import Assembly
-from registry.builders.earth_engine.assembling.patch_arrays import ArrayPatches, Layout, check_iterable
-from registry.builders.earth_engine.assembling.patch_files import are_files, find_files
-from registry.builders.earth_engine.assembling.patch_records import RecordPatches
+from registry.builders.earth_engine.assembling.patches import ArrayPatches, Layout, RecordPatches, check_iterable
 from registry.builders.earth_engine.exporting.options import read_raster_size, read_size
-from registry.builders.earth_engine.places.mixer_source import MixerLike, find_mixer
-from registry.errors import UsageError
+from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
+from registry.builders.earth_engine.stored.kept_split import FoundMixer, MixerLike, find_mixer, read_mixer_file
+from registry.errors import PreparedFormatError, UsageError
+from registry.storage import Store, open_store
 
 
 def assemble(
@@ -137,6 +139,27 @@ def assemble(
     return assembly
 
 
+def to_xarray(predictions: Any, mixer: Any = None, **options: Any) -> Any:
+    """The raster that predictions make, as a DataArray; all of it in memory.
+
+    Args:
+        predictions: as of ``assemble``.
+        mixer: as of ``assemble``.
+        **options: its others.
+
+    Returns:
+        A DataArray of dims (band, y, x). ``band`` has the names. ``x`` and ``y`` are the centres of the pixels; where
+        the raster is turned or sheared they depend on both, and are coordinates ``xc`` and ``yc`` of dims (y, x), as
+        rioxarray names them. ``attrs`` has ``crs`` (text), ``transform`` (six numbers) and, if there is one,
+        ``nodata``. Where rioxarray is installed, ``.rio.crs`` and ``.rio.transform()`` say the same.
+
+    Raises:
+        MissingExtraError: xarray is not installed.
+        Otherwise as ``assemble`` and ``Assembly.rows``.
+    """
+    return assemble(predictions, mixer, **options).to_xarray()
+
+
 def _check_names(option: str, names: Any) -> None:
     """Names are a list of different texts, and not one text, which is a list of letters."""
     if names is None:
@@ -148,3 +171,86 @@ def _check_names(option: str, names: Any) -> None:
             hint=f"Write {option}=['red', 'green'].",
             details={"option": option},
         )
+
+
+Files: TypeAlias = Sequence[tuple[Store, str]]
+
+_MIXER = re.compile(r"(.*?)-?mixer\.json", re.I | re.S)
+
+
+def is_path(value: Any) -> bool:
+    """Whether it is a path or URL, and not patches."""
+    return isinstance(value, str | PathLike)
+
+
+def are_files(value: Any) -> bool:
+    """Whether it names files: a path, a list of paths, or an export that was found."""
+    if is_path(value) or isinstance(value, FoundExport):
+        return True
+    return isinstance(value, list | tuple) and bool(value) and all(map(is_path, value))
+
+
+def find_files(source: Any, *, prefix: str | None = None) -> tuple[Files, FoundMixer | None]:
+    """The files that a folder, a prefix, a file or a list of files names, and the mixer beside them if there is one.
+
+    A folder, a file of an export, or the beginning of a path that an export's files have, is searched: files are
+    ordered by their numbers, and none may be missing. A list is taken as it is; a mixer may be among it.
+
+    Raises:
+        PreparedFormatError: no files, lost ones, doubled ones.
+        UsageError: several exports in one folder, several mixers in a list, or ``prefix`` with a list.
+        StorageError: the folder cannot be read.
+    """
+    if not isinstance(source, FoundExport) and not is_path(source):
+        if prefix is not None:
+            raise UsageError(
+                "prefix says which files of a folder are meant, and here files are listed",
+                hint="Leave prefix out, or give the folder.",
+                details={"option": "prefix"},
+            )
+        listed = [split_path(fspath(path)) for path in source]
+        files = [(store, name) for store, name in listed if not _MIXER.fullmatch(name)]
+        mixers = [(store, name) for store, name in listed if _MIXER.fullmatch(name)]
+        if not files or len(mixers) > 1:
+            raise UsageError(
+                f"the list holds {len(mixers)} mixers" if files else "the list holds no file of records",
+                hint="List the files of one export in their order, with its mixer or without.",
+                details={"files": [store.locate(name) for store, name in listed[:100]]},
+            )
+        return files, read_mixer_file(*mixers[0]) if mixers else _mixer_beside(*files[0])
+    found = source if isinstance(source, FoundExport) else _find(fspath(source), prefix)
+    mixer = None if found.mixer_name is None else read_mixer_file(found.store, found.mixer_name)
+    return [(found.store, name) for name in found.filenames], mixer
+
+
+def split_path(text: str) -> tuple[Store, str]:
+    """The folder of a file, and its name.
+
+    Raises:
+        PreparedFormatError: the path ends with a slash.
+    """
+    if "://" not in text:
+        text = os.path.expanduser(text)  # noqa: PTH111 - text stays text: "~" of nobody is a name, and no error
+    folder, slash, name = text.rpartition("/")
+    if not name:
+        raise PreparedFormatError(f"{text!r} names a folder, and no file", details={"path": text})
+    return open_store(folder + slash if folder in ("", "file://") and slash else folder or "."), name
+
+
+def _find(text: str, prefix: str | None) -> FoundExport:
+    if prefix is None and not text.endswith("/"):
+        store, name = split_path(text)
+        if not store.exists(name) and any(file.startswith(name) for file in store.list() if "/" not in file):
+            return find_export(store, prefix=name.removesuffix("-"))
+    return find_export(text, prefix=prefix)
+
+
+def _mixer_beside(store: Store, filename: str) -> FoundMixer | None:
+    """The mixer that lies beside a file and begins as its name does; of several, the one of the longest prefix."""
+    folder, slash, last = filename.rpartition("/")
+    known = [
+        (match[1], name)
+        for name in store.list(folder)
+        if (match := _MIXER.fullmatch(name.removeprefix(folder + slash))) and last.startswith(match[1])
+    ]
+    return read_mixer_file(store, max(known)[1]) if known else None

@@ -25,13 +25,17 @@ from registry.builders.earth_engine.assembling.band_layout import (
     fit_exactly,
     measure_bands,
 )
-from registry.builders.earth_engine.assembling.patch_arrays import ArrayPatches
-from registry.builders.earth_engine.assembling.patch_records import PatchValues, RecordPatches, listed, other_bands
-from registry.builders.earth_engine.places.grid import Grid, Size
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.mixer_source import FoundMixer
-from registry.builders.earth_engine.places.transform import Bounds, Transform
-from registry.errors import RegistryWarning, ShardMismatchError, UsageError
+from registry.builders.earth_engine.assembling.patches import (
+    ArrayPatches,
+    PatchValues,
+    RecordPatches,
+    listed,
+    other_bands,
+)
+from registry.builders.earth_engine.grid import Bounds, Grid, Size, Transform
+from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.stored.kept_split import FoundMixer
+from registry.errors import MissingExtraError, RegistryWarning, ShardMismatchError, UsageError
 
 _MOST_INFLATION: Final = 1032
 """Gzip makes bytes at most so many times shorter."""
@@ -174,10 +178,34 @@ class Assembly:
         return found
 
     def to_xarray(self, advance: Callable[[int], None] | None = None) -> Any:
-        """A DataArray (band, y, x) with the coordinates of pixel centres; see ``as_xarray``."""
-        from registry.builders.earth_engine.assembling.as_xarray import make_data_array
+        """A DataArray (band, y, x) with the coordinates of pixel centres; see ``assemble.to_xarray``."""
+        try:
+            import xarray
+        except ImportError as error:
+            raise MissingExtraError(package="xarray", extra="xarray", needed_for="a DataArray") from error
+        transform, (width, height) = self.transform, self.size
+        columns, rows = np.arange(width) + 0.5, np.arange(height) + 0.5
+        coords: dict[str, Any] = {"band": [band.name for band in self.bands]}
+        if transform.b == 0 and transform.d == 0:
+            coords["x"] = transform.c + transform.a * columns
+            coords["y"] = transform.f + transform.e * rows
+        else:
+            coords["xc"] = ("y", "x"), transform.c + transform.a * columns[None] + transform.b * rows[:, None]
+            coords["yc"] = ("y", "x"), transform.f + transform.d * columns[None] + transform.e * rows[:, None]
+        attrs: dict[str, Any] = {"crs": str(self.crs), "transform": tuple(transform)}
+        if self.nodata is not None:
+            attrs["nodata"] = attrs["_FillValue"] = self.nodata
+        array = xarray.DataArray(self.to_array(advance), dims=("band", "y", "x"), coords=coords, attrs=attrs)
+        try:
+            import rioxarray  # noqa: F401 - it adds `.rio` to what xarray makes
+        except ImportError:
+            return array
+        from registry.builders.earth_engine.assembling.geotiff import import_rasterio, read_crs
 
-        return make_data_array(self, advance)
+        rasterio = import_rasterio("a CRS for rioxarray")
+        located = array.rio.write_crs(read_crs(self.crs)).rio.write_transform(rasterio.Affine(*transform))
+        located.attrs = attrs  # of which rioxarray takes some away
+        return located
 
     def write_geotiff(
         self,

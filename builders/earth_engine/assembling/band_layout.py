@@ -16,9 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.builders.earth_engine.assembling.patch_records import PatchValues, Place, listed, missing_band, read_at
-from registry.builders.earth_engine.places.grid import NO_MARGIN, Size
-from registry.builders.earth_engine.places.tiles import Tile, infer_tile
+from registry.builders.earth_engine.assembling.patches import PatchValues, Place, listed, missing_band, read_at
+from registry.builders.earth_engine.grid import NO_MARGIN, Size, Tile, infer_tile
 from registry.errors import FeatureError, ShardMismatchError, UsageError, suggest
 
 DTYPES: Final = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float32", "float64")

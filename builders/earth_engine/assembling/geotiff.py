@@ -18,8 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.builders.earth_engine.places.grid import Size
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Size, Transform
 from registry.engines import num_cpus
 from registry.errors import AlreadyStoredError, MissingExtraError, StorageError, UsageError
 from registry.storage.local import LocalStore

@@ -15,15 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from registry.builders.earth_engine.assembling.assemble import are_files, find_files
 from registry.builders.earth_engine.assembling.band_layout import check_same_form, fit_exactly, measure_bands
-from registry.builders.earth_engine.assembling.patch_arrays import ArrayPatches, Layout, check_iterable
-from registry.builders.earth_engine.assembling.patch_files import are_files, find_files
-from registry.builders.earth_engine.assembling.patch_records import PatchValues, other_bands
+from registry.builders.earth_engine.assembling.patches import (
+    ArrayPatches,
+    Layout,
+    PatchValues,
+    check_iterable,
+    other_bands,
+)
 from registry.builders.earth_engine.exporting.files import ExportFiles, WrittenFiles
 from registry.builders.earth_engine.exporting.options import ExportOptions, read_size
 from registry.builders.earth_engine.kinds import Encoding, kind_of, to_flat
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.mixer_source import FoundMixer, find_mixer
+from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.stored.kept_split import FoundMixer, find_mixer
 from registry.errors import ShardMismatchError, UsageError
 from registry.storage import Store, open_store
 from registry.tfrecord import read_records

@@ -82,7 +82,7 @@ def command(
     They have one record for each patch of the export, in its order, in any number of files, gzip or not, each with the
     margin or without. Memory is one row of patches.
     """
-    from registry.builders.earth_engine.tables.row_files import is_table_file
+    from registry.builders.earth_engine.row_files import is_table_file
 
     if is_table_file(output):
         _write_table(session, predictions, output, bands, prefix=prefix, overwrite=overwrite, dry_run=dry_run)
@@ -174,8 +174,8 @@ def _write_table(
     overwrite: bool,
     dry_run: bool,
 ) -> None:
-    from registry.builders.earth_engine.tables.row_files import write_rows
-    from registry.builders.earth_engine.tables.table import read_table
+    from registry.builders.earth_engine.row_files import write_rows
+    from registry.builders.earth_engine.table import read_table
 
     if len(files) > 1:
         raise UsageError(

@@ -80,7 +80,7 @@ def command(session: Session, source: str, folder: str, *, prefix: str | None, d
     A raster becomes PREFIX-00000.tfrecord.gz and so on, a record for each patch, and PREFIX-mixer.json. A table (.csv,
     .geojson, .json, .jsonl) becomes PREFIX.tfrecord.gz, a record for each row.
     """
-    from registry.builders.earth_engine.tables.row_files import is_table_file
+    from registry.builders.earth_engine.row_files import is_table_file
 
     name = Path(source.rstrip("/")).name
     prefix = prefix or (name.rpartition(".")[0] or name)
@@ -348,8 +348,8 @@ def _span(low: int, high: int) -> str:
 def _export_table(
     session: Session, source: str, folder: str, prefix: str, chosen: dict[str, Any], overwrite: bool, dry_run: bool
 ) -> None:
-    from registry.builders.earth_engine.tables.row_files import read_rows
-    from registry.builders.earth_engine.tables.writing import write_table
+    from registry.builders.earth_engine.row_files import read_rows
+    from registry.builders.earth_engine.table import write_table
 
     rows = read_rows(source, text=chosen.pop("text", ()))
     if dry_run:

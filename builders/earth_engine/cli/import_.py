@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.builders.earth_engine.cli.describing import export_json, print_export
-from registry.builders.earth_engine.cli.option_values import read_number, read_numbers, read_pairs
+from registry.builders.earth_engine.cli.inspect import export_json, print_export, read_number, read_numbers, read_pairs
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.options import promote_option
 from registry.cli.output import size

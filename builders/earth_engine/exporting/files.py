@@ -9,17 +9,17 @@ process left is no export, and the next one clears it away; what died while it g
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from registry.builders.earth_engine.exporting.begun import BegunCommit, end_begun
-from registry.builders.earth_engine.exporting.prefixes import check_image_prefix, find_files
-from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile
-from registry.errors import AlreadyStoredError, UsageError
-from registry.storage import Store
-from registry.storage.staging import StagedFolder, abandoned_folders
+from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile, check_prefix
+from registry.errors import AlreadyStoredError, StorageError, UsageError
+from registry.storage import StagedFolder, Store
+from registry.storage.staging import abandoned_folders
 
 _ASIDE: Final = "replaced"
 """Where the files are that are replaced, until the others have their names."""
@@ -184,3 +184,121 @@ class ExportFiles:
                 hint="Choose another prefix (--prefix), or replace it: overwrite=True; --overwrite.",
                 details={"path": self._store.locate(found[0]), "files": found[:100]},
             )
+
+
+_NOTE: Final = "commit.json"
+_MOST_BYTES: Final = 10_000
+_SUFFIXES: Final = (".tfrecord", ".tfrecord.gz")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BegunCommit:
+    """Which files an export has: staged as ``00000``, ``00001``, ..., and ``mixer.json``.
+
+    Attributes:
+        prefix, suffix: of their names.
+        count: files of records.
+        mixer: whether there is one.
+    """
+
+    prefix: str
+    suffix: str
+    count: int
+    mixer: bool
+
+    @property
+    def filenames(self) -> list[str]:
+        """The files of records by the names they get."""
+        return [f"{self.prefix}-{number:05}{self.suffix}" for number in range(self.count)]
+
+    @property
+    def mixer_name(self) -> str | None:
+        """The name that the sidecar gets."""
+        return f"{self.prefix}-mixer.json" if self.mixer else None
+
+    def moves(self, folder: str) -> list[tuple[str, str]]:
+        """The files in the staged ``folder`` with the names they get: the first and the mixer last."""
+        pairs = [(f"{folder}/{number:05}", name) for number, name in enumerate(self.filenames)]
+        sidecar = [(f"{folder}/mixer.json", name) for name in [self.mixer_name] if name is not None]
+        return pairs[1:][::-1] + pairs[:1] + sidecar
+
+    def note(self, folder: StagedFolder) -> None:
+        """Write down in the staged folder that the names are given from now on."""
+        with folder.store.create(_NOTE) as file:
+            file.write(json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def read(cls, store: Store, folder: str) -> BegunCommit | None:
+        """The note in a staged folder; None where there is none, or it is none of ours."""
+        try:
+            content: Any = json.loads(store.read_bytes(f"{folder}/{_NOTE}", limit=_MOST_BYTES))
+            made = cls(**content)
+            is_ours = (
+                check_image_prefix(made.prefix).rpartition("/")[0] == folder.rpartition("/")[0]
+                and made.suffix in _SUFFIXES
+                and type(made.count) is int
+                and type(made.mixer) is bool
+            )
+        except (StorageError, UsageError, ValueError, TypeError, AttributeError, RecursionError):
+            return None
+        return made if is_ours else None
+
+
+def end_begun(store: Store, parent: str) -> None:
+    """End what dead processes had begun in the folder ``parent``, which the caller has locked."""
+    for folder in abandoned_folders(store, parent):
+        begun = BegunCommit.read(store, folder)
+        if begun is None:
+            continue
+        found = find_files(store, begun.prefix)
+        if begun.count > len(store.child(folder).list()) + len(found):  # a note may say anything
+            continue
+        moves = begun.moves(folder)
+        left = {name: staged for staged, name in moves if store.exists(staged)}
+        if not left or not all(name in left or store.exists(name) for _, name in moves):
+            continue  # it was done; or these are not all of its files
+        names = {name for _, name in moves}
+        for name in found:
+            if name in left or name not in names:
+                store.remove_tree(name)
+        for staged, name in moves:
+            if name in left:
+                store.move(staged, name)
+
+
+_FIVE_DIGITS: Final = 100_000
+
+
+def check_image_prefix(prefix: str) -> str:
+    """``prefix`` if the names of an image's files can begin with it, folders before them included.
+
+    Raises:
+        UsageError: a part of it is no name, or one that this registry gives to unfinished files.
+    """
+    for part in prefix.split("/"):
+        check_prefix(part)
+    return prefix
+
+
+def find_files(store: Store, prefix: str) -> list[str]:
+    """The files of the image export that ``prefix`` has: its mixer first, then the others by number.
+
+    Also those of the older style, without a dash, whose numbers have five digits. A longer number is of a file among
+    so many others, else a date: ``samples-20240131.tfrecord.gz`` is a table of another prefix.
+    """
+    folder, _, last = prefix.rpartition("/")
+    ours = re.compile(
+        rf"{re.escape(last)}(?:(?P<mixer>-?mixer\.json)|(?:-(?P<number>\d{{5,}})|(?P<old>\d{{5}}))\.tfrecord(?:\.gz)?)",
+        re.ASCII,
+    )
+    inside = len(folder) + 1 if folder else 0
+    found = [(one, name) for name in store.list(folder) if (one := ours.fullmatch(name[inside:])) is not None]
+    numbered = sorted((-1 if one["mixer"] else int(one["number"] or one["old"]), name) for one, name in found)
+    names: list[str] = []
+    before = -1
+    for number, name in numbered:
+        if number >= _FIVE_DIGITS and number > before + 1:
+            break
+        names.append(name)
+        before = number
+    return names

@@ -25,8 +25,7 @@ from registry.builders.earth_engine.exporting.raster import (
     is_nodata,
     nodata_by_band,
 )
-from registry.builders.earth_engine.places.grid import Size
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import Size, Transform
 from registry.errors import MissingExtraError, NotStoredError, RegistryWarning, StorageError, UsageError, suggest
 
 _CACHE_BYTES: Final = 2**26

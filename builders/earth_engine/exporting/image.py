@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from registry.builders.earth_engine.exporting.files import ExportFiles
+from registry.builders.earth_engine.exporting.files import ExportFiles, check_image_prefix
 from registry.builders.earth_engine.exporting.options import ExportOptions
-from registry.builders.earth_engine.exporting.patches import PatchRecord, iterate_patches
 from registry.builders.earth_engine.exporting.plan import ExportedBand, ExportPlan, plan_raster
-from registry.builders.earth_engine.exporting.prefixes import check_image_prefix
 from registry.builders.earth_engine.exporting.raster import ArrayRaster, Raster
+from registry.builders.earth_engine.exporting.records import PatchRecord, iterate_patches
+from registry.builders.earth_engine.grid import Grid, Size, Transform
 from registry.builders.earth_engine.kinds import Kind
-from registry.builders.earth_engine.places.grid import Grid, Size
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.mixer import Mixer
 from registry.errors import RegistryWarning, UsageError
 from registry.storage import Store, open_store
 
@@ -266,7 +264,7 @@ def _write(
 
 def _iterate_records(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]:
     if plan.options.sequence_data:
-        from registry.builders.earth_engine.exporting.sequences import iterate_sequences
+        from registry.builders.earth_engine.exporting.records import iterate_sequences
 
         return iterate_sequences(raster, plan)
     return iterate_patches(raster, plan)

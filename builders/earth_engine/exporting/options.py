@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from registry.builders.earth_engine.grid import NO_KERNEL, NO_MARGIN, Size
 from registry.builders.earth_engine.kinds import Encoding
-from registry.builders.earth_engine.places.grid import NO_KERNEL, NO_MARGIN, Size
 from registry.errors import UsageError, suggest
 
 Masked: TypeAlias = Literal["band", "pixel"]

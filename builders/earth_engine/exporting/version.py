@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from registry.builders.earth_engine.exporting.files import ExportFiles
 from registry.builders.earth_engine.exporting.record_file import RecordFile, check_prefix
-from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit
 from registry.errors import SplitNotFoundError, UsageError
 from registry.order import ReadConfig

@@ -17,21 +17,18 @@ from itertools import pairwise
 from typing import Any, Final
 
 from registry.builders.earth_engine.exporting.options import read_size
+from registry.builders.earth_engine.grid import NO_KERNEL, NO_MARGIN, Grid, Size, Tile, infer_tile
 from registry.builders.earth_engine.kinds import STORED, Kind, from_flat
-from registry.builders.earth_engine.places.grid import NO_KERNEL, NO_MARGIN, Grid, Size
-from registry.builders.earth_engine.places.mixer import Mixer
-from registry.builders.earth_engine.places.tiles import Tile, infer_tile
-from registry.builders.earth_engine.stored.export_records import (
+from registry.builders.earth_engine.mixer import Mixer
+from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
+from registry.builders.earth_engine.stored.record_forms import (
     Advance,
+    StoredColumn,
     all_blocks,
     blocks_of,
     check_counts,
     check_files,
     count_records,
-)
-from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
-from registry.builders.earth_engine.stored.record_forms import (
-    StoredColumn,
     has_feature_lists,
     look_at_columns,
     series_of,

@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from registry.builders.earth_engine.places.mixer import Mixer
+from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.export import StoredBand, StoredExport, open_export
-from registry.builders.earth_engine.stored.export_records import Advance
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
-from registry.builders.earth_engine.stored.record_forms import StoredColumn
+from registry.builders.earth_engine.stored.record_forms import Advance, StoredColumn
 from registry.errors import FeatureError, PreparedFormatError, UsageError, suggest
 from registry.features import Feature, FeaturesDict, Scalar, Tensor, Text
 from registry.model import (

@@ -12,12 +12,11 @@ import pytest
 
 from registry.builders.earth_engine.exporting.image import Exported, export_image
 from registry.builders.earth_engine.exporting.options import ExportOptions
-from registry.builders.earth_engine.exporting.patches import iterate_patches
 from registry.builders.earth_engine.exporting.plan import plan_raster
 from registry.builders.earth_engine.exporting.raster import ArrayRaster
-from registry.builders.earth_engine.exporting.sequences import iterate_sequences
+from registry.builders.earth_engine.exporting.records import iterate_patches, iterate_sequences
+from registry.builders.earth_engine.grid import Size
 from registry.builders.earth_engine.kinds import fit_default, from_flat
-from registry.builders.earth_engine.places.grid import Size
 from registry.errors import RegistryWarning
 from registry.wire import decode_example
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from registry.builders.earth_engine.reading.patch_reader import Patches
+from registry.builders.earth_engine.patch_reader import Patches
 from registry.builders.earth_engine.stored.export import open_export
 
 FILES = Path(__file__).parent / "files"

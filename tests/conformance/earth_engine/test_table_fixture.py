@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from registry.builders.earth_engine.tables.table import read_table
-from registry.builders.earth_engine.tables.writing import write_table
+from registry.builders.earth_engine.table import read_table, write_table
 
 FILE = Path(__file__).parent / "files/F11_table.tfrecord.gz"
 ROWS = [

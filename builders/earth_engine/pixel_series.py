@@ -15,18 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.builders.earth_engine.kinds import STORED, from_flat
-from registry.builders.earth_engine.places.mixer_source import MixerLike
-from registry.builders.earth_engine.reading.patch_places import RecordNumbers, SplitPlaces, places_of_split
-from registry.builders.earth_engine.reading.patch_source import metadata_of, read_of
+from registry.builders.earth_engine.patch_places import (
+    RecordNumbers,
+    SplitPlaces,
+    metadata_of,
+    places_of_split,
+    read_of,
+)
 from registry.builders.earth_engine.stored.export import StoredBand
-from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
+from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import CorruptExampleError, UsageError
 from registry.order import ReadConfig, check_config
 from registry.reading import Reader
 from registry.splits import ReadInstruction, resolve
 from registry.wire.codec import SequenceValues, decode_sequence_example
 
-if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+if TYPE_CHECKING:
     from registry.api import Dataset
     from registry.pins import Pin
 

@@ -19,17 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.builders.earth_engine.exporting.options import read_size
-from registry.builders.earth_engine.places.grid import Window
-from registry.builders.earth_engine.places.mixer_source import MixerLike
-from registry.builders.earth_engine.places.transform import Bounds, Transform
-from registry.builders.earth_engine.reading.patch_places import (
+from registry.builders.earth_engine.grid import Bounds, Transform, Window
+from registry.builders.earth_engine.patch_places import (
     Numbers,
     RecordNumbers,
     SplitPlaces,
+    metadata_of,
     places_of_split,
+    read_of,
 )
-from registry.builders.earth_engine.reading.patch_source import metadata_of, read_of
-from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit
+from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import UsageError
 from registry.features import FeaturesDict
 from registry.order import ReadConfig, check_config
@@ -37,9 +36,10 @@ from registry.reading import Reader, State
 from registry.reading.pieces import TFDS_ID
 from registry.splits import ReadInstruction, resolve
 
-if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+if TYPE_CHECKING:
     from registry.api import Dataset
     from registry.pins import Pin, PinFile
+
 
 Layout: TypeAlias = Literal["CHW", "HWC", "bands"]
 
@@ -185,8 +185,8 @@ class Patches:
         Raises:
             As ``open_export`` and ``Patches``.
         """
-        from registry.builders.earth_engine.places.mixer_source import find_mixer
         from registry.builders.earth_engine.stored.importing import preview_export
+        from registry.builders.earth_engine.stored.kept_split import find_mixer
 
         given = None if mixer is None else find_mixer(mixer).mixer
         plan = preview_export(

@@ -26,8 +26,7 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from registry.builders.earth_engine.tables.table import Table
-from registry.builders.earth_engine.tables.writing import GEO, INDEX, LATITUDE, LONGITUDE, Row, read_geometry
+from registry.builders.earth_engine.table import GEO, INDEX, LATITUDE, LONGITUDE, Row, Table, read_geometry
 from registry.errors import FeatureError, PreparedFormatError, RegistryWarning, UsageError
 from registry.storage import Store, open_store
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from registry.builders.earth_engine.places.grid import NO_KERNEL, Grid, Size, margin_of
-from registry.builders.earth_engine.places.transform import Transform
+from registry.builders.earth_engine.grid import NO_KERNEL, Grid, Size, Transform, margin_of
 from registry.errors import PreparedFormatError, UsageError
 from registry.features.json_node import JsonNode, parse_json
 from registry.storage import Store

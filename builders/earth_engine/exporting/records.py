@@ -1,0 +1,273 @@
+"""What are the records of an image? For each patch that is kept one tf.train.Example: a feature for each band.
+
+The values of a feature are those of the patch with its margin, row by row; of an array band one such tile after the
+other, (depth, height, width). With ``collapse_bands`` one feature holds the tiles of all bands in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.builders.earth_engine.exporting.plan import ExportPlan, Strip, iterate_strips
+from registry.builders.earth_engine.exporting.raster import Raster
+from registry.builders.earth_engine.kinds import STORED, Kind, to_flat
+from registry.wire import FlatValue, encode_example, encode_sequence_example
+
+_CHUNK_BYTES: Final = 2**20
+"""About so many bytes of records are made at once: no more than a processor's cache holds."""
+
+
+class PatchRecord(NamedTuple):
+    """A record, and the patch that it is of; several are of one where pixels are sequences."""
+
+    patch: int
+    record: bytes
+
+
+class KeptStrip(NamedTuple):
+    """A row of patches, and those of its columns that are written."""
+
+    strip: Strip
+    columns: list[int]
+
+
+def iterate_patches(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]:
+    """The records of an image whose patches are Examples, in the order of the patches; those left out are passed over.
+
+    Raises:
+        FeatureError: a raster that does not read what it says it has, or an integer beyond int64.
+    """
+    for strip, columns in iterate_kept(raster, plan):
+        tiles = [_tiles_of(band, plan) for band in strip.bands]
+        first = strip.row * plan.grid.patches_per_row
+        for column, record in zip(columns, _encode_columns(plan, tiles, columns), strict=True):
+            yield PatchRecord(first + column, record)
+
+
+def _tiles_of(band: npt.NDArray[Any], plan: ExportPlan) -> npt.NDArray[Any]:
+    """The tiles of a strip, of shape (patches, depth, height, width): a view, for they overlap."""
+    windows = np.lib.stride_tricks.sliding_window_view(band, plan.grid.tile.width, axis=2)
+    return np.moveaxis(windows[:, :, :: plan.grid.patch.width], 2, 0)
+
+
+def _encode_columns(plan: ExportPlan, tiles: list[npt.NDArray[Any]], columns: list[int]) -> Iterator[bytes]:
+    """The Examples of the patches in ``columns``."""
+    kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
+    assert plan.record_bytes is not None  # noqa: S101 (arrays have a depth)
+    step = 1 if "int64" in kinds else max(1, _CHUNK_BYTES // plan.record_bytes[1])
+    if step == 1:
+        for column in columns:
+            yield _encode_tiles(plan, [tile[column] for tile in tiles])
+        return
+    order = (
+        range(len(kinds)) if plan.collapsed else sorted(range(len(kinds)), key=lambda at: plan.bands[at].name.encode())
+    )
+    for start in range(0, len(columns), step):
+        some = columns[start : start + step]
+        where = slice(some[0], some[-1] + 1) if some[-1] - some[0] + 1 == len(some) else some
+        yield from copy_records(partial(_encode_tiles, plan), kinds, [tile[where] for tile in tiles], order)
+
+
+def iterate_kept(raster: Raster, plan: ExportPlan) -> Iterator[KeptStrip]:
+    """The rows of patches, with those patches of which no more than masked_threshold is masked."""
+    for strip in iterate_strips(raster, plan):
+        yield KeptStrip(strip, _kept_columns(strip, plan))
+
+
+def _kept_columns(strip: Strip, plan: ExportPlan) -> list[int]:
+    grid, threshold = plan.grid, plan.options.masked_threshold
+    if threshold == 1:  # no share is more than all
+        return list(range(grid.patches_per_row))
+    assert strip.masked is not None  # noqa: S101 (asked for by the threshold)
+    by_column = strip.masked.sum(axis=0, dtype=np.int64)
+    until = np.concatenate([[0], np.cumsum(by_column)])
+    first = np.arange(grid.patches_per_row) * grid.patch.width
+    shares = (until[first + grid.tile.width] - until[first]) / (grid.tile.width * grid.tile.height)
+    return [int(column) for column in np.flatnonzero(shares <= threshold)]
+
+
+def _encode_tiles(plan: ExportPlan, tiles: Sequence[npt.NDArray[Any]]) -> bytes:
+    """The Example of a patch, from the pixels of each band."""
+    pairs = list(zip(plan.bands, tiles, strict=True))
+    if plan.collapsed is None:
+        return encode_example({band.name: to_flat(tile, band.kind, band.name) for band, tile in pairs})
+    flat = [to_flat(tile, plan.collapsed, band.name) for band, tile in pairs]
+    return encode_example({plan.bands[0].name: join_flat(flat, plan.collapsed)})
+
+
+def join_flat(values: list[FlatValue], kind: Kind) -> FlatValue:
+    """The values of several features of one kind in one."""
+    if kind == "bytes":
+        return [b"".join(piece for value in values for piece in value)]
+    return np.concatenate(values)
+
+
+_SERIES_BYTES: Final = 2**22
+"""About so many bytes of records are made at once."""
+
+_STEP_BYTES: Final = 12
+"""Of a step and its value, about."""
+
+_FEW: Final = 4
+"""Pixels of one length from which on it pays to copy a record."""
+
+Pixels: TypeAlias = npt.NDArray[Any] | list[npt.NDArray[Any]]
+"""The numbers of some pixels, of one band: of shape (pixels, depth), or an array for each."""
+
+
+def iterate_sequences(raster: Raster, plan: ExportPlan) -> Iterator[PatchRecord]:
+    """The records of an image whose pixels are SequenceExamples: patch by patch, the pixels of each row by row.
+
+    Raises:
+        FeatureError: a raster that does not read what it says it has, or an integer beyond int64.
+    """
+    patch = plan.grid.patch
+    for strip, columns in iterate_kept(raster, plan):
+        for column in columns:
+            index = strip.row * plan.grid.patches_per_row + column
+            first = column * patch.width
+            bands = [_pixels_of(band[..., first : first + patch.width]) for band in strip.bands]
+            for record in _encode_pixels(plan, bands):
+                yield PatchRecord(index, record)
+
+
+def _pixels_of(band: npt.NDArray[Any]) -> Pixels:
+    """The pixels of a patch, row by row."""
+    if band.dtype.kind == "O":
+        return [np.empty(0, np.uint8) if one is None else one for one in band.reshape(-1)]
+    return np.moveaxis(band, 0, -1).reshape(-1, band.shape[0])
+
+
+def _encode_pixels(plan: ExportPlan, bands: list[Pixels]) -> Iterator[bytes]:
+    """The records of some pixels, of which ``bands`` has the numbers of each band."""
+    count = len(bands[0])
+    kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
+    steps = sum(max(map(len, pixels)) for pixels in bands)
+    chunk = max(1, _SERIES_BYTES // (_STEP_BYTES * steps + 64 * len(bands)))
+    for start in range(0, count, chunk):
+        some = [pixels[start : start + chunk] for pixels in bands]
+        if "int64" in kinds:
+            for pixel in zip(*some, strict=True):
+                yield _encode_pixel(plan, pixel)
+        elif all(isinstance(pixels, np.ndarray) for pixels in some):
+            yield from _copies(plan, some)
+        else:
+            yield from _by_length(plan, some)
+
+
+def _by_length(plan: ExportPlan, bands: list[Pixels]) -> list[bytes]:
+    """The records of pixels whose arrays differ in length."""
+    lengths = np.array([[len(pixel) for pixel in pixels] for pixels in bands]).T
+    _, groups = np.unique(lengths, axis=0, return_inverse=True)
+    order = np.argsort(groups.reshape(-1), kind="stable")
+    records = [b""] * len(order)
+    for members in np.split(order, np.flatnonzero(np.diff(groups.reshape(-1)[order])) + 1):
+        own = [[pixels[place] for place in members] for pixels in bands]
+        if len(members) < _FEW:
+            made = [_encode_pixel(plan, pixel) for pixel in zip(*own, strict=True)]
+        else:
+            made = _copies(plan, [np.stack(pixels) for pixels in own])
+        for place, record in zip(members, made, strict=True):
+            records[place] = record
+    return records
+
+
+def _copies(plan: ExportPlan, bands: list[Any]) -> list[bytes]:
+    """The records of pixels whose arrays are of one length, and whose numbers all take as many bytes."""
+    kinds: list[Kind] = [plan.collapsed or band.kind for band in plan.bands]
+    return copy_records(partial(_encode_pixel, plan), kinds, bands, _order(plan))
+
+
+def _order(plan: ExportPlan) -> list[int]:
+    """The bands in the order of a record: the context by name, then the lists by name."""
+    if plan.collapsed:
+        return list(range(len(plan.bands)))
+    keys = [(band.is_array, band.name.encode()) for band in plan.bands]
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def _encode_pixel(plan: ExportPlan, pixel: Sequence[npt.NDArray[Any]]) -> bytes:
+    """The record of one pixel, of which ``pixel`` has the numbers of each band."""
+    series = [
+        _steps(numbers, plan.collapsed or band.kind, band.name) for band, numbers in zip(plan.bands, pixel, strict=True)
+    ]
+    if plan.collapsed:
+        return encode_sequence_example({}, {plan.bands[0].name: [step for steps in series for step in steps]})
+    context, lists = {}, {}
+    for band, steps in zip(plan.bands, series, strict=True):
+        if band.is_array:
+            lists[band.name] = steps
+        else:
+            context[band.name] = steps[0]
+    return encode_sequence_example(context, lists)
+
+
+def _steps(numbers: npt.NDArray[Any], kind: Kind, name: str) -> list[FlatValue]:
+    """A feature of length 1 for each number."""
+    flat = to_flat(numbers, kind, name)
+    if isinstance(flat, list):
+        return [[flat[0][place : place + 1]] for place in range(len(flat[0]))]
+    return [flat[place : place + 1] for place in range(flat.size)]
+
+
+_FEW_RUNS: Final = 32
+"""Up to so many runs of values are copied run by run; of more, byte by byte, by a list of their places."""
+
+Encode: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], bytes]
+"""Encodes a record of the numbers of each of its bands."""
+
+
+def copy_records(
+    encode: Encode, kinds: Sequence[Kind], numbers: Sequence[npt.NDArray[Any]], order: Sequence[int]
+) -> list[bytes]:
+    """The records of which ``numbers`` has the numbers.
+
+    Args:
+        encode: encodes one of them.
+        kinds: of each band: ``float`` or ``bytes``.
+        numbers: of each band, of shape (records, ...).
+        order: the bands in the order in which a record has them.
+    """
+    count = len(numbers[0])
+    blank, full = (
+        np.frombuffer(
+            encode(
+                [
+                    np.full(band[0].size * STORED[kind].itemsize, byte, np.uint8)
+                    .view(STORED[kind])
+                    .reshape(band.shape[1:])
+                    for kind, band in zip(kinds, numbers, strict=True)
+                ]
+            ),
+            np.uint8,
+        )
+        for byte in (0, 255)
+    )
+    places = np.flatnonzero(blank != full)
+    out = np.empty((count, len(blank)), np.uint8)
+    out[:] = blank
+    values = [_stored(numbers[which], kinds[which]) for which in order]
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1) if places.size else []
+    lengths = [len(run) for run in runs]
+    if lengths != [own.shape[1] for own in values]:  # bands share a feature, or are cut into steps
+        joined = np.concatenate(values, axis=1)
+        values = np.split(joined, np.cumsum(lengths)[:-1], axis=1) if len(runs) <= _FEW_RUNS else [joined]
+    if len(values) == len(runs):
+        for run, own in zip(runs, values, strict=True):
+            out[:, run[0] : run[-1] + 1] = own
+    else:
+        out[:, places] = values[0]
+    size, content = len(blank), out.tobytes()
+    return [content[place : place + size] for place in range(0, len(content), size)]
+
+
+def _stored(numbers: npt.NDArray[Any], kind: Kind) -> npt.NDArray[np.uint8]:
+    """The bytes of each record's numbers, of shape (records, bytes)."""
+    with np.errstate(over="ignore"):  # as ``kinds.to_flat``
+        stored = np.ascontiguousarray(numbers, STORED[kind].newbyteorder("<"))
+    return stored.reshape(len(stored), -1).view(np.uint8)

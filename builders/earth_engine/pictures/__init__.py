@@ -1,1 +1,0 @@
-"""How does an export look? Its patches where they lie, as a picture."""

@@ -1,1 +1,0 @@
-"""How are patches and pixels read for training? With their places on the map, in any order of a read."""
