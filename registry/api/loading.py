@@ -223,7 +223,7 @@ def _form(
     dataset: Dataset, *, as_supervised: bool, batch_size: Any
 ) -> Callable[[Reader], Reader | SupervisedReader | Batches | Any]:
     """What is made of each reader: itself, a view, or all that it reads."""
-    from registry.prepared.supervised import supervised_keys
+    from registry.prepared.info import supervised_keys
     from registry.reading import Batches, SupervisedReader
 
     keys = supervised_keys(dataset.metadata) if as_supervised else None

@@ -21,7 +21,7 @@ from registry.splits import FileInstruction, Plan, ReadInstruction
 if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
-    from registry.prepared.supervised import SupervisedKeys
+    from registry.prepared.info import SupervisedKeys
 
 
 def builder(
@@ -303,7 +303,7 @@ class DatasetInfo:
     @property
     def supervised_keys(self) -> SupervisedKeys | None:
         """What ``as_supervised=True`` gives of an example, or None."""
-        from registry.prepared.supervised import supervised_keys
+        from registry.prepared.info import supervised_keys
 
         return supervised_keys(self._metadata)
 

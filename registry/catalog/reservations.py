@@ -27,7 +27,7 @@ from registry.catalog.session import reading, write
 from registry.catalog.tables import reservation
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError
 from registry.model import Reference
-from registry.storage.staging import Owner
+from registry.storage.names import Owner
 
 T = TypeVar("T")
 

@@ -31,8 +31,7 @@ from registry.model import (
 from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
-from registry.shards.nulls import find_nulls
-from registry.shards.parquet import open_columns
+from registry.shards.parquet import find_nulls, open_columns
 from registry.shards.row_groups import RowGroupShard
 from registry.storage import RenamedStore, Store
 

@@ -30,9 +30,9 @@ from registry.features import Audio, ClassLabel, Feature, FeaturesDict, Image, S
 from registry.features.audio import SoundError, decode_sound, read_sample_rate
 from registry.features.containers import Column, columns_of
 from registry.model import DatasetMetadata
-from registry.shards.arrow_import import import_pyarrow
+from registry.shards.arrow_values import import_pyarrow
+from registry.shards.blocks import TableBlock
 from registry.shards.row_groups import RowGroupShard
-from registry.shards.tables import TableBlock
 
 _HUGGING_FACE: Final = b"huggingface"
 _LIST_TYPES: Final = ("Sequence", "List", "LargeList")

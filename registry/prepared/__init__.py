@@ -5,10 +5,18 @@
            *.labels.txt        the names of each ClassLabel, one a line
 """
 
-from registry.prepared.data_dir import default_config, find_prepared, iter_prepared, write_default_config
-from registry.prepared.dataset import PreparedDataset
-from registry.prepared.folder import extra_files, is_description, read_labels, read_prepared, write_prepared
-from registry.prepared.info import info_from_json, info_to_json
+from registry.prepared.folder import (
+    default_config,
+    extra_files,
+    find_prepared,
+    is_description,
+    iter_prepared,
+    read_labels,
+    read_prepared,
+    write_default_config,
+    write_prepared,
+)
+from registry.prepared.info import PreparedDataset, info_from_json, info_to_json
 
 __all__ = [
     "PreparedDataset",

@@ -1,22 +1,32 @@
-"""How is a version described on disk? As TFDS's dataset_info.json, both ways.
+"""A prepared version as a value, and its form on disk: TFDS's dataset_info.json, read and written.
 
 proto3 JSON: camelCase names, defaults left out, 64-bit integers as text, keys sorted. snake_case names are read, too.
-What this software does not know is kept in ``metadata.extra`` and written back.
+Fields that this software does not know are kept in ``metadata.extra`` and written back.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias, TypeVar
 
-from registry.errors import UsageError
+from registry.errors import PreparedFormatError, UsageError
 from registry.features import FeaturesDict
 from registry.features.json_node import JsonNode, parse_json
 from registry.masking import mask_all, remove_secrets
-from registry.model import DEFAULT_TEMPLATE, DatasetMetadata, ShardedFileTemplate, ShardLengths, Split, Version
-from registry.model.reference import check_config, check_name
-from registry.prepared.dataset import PreparedDataset
+from registry.model import (
+    DEFAULT_TEMPLATE,
+    DatasetMetadata,
+    Reference,
+    ShardedFileTemplate,
+    ShardLengths,
+    Split,
+    Version,
+    check_config,
+    check_name,
+    check_splits,
+)
 
 T = TypeVar("T")
 
@@ -220,3 +230,96 @@ def _checked(node: JsonNode, check: Callable[[str], T]) -> T:
         return check(text)
     except UsageError as error:
         node.fail(error.message, hint=error.hint, cause=error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedDataset:
+    """One prepared version, as ``dataset_info.json``, ``features.json`` and the label files describe it.
+
+    Attributes:
+        name, config, version: config None where the builder has none.
+        splits: in the order of the file, which is the order of ``all``; with file names and shard lengths.
+        features: the schema, with the names of its labels where there are files of them.
+        metadata: descriptions, supervised keys, release notes. ``metadata.extra`` keeps what has no place here, as it
+            was: unknown fields by their names, those of the splits under ``splits`` by split name, those of the
+            messages ``location`` and ``redistributionInfo`` under these names.
+        file_format: ``tfrecord``, or another format of TFDS.
+        disable_shuffling: whether the records are in the order in which they were made.
+        experiments, version_to_prepare: flags that the version overrides, and the last version of the builder's code
+            that can prepare it. TFDS's files have no place for them: they come from who builds or publishes.
+    """
+
+    name: str
+    version: Version
+    splits: tuple[Split, ...]
+    features: FeaturesDict
+    config: str | None = None
+    metadata: DatasetMetadata = field(default_factory=DatasetMetadata)
+    file_format: str = "tfrecord"
+    disable_shuffling: bool = False
+    experiments: Mapping[str, bool] = field(default_factory=dict)
+    version_to_prepare: str | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.config is not None:
+            check_config(self.config)
+        check_splits(self.splits, str(self.reference))
+
+    def renamed(self, name: str) -> PreparedDataset:
+        """The same version of a dataset called ``name``; its files keep the names that they have.
+
+        Raises:
+            ReferenceSyntaxError: no dataset can have this name.
+        """
+        return replace(
+            self,
+            name=name,
+            splits=tuple(replace(split, files=split.files.with_literal_dataset()) for split in self.splits),
+        )
+
+    @property
+    def reference(self) -> Reference:
+        """The reference that names exactly this version."""
+        return Reference.exactly(self.name, self.config, self.version)
+
+
+SupervisedKeys: TypeAlias = "str | tuple[SupervisedKeys, ...] | dict[str, SupervisedKeys]"
+"""The name of a feature, or a tuple or dict of such."""
+
+
+def supervised_keys(metadata: DatasetMetadata) -> SupervisedKeys | None:
+    """The supervised keys of a version, or None where it has none.
+
+    A plain tuple of names is a field of its own; any other structure is kept as it stood in ``dataset_info.json``.
+
+    >>> supervised_keys(DatasetMetadata(supervised_keys=("image", "label")))
+    ('image', 'label')
+    >>> sides = {"dict": {"dict": {"x": {"featureKey": "left"}, "y": {"featureKey": "right"}}}}
+    >>> kept = {"supervisedKeys": {"tuple": {"items": [sides, {"featureKey": "label"}]}}}
+    >>> supervised_keys(DatasetMetadata(extra=kept))
+    ({'x': 'left', 'y': 'right'}, 'label')
+
+    Raises:
+        PreparedFormatError: what is kept has another form.
+    """
+    if metadata.supervised_keys is not None:
+        return metadata.supervised_keys
+    kept = metadata.extra.get("supervisedKeys")
+    return None if not kept else _read(kept, "supervisedKeys")
+
+
+def _read(node: Any, key: str) -> SupervisedKeys:
+    if isinstance(node, Mapping) and len(node) == 1:
+        ((kind, inner),) = node.items()
+        if kind in ("featureKey", "feature_key") and isinstance(inner, str):
+            return inner
+        if kind == "tuple" and isinstance(inner, Mapping) and isinstance(items := inner.get("items"), list):
+            return tuple(_read(item, f"{key}.tuple.items[{place}]") for place, item in enumerate(items))
+        if kind == "dict" and isinstance(inner, Mapping) and isinstance(items := inner.get("dict"), Mapping):
+            return {name: _read(item, f"{key}.dict.dict.{name}") for name, item in sorted(items.items())}
+    raise PreparedFormatError(
+        f"{key}: no supervised keys: {node!r:.80}",
+        hint="They are a featureKey, or a tuple or dict of such.",
+        details={"key": key},
+    )

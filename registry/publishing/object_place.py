@@ -46,7 +46,7 @@ from registry.splits import counted
 from registry.storage import StagedFolder, Store
 from registry.storage.faults import entity_tag_of
 from registry.storage.names import MARKER_FILE
-from registry.storage.staging import warn_of_leftover
+from registry.storage.store import warn_of_leftover
 
 T = TypeVar("T")
 

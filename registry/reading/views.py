@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from registry.features import FeaturesDict
 from registry.order import ReadConfig
-from registry.prepared.supervised import SupervisedKeys
+from registry.prepared.info import SupervisedKeys
 from registry.reading.reader import Reader, State
 from registry.splits import Plan
 

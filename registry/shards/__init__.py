@@ -11,11 +11,18 @@ serialized, and records only where somebody asks for them.
 
 from registry.shards.blocks import Block, as_records, decode_block, join_blocks
 from registry.shards.faults import name_record
-from registry.shards.formats import FILE_FORMATS, STORED_ORDER, check_file_format
-from registry.shards.opening import Shard, open_shard
+from registry.shards.opening import (
+    FILE_FORMATS,
+    STORED_ORDER,
+    Shard,
+    check_file_format,
+    open_shard,
+    read_flat_values,
+    read_records,
+    walk_file,
+)
 from registry.shards.proved import ProvedStore
 from registry.shards.row_groups import BlockCache
-from registry.shards.walking import read_flat_values, read_records, walk_file
 
 __all__ = [
     "FILE_FORMATS",

@@ -1,4 +1,4 @@
-"""What are the values of Arrow columns, as a record would store them? Flat columns, made without a loop over rows.
+"""Converts Arrow columns to the flat columns that a record stores, without a loop over rows.
 
     table -> for each leaf of the features its Arrow array, and the lengths of the lists around it -> FlatBlock
 
@@ -15,12 +15,11 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError
+from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import ClassLabel, Feature, FeaturesDict, Leaf
 from registry.features import Sequence as SequenceFeature
 from registry.features.containers import Column
 from registry.features.feature import TEXT, corrupt_fault
-from registry.shards.arrow_import import import_pyarrow
 from registry.wire import BytesColumn, FlatBlock, FlatColumn, NumberColumn
 from registry.wire.gather import constant
 
@@ -278,3 +277,12 @@ def _refuse_nulls(array: Any, place: _Place) -> None:
 
 def _first_null(array: Any) -> int:
     return int(np.asarray(array.is_null().to_numpy(zero_copy_only=False), np.bool_).argmax())
+
+
+def import_pyarrow() -> Any:
+    """The package ``pyarrow``; MissingExtraError where it is not installed."""
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise MissingExtraError(package="pyarrow", extra="arrow", needed_for="reading Parquet files") from error
+    return pa

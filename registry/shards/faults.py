@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from registry.errors import CorruptExampleError, CorruptRecordError, ShardMismatchError
-from registry.tfrecord.faults import no_such_record, not_so_many
+from registry.tfrecord.framing import no_such_record, not_so_many
 
 _DAMAGED = "The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard."
 

@@ -1,18 +1,64 @@
-"""How is a shard file of any format opened? By the name of its format, to read any of its records."""
+"""Opens, reads and walks a shard file of any format; the formats are listed here.
+
+format name + store + file name  ->  open_shard  ->  any records, as blocks
+                                 ->  read_records, read_flat_values  ->  records in order
+                                 ->  walk_file  ->  every record checked, counted and hashed
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Protocol, TypeVar
 
+import numpy as np
+
+from registry.errors import CorruptExampleError, PreparedFormatError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.shards.array_record import ArrayRecordShard
-from registry.shards.blocks import Block
-from registry.shards.formats import check_file_format
+from registry.shards.blocks import Block, TableBlock
+from registry.shards.faults import check_promise, name_record
 from registry.shards.parquet import open_columns, open_examples
-from registry.shards.row_groups import BlockCache
+from registry.shards.row_groups import BlockCache, RowGroupShard
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, Places, Verify, check_verify
+from registry.tfrecord import FileFacts, IndexFolder, Places, Verify, check_verify
 from registry.tfrecord import open_shard as open_frames
+from registry.tfrecord import read_records as read_frames
+from registry.tfrecord import walk_file as walk_frames
+from registry.tfrecord.framing import not_so_many
+from registry.wire import FlatValue
+
+FILE_FORMATS: Final = ("tfrecord", "array_record", "parquet", "parquet_columns")
+"""What ``open_shard`` opens."""
+
+STORED_ORDER: Final = ("array_record", "parquet_columns")
+"""Formats whose files are read one after the other unless a read config says otherwise.
+
+TFDS reads ArrayRecord files only as a data source, which has no interleaving; folders of Parquet columns come from
+software that has none either.
+"""
+
+
+def check_file_format(file_format: str, where: str) -> str:
+    """``file_format`` where it can be read; ``where`` names the folder or file.
+
+    Raises:
+        PreparedFormatError: it is riegeli, which TFDS writes and nothing here reads, or not known at all.
+    """
+    if file_format in FILE_FORMATS:
+        return file_format
+    if file_format == "riegeli":
+        raise PreparedFormatError(
+            f"{where}: riegeli shards cannot be read",
+            hint="Prepare the dataset again with file_format='tfrecord', or convert it with TFDS: "
+            "python -m tensorflow_datasets.scripts.convert_format",
+            details={"file_format": file_format},
+        )
+    raise PreparedFormatError(
+        f"{where}: unknown file format {file_format[:80]!r}",
+        hint=suggest(file_format[:80], FILE_FORMATS),
+        details={"file_format": file_format[:80]},
+    )
 
 
 class Shard(Protocol):
@@ -71,3 +117,153 @@ def open_shard(
         case "parquet_columns":
             return open_columns(store, name, features, num_records=num_records, checksums=verify != "off", cache=cache)
     return open_frames(store, name, num_records=num_records, verify=verify, indexes=indexes)
+
+
+T = TypeVar("T")
+
+_STEP_RECORDS: Final = 1024
+_STEP_BYTES: Final = 8 * 2**20
+_PIECE_BYTES: Final = 2**20
+
+
+def read_records(
+    store: Store,
+    name: str,
+    *,
+    file_format: str = "tfrecord",
+    features: FeaturesDict | None = None,
+    skip: int = 0,
+    take: int | None = None,
+    num_records: int | None = None,
+) -> Iterator[bytes]:
+    """The records ``skip`` to ``skip + take`` of a shard file, in order; all after ``skip`` by default.
+
+    As ``registry.tfrecord.read_records``, for every format; rows of typed columns are serialized. Errors as there, and
+    as ``open_shard``.
+    """
+    if check_file_format(file_format, store.locate(name)) == "tfrecord":
+        return read_frames(store, name, skip=skip, take=take, num_records=num_records)
+    for option, number in (("skip", skip), ("take", take), ("num_records", num_records)):
+        if number is not None and number < 0:
+            raise UsageError(f"{option} must be 0 or more, not {number}", details={option: number})
+    return _read(store, name, file_format, features, skip=skip, take=take, num_records=num_records)
+
+
+def read_flat_values(
+    store: Store,
+    name: str,
+    *,
+    features: FeaturesDict,
+    skip: int = 0,
+    take: int | None = None,
+    num_records: int | None = None,
+) -> Iterator[Mapping[str, FlatValue]]:
+    """As ``read_records`` of a file of typed columns, but what the records store, by key: nothing is serialized."""
+    shard = _open(store, name, "parquet_columns", features, num_records=num_records)
+    for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
+        if isinstance(block, TableBlock):
+            yield from _sound_items(block, TableBlock.flat_values, name, first)
+
+
+def walk_file(
+    store: Store,
+    name: str,
+    *,
+    file_format: str = "tfrecord",
+    features: FeaturesDict | None = None,
+    num_records: int | None = None,
+) -> FileFacts:
+    """Check every record of a shard file, and count and hash it.
+
+    As ``registry.tfrecord.walk_file``, for every format. ``num_payload_bytes`` of a Parquet file of typed columns is
+    what its columns take uncompressed. A file of another number of records than ``num_records`` is not walked. Errors
+    as there, and as ``open_shard``.
+    """
+    if check_file_format(file_format, store.locate(name)) == "tfrecord":
+        return walk_frames(store, name, num_records=num_records)
+    num_payload_bytes = num_walked = 0
+    shard = _open(store, name, file_format, features, num_records=None)
+    if num_records is not None and shard.num_records != num_records:
+        raise not_so_many(store.locate(name), num_records, found=shard.num_records)
+    if isinstance(shard, RowGroupShard):
+        for block in shard.stream(0, shard.num_records):
+            num_walked += block.num_records
+            num_payload_bytes += block.num_bytes
+    else:
+        for record in _read(store, name, file_format, features, skip=0, take=None, num_records=None):
+            num_walked += 1
+            num_payload_bytes += len(record)
+    num_bytes, digest = 0, hashlib.sha256()
+    with store.open(name) as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+            num_bytes += len(piece)
+    return FileFacts(
+        num_records=num_walked,
+        num_payload_bytes=num_payload_bytes,
+        num_bytes=num_bytes,
+        sha256=digest.hexdigest(),
+    )
+
+
+def _open(
+    store: Store, name: str, file_format: str, features: FeaturesDict | None, *, num_records: int | None
+) -> ArrayRecordShard | RowGroupShard:
+    shard = open_shard(
+        store, name, file_format=file_format, features=features, num_records=num_records, verify="record"
+    )
+    assert isinstance(shard, ArrayRecordShard | RowGroupShard)  # noqa: S101 (TFRecord was dealt with before)
+    return shard
+
+
+def _read(
+    store: Store,
+    name: str,
+    file_format: str,
+    features: FeaturesDict | None,
+    *,
+    skip: int,
+    take: int | None,
+    num_records: int | None,
+) -> Iterator[bytes]:
+    shard = _open(store, name, file_format, features, num_records=num_records)
+    for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
+        if isinstance(block, TableBlock):
+            yield from _sound_items(block, TableBlock.records, name, first)
+        else:
+            yield from block.records()
+
+
+def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name: str, first: int) -> Iterator[T]:
+    """What ``items`` gives for the rows before the first bad one, which is then named; ``first`` is the first row's."""
+    try:
+        found = items(block)
+    except CorruptExampleError as error:
+        place = error.details["record"]
+        yield from items(block.take(np.arange(place)))
+        raise name_record(error, name, first + place) from error
+    yield from found
+
+
+def _blocks(
+    shard: ArrayRecordShard | RowGroupShard, path: str, *, skip: int, take: int | None, num_records: int | None
+) -> Iterator[tuple[Block, int]]:
+    """Some records at a time, with the place of the first of them."""
+    stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
+    check_promise(path, stop, found=shard.num_records, promised=num_records)
+    if isinstance(shard, RowGroupShard):
+        for many in shard.stream(skip, stop - skip):
+            mean = many.num_bytes // many.num_records
+            step = min(_STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))
+            for start in range(0, many.num_records, step):
+                block = many.take(np.arange(start, min(start + step, many.num_records)))
+                yield block, skip
+                skip += block.num_records
+        return
+    step = 1
+    while skip < stop:
+        block = shard.read(skip, min(step, stop - skip))
+        yield block, skip
+        skip += block.num_records
+        mean = block.num_bytes // block.num_records
+        step = min(2 * step, _STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))

@@ -23,12 +23,12 @@ from registry.engines import num_cpus, submit
 from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
 from registry.features import FeaturesDict
 from registry.model import Promises, Shard
-from registry.shards.walking import walk_file
+from registry.shards.opening import walk_file
 from registry.storage import Store
 from registry.storage.faults import entity_tag_of
 from registry.storage.store import Names
 from registry.tfrecord import IndexFolder
-from registry.tfrecord.faults import not_so_many
+from registry.tfrecord.framing import not_so_many
 from registry.tfrecord.stamps import FileState, ObjectState, State
 
 _MOST_TRIES: Final = 3

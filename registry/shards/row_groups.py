@@ -10,22 +10,23 @@ refused: by the footer where that tells, else as soon as so much is decoded.
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from registry.errors import RegistryError
-from registry.shards.arrow_import import import_pyarrow
+from registry.errors import RegistryError, StorageError
+from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import Block, join_blocks
-from registry.shards.by_path import opened_by_path
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
 from registry.shards.parquet_footer import Footer, claimed_page_bytes, read_footer
 from registry.storage import Store
 from registry.storage.faults import storage_error, storage_errors
 from registry.tfrecord import Places
+from registry.tfrecord.stamps import FileState
 from registry.tfrecord.streams import MOST_INFLATION
 
 _CACHE_BYTES: Final = 128 * 2**20
@@ -330,3 +331,26 @@ def _parquet_errors(path: str, fault: Callable[[Exception], RegistryError]) -> I
         raise fault(error) from error
     except (arrow.ArrowException, ValueError, OverflowError) as error:
         raise fault(error) from error
+
+
+@contextmanager
+def opened_by_path(file: BinaryIO, path: str) -> Iterator[None]:
+    """Within the block ``path`` is opened by a library: it leads to the open ``file`` of this machine.
+
+    After the block it must lead to that file in the same state: a file that was put in its place for a moment, and the
+    right one back, would have changed its times.
+
+    Raises:
+        StorageError: it cannot be looked at, or was replaced within the block.
+    """
+    with storage_errors("read", path):
+        before = FileState.of(os.fstat(file.fileno()))
+    yield
+    with storage_errors("read", path):
+        after = FileState.of(os.stat(path))  # noqa: PTH116 (a text, as the store has it)
+    if after != before:
+        raise StorageError(
+            f"cannot read {path}: it was replaced while it was opened",
+            hint="Published files never change. Find out what writes to it, then try again.",
+            details={"path": path, "errno": None, "doing": "read"},
+        )

@@ -31,8 +31,7 @@ from registry.shards import as_records, open_shard
 from registry.slim.data_files import DataFile, find_data_files
 from registry.slim.option_checks import at_least
 from registry.tfrecord import RecordBlock, Verify, check_verify, is_gzip, read_blocks
-from registry.tfrecord.faults import HEADER_BYTES
-from registry.tfrecord.framing import is_header
+from registry.tfrecord.framing import HEADER_BYTES, is_header
 
 _UNIT_RECORDS: Final = 4096
 _UNIT_BYTES: Final = 2**20

@@ -7,9 +7,7 @@ folder touches a path: it is handed a ``Store``, rooted at one folder, and names
 from registry.errors import FolderExistsError
 from registry.storage.consent import Allowed
 from registry.storage.location import open_location, open_named, open_store, require_no_secrets
-from registry.storage.renamed import RenamedStore
-from registry.storage.staging import StagedFolder
-from registry.storage.store import Store
+from registry.storage.store import RenamedStore, StagedFolder, Store
 
 __all__ = [
     "Allowed",

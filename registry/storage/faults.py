@@ -1,19 +1,20 @@
-"""What does an operating system's error mean to its reader? At this border OSError becomes StorageError."""
+"""Open files of a store, and the border at which OSError becomes StorageError."""
 
 from __future__ import annotations
 
 import errno
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.masking import mask
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
+
 
 _HINTS: Final = {
     errno.ENOSPC: "The disk is full. Free some space or choose another data directory, then try again.",
@@ -181,3 +182,46 @@ def entity_tag_of(file: object) -> str | None:
     """The ETag of the bytes that a file gives which a store opened for reading; None where the store has none."""
     tag: str | None = getattr(getattr(file, "raw", None), "entity_tag", None)
     return tag
+
+
+class RangeReader:
+    """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
+
+    def __init__(self, fetch: Callable[[int, int], Any], *, size: int) -> None:
+        """``fetch(start, stop)`` gives the bytes of one range, whole or not at all."""
+        self._fetch = fetch
+        self._size = size
+        self._place = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        """The next bytes, as many as there are, up to the length of ``buffer``: one request."""
+        stop = min(self._place + len(buffer), self._size)
+        if self._place >= stop:
+            return 0
+        content = self._fetch(self._place, stop)
+        buffer[: len(content)] = content
+        self._place += len(content)
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; nothing is asked for."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "the place is before the start of the file")
+        self._place = start + offset
+        return self._place
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return self._place
+
+    def write(self, _: memoryview) -> int:
+        """Nothing is written here."""
+        raise io.UnsupportedOperation("write")
+
+    def fileno(self) -> int:
+        """There is no descriptor."""
+        raise io.UnsupportedOperation("fileno")
+
+    def close(self) -> None:
+        """Nothing is open between two requests."""

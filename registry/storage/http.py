@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, TypeAlias
 
 from registry.errors import MissingExtraError, StorageError
 from registry.masking import mask
-from registry.storage.faults import StoredFile, printable_cause, storage_errors
+from registry.storage.faults import RangeReader, StoredFile, printable_cause, storage_errors
 from registry.storage.names import check_relative_name
 from registry.storage.network import Limits, TransientFault, call_with_retries, run, start
-from registry.storage.range_reader import RangeReader
 from registry.storage.remote import RemoteStore
 from registry.storage.store import Names
 

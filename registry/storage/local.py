@@ -21,13 +21,14 @@ from registry.errors import FolderExistsError, StorageError
 from registry.storage.faults import RawFile, StoredFile, already_stored, storage_errors
 from registry.storage.names import (
     OWNER_FILE,
+    Owner,
     check_folder_name,
     check_relative_name,
+    clear_abandoned_files,
     is_content,
     is_unfinished,
     new_unfinished_file,
 )
-from registry.storage.staging import Owner, clear_abandoned_files
 from registry.storage.store import Names, Store
 
 _BUFFER_BYTES: Final = 256 * 1024

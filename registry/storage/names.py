@@ -1,9 +1,20 @@
-"""Which names may a store be asked for, and which mark something unfinished? Pure text, checked before any path."""
+"""Names inside a store, and the processes that own unfinished files.
+
+Checks that a relative name stays inside its store, makes and recognizes the names of unfinished files and folders, and
+tells whether the process that wrote one has ended (``Owner``). Nothing here knows a store.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import secrets
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
 from typing import Final
 
 from registry.errors import StorageError
@@ -97,3 +108,129 @@ def is_content(name: str) -> bool:
     """Whether a relative file name belongs to what is stored: no part is unfinished, no owner file, no marker."""
     parts = name.split("/")
     return parts[-1] not in (OWNER_FILE, MARKER_FILE) and not any(map(is_unfinished, parts))
+
+
+_MARK = re.compile(r"p(?P<place>[0-9a-f]{8})(?P<boot>[0-9a-f]{8})(?P<pid>[0-9a-f]{1,8})t(?P<started>[0-9]{0,20})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """One process of one machine, told apart from a later one that was given the same number.
+
+    Attributes:
+        host, machine: the machine's name and its own id; two machines of one name may share a disk.
+        boot: id of the machine's present run, ``""`` where the system has none. After a restart every owner is dead.
+        namespace: the process numbers' namespace, ``""`` where unknown: containers count from 1 each.
+        pid, started: the process number and when it was started, in the system's own unit, ``""`` where unknown.
+    """
+
+    host: str
+    machine: str
+    boot: str
+    namespace: str
+    pid: int
+    started: str
+
+    @classmethod
+    def this_process(cls) -> Owner:
+        """The running process."""
+        pid = os.getpid()
+        return cls(
+            host=platform.node(),  # the name alone: code that may open no socket names its files, too
+            machine=_read_line("/etc/machine-id") or f"{uuid.getnode():012x}",
+            boot=_read_line("/proc/sys/kernel/random/boot_id"),
+            namespace=_read_link("/proc/self/ns/pid"),
+            pid=pid,
+            started=_start_of(pid),
+        )
+
+    def is_of_this_machine(self) -> bool:
+        """Whether it is, or was, a process that can be looked for here: ``is_dead`` is certain then."""
+        here = Owner.this_process()
+        return (self.host, self.machine, self.boot, self.namespace) == (
+            here.host,
+            here.machine,
+            here.boot,
+            here.namespace,
+        )
+
+    def is_dead(self) -> bool:
+        """Whether this process is known to have ended. False in every case of doubt."""
+        here = Owner.this_process()
+        if (self.host, self.machine) != (here.host, here.machine):
+            return False
+        if self.boot != here.boot:
+            return bool(self.boot and here.boot)
+        if self.namespace != here.namespace:
+            return False
+        return not _is_running(self.pid) or (bool(self.started) and _start_of(self.pid) not in ("", self.started))
+
+    def mark(self) -> str:
+        """This process in few letters and digits, for names of files: ``p<place><boot><pid>t<started>``."""
+        return f"p{self._place_mark()}{_short(self.boot)}{self.pid:x}t{self.started}"
+
+    def knows_dead(self, mark: str) -> bool:
+        """Whether the process of another ``mark`` is known, from this one, to have ended. False in case of doubt."""
+        found = _MARK.fullmatch(mark)
+        if found is None or found["place"] != self._place_mark():
+            return False
+        if found["boot"] != _short(self.boot):
+            return _short("") not in (found["boot"], _short(self.boot))
+        pid = int(found["pid"], 16)
+        return not _is_running(pid) or (bool(found["started"]) and _start_of(pid) not in ("", found["started"]))
+
+    def _place_mark(self) -> str:
+        return _short("\0".join((self.host, self.machine, self.namespace)))
+
+
+def clear_abandoned_files(folder: str) -> None:
+    """Remove the unfinished files directly in a folder of this machine that killed processes left there.
+
+    What cannot be listed or removed stays: whoever writes there next is told.
+    """
+    here = None
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if (mark := owner_of_file(entry.name)) is not None and entry.is_file(follow_symlinks=False):
+                here = here or Owner.this_process()
+                if here.knows_dead(mark):
+                    with suppress(OSError):
+                        Path(entry.path).unlink()
+
+
+def _short(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+
+
+def _is_running(pid: int) -> bool:
+    if Path("/proc/self").is_dir():
+        return Path(f"/proc/{pid}").is_dir()
+    if os.name == "nt":  # os.kill(pid, 0) is no question there
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def _start_of(pid: int) -> str:
+    """When the process was started, in clock ticks since the machine's start (proc(5), field 22); "" where unknown."""
+    fields = _read_line(f"/proc/{pid}/stat").rpartition(")")[2].split()  # the name, in brackets, may hold anything
+    return fields[19] if len(fields) > 19 else ""
+
+
+def _read_line(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _read_link(path: str) -> str:
+    try:
+        return str(Path(path).readlink())
+    except OSError:
+        return ""

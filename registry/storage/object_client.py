@@ -28,10 +28,9 @@ from types import ModuleType
 from typing import IO, Any, Final, TypeVar
 
 from registry.errors import AlreadyStoredError, MissingExtraError, NotStoredError, StorageError, StorageUnavailableError
-from registry.storage.bucket_credentials import bucket_options
 from registry.storage.faults import printable_cause
 from registry.storage.network import Limits, TransientFault, call_with_retries, run, unavailable
-from registry.storage.object_faults import is_no_bucket, typed_fault
+from registry.storage.object_library import bucket_options, is_no_bucket, typed_fault
 
 T = TypeVar("T")
 

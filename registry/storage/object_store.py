@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO, Final
 
 from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
 from registry.masking import has_secret, mask
-from registry.storage.faults import StoredFile, already_stored, storage_errors
+from registry.storage.faults import RangeReader, StoredFile, already_stored, storage_errors
 from registry.storage.names import (
     OBJECT_SCHEMES,
     OWNER_FILE,
@@ -26,8 +26,7 @@ from registry.storage.names import (
     new_unfinished_name,
 )
 from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts, open_bucket
-from registry.storage.object_faults import is_no_bucket
-from registry.storage.range_reader import RangeReader
+from registry.storage.object_library import is_no_bucket
 from registry.storage.store import Names, Store
 
 _READ_BYTES: Final = 4 * 2**20

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from registry.errors import FolderExistsError, StorageError
 from registry.masking import mask
-from registry.storage.faults import StoredFile, already_stored, printable_cause, storage_errors
+from registry.storage.faults import RangeReader, StoredFile, already_stored, printable_cause, storage_errors
 from registry.storage.names import (
     OWNER_FILE,
     check_folder_name,
@@ -24,7 +24,6 @@ from registry.storage.names import (
     is_content,
     new_unfinished_name,
 )
-from registry.storage.range_reader import RangeReader
 from registry.storage.store import Names, Store
 
 if TYPE_CHECKING:

@@ -1,18 +1,37 @@
-"""What can be asked of a place that holds bytes? The interface that local folders and object stores share."""
+"""The interface of a place that holds bytes, and the staging of whole folders in it.
+
+    store.stage("mnist/1.0.0")  ->  mnist/incomplete.5f0a9c31_1.0.0/  ->  .commit()  ->  mnist/1.0.0/
+
+While a staged folder is filled, an owner file in it names its process and machine. A later run removes folders whose
+owner is dead, and never one whose owner lives or may live: a folder of another machine, or with files but without an
+owner file, is kept. A single file that is being written has the mark of its owner in its name, and is removed alike.
+"""
 
 from __future__ import annotations
 
 import abc
+import errno
+import json
 import shutil
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO, Final, TypeAlias
+from types import TracebackType
+from typing import Any, BinaryIO, Final, NoReturn, Self, TypeAlias
 
-from registry.errors import StorageError
+from registry.errors import LeftoverWarning, NotStoredError, StorageError
 from registry.masking import mask
-from registry.storage.names import check_relative_name
-from registry.storage.staging import StagedFolder, clear_abandoned, stage_folder
+from registry.storage.names import (
+    OWNER_FILE,
+    Owner,
+    check_folder_name,
+    check_relative_name,
+    is_own_staged,
+    is_unfinished,
+    new_unfinished_name,
+)
 
 DEFAULT_READ_LIMIT: Final = 64 * 2**20
 
@@ -192,3 +211,216 @@ class Store(abc.ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({mask(self.url)!r})"
+
+
+_STAGING_ATTEMPTS: Final = 10
+
+
+class StagedFolder:
+    """A folder being filled beside the name it will have. Leaving its ``with`` block without ``commit`` discards it.
+
+    Attributes:
+        store: rooted at the staged folder; what is written there is published by ``commit``.
+        name: the staged folder's name, relative to the store that staged it.
+        final: the name it will have.
+    """
+
+    def __init__(self, parent: Store, *, name: str, final: str) -> None:
+        self._parent = parent
+        self._open = True
+        self.name = name
+        self.final = final
+        self.store = parent.child(name)
+
+    def commit(self) -> None:
+        """Make the folder visible under its final name, complete and on disk.
+
+        On this machine's disks that is one rename. An object store has none: there the files are copied, one visible
+        after the other, then the staged ones removed; whoever goes by the catalog sees none of them before its row.
+
+        Raises:
+            FolderExistsError: something is stored under the final name. The staged folder is left as it is.
+            StorageError: the folder was committed or discarded before.
+        """
+        if not self._open:
+            raise StorageError(
+                f"{self._parent.locate(self.name)} was committed or discarded before",
+                hint="Stage a new folder.",
+                details={"path": self._parent.locate(self.name)},
+            )
+        self._parent.publish_folder(self.name, self.final)
+        self._open = False
+
+    def discard(self) -> None:
+        """Remove the folder and all that is in it; after ``commit`` or another ``discard``, nothing."""
+        if self._open:
+            self._open = False
+            self._parent.remove_tree(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_up()
+
+    def give_up(self) -> None:
+        """``discard``, at the end of the work: what cannot be removed is a warning, for the work was done, or failed.
+
+        The error that ended the work stays the one that is told.
+        """
+        try:
+            self.discard()
+        except StorageError as error:
+            warn_of_leftover(self._parent.locate(self.name), error)
+
+
+def stage_folder(store: Store, final: str) -> StagedFolder:
+    """Make a staged folder for ``final``, with this process as its owner."""
+    parent, _, last_part = check_relative_name(final).rpartition("/")
+    for attempt in range(1, _STAGING_ATTEMPTS + 1):
+        name = f"{parent}/{new_unfinished_name(last_part)}" if parent else new_unfinished_name(last_part)
+        try:
+            with store.create(f"{name}/{OWNER_FILE}") as file:
+                file.write(json.dumps(asdict(Owner.this_process()), sort_keys=True).encode())
+        except NotStoredError:  # a rival took the empty folder for a dead process's and removed it: once more
+            if attempt == _STAGING_ATTEMPTS:
+                raise
+        else:
+            break
+    return StagedFolder(store, name=name, final=final)
+
+
+def warn_of_leftover(place: str, error: StorageError) -> None:
+    """Warn that files which nobody needs could not be removed."""
+    warnings.warn(
+        f"{place} is not needed any more and could not be removed ({error.message}); a later run removes it",
+        LeftoverWarning,
+        stacklevel=2,
+    )
+
+
+def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
+    """The staged folders directly in ``parent`` whose owner is dead, relative to the store."""
+    prefix = f"{check_folder_name(parent)}/" if parent else ""
+    for folder in filter(is_unfinished, store.folders(parent)):
+        owner = _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
+        if owner is not None and owner.is_dead():
+            yield prefix + folder
+
+
+def clear_abandoned(store: Store, parent: str) -> list[str]:
+    """Remove the staged folders directly in ``parent`` whose owner is dead; their names, relative to the store.
+
+    One that cannot be removed is left, with a warning: nobody reads it, and the work can go on.
+    """
+    prefix = f"{check_folder_name(parent)}/" if parent else ""
+    removed = []
+    for folder in store.folders(parent):
+        if is_unfinished(folder):
+            owner = _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
+            if owner is not None and owner.is_dead():
+                try:
+                    store.remove_tree(prefix + folder)
+                except StorageError as error:
+                    warn_of_leftover(store.locate(prefix + folder), error)
+                else:
+                    removed.append(prefix + folder)
+            elif owner is None and is_own_staged(folder) and store.remove_stump(prefix + folder):
+                removed.append(prefix + folder)
+    return removed
+
+
+def _read_owner(store: Store, name: str) -> Owner | None:
+    """The owner of a staged folder, or None where its file is missing or is not ours."""
+    try:
+        content: Any = json.loads(store.read_bytes(name, limit=10_000))
+        owner = Owner(**content)
+    except (StorageError, ValueError, TypeError, RecursionError):  # a folder of TFDS's own, or one being removed
+        return None
+    texts = (owner.host, owner.machine, owner.boot, owner.namespace, owner.started)
+    if not all(isinstance(text, str) for text in texts) or type(owner.pid) is not int or owner.pid <= 0:
+        return None
+    return owner
+
+
+class RenamedStore(Store):
+    """Some files of another store under other names. What has no new name is not there, and nothing can be written.
+
+    ``locate`` gives the place of the file itself, so that messages name what a person finds on disk.
+    """
+
+    def __init__(self, store: Store, names: Mapping[str, str]) -> None:
+        """``names`` are the names in ``store`` by the new ones."""
+        self._store = store
+        self._names = dict(names)
+        self.url = store.url
+        self.local_root = store.local_root
+
+    def locate(self, name: str) -> str:
+        """The whole path or URL of the file that ``name`` stands for."""
+        return self._store.locate(self._names.get(name, name))
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a stored file for reading."""
+        return self._store.open(self._name(name))
+
+    def size(self, name: str) -> int:
+        """Size of a stored file, in bytes."""
+        return self._store.size(self._name(name))
+
+    def stamp(self, name: str) -> str:
+        """The stamp of the file that ``name`` stands for."""
+        return self._store.stamp(self._name(name))
+
+    def entity_tag(self, name: str) -> str | None:
+        """The tag of the file that ``name`` stands for."""
+        return self._store.entity_tag(self._name(name))
+
+    def exists(self, name: str) -> bool:
+        """Whether ``name`` is a new name, or a folder of some."""
+        check_relative_name(name)
+        return name in self._names or bool(self.list(name))
+
+    def list(self, folder: str = "") -> Names:
+        """The new names below ``folder``, sorted."""
+        inside = f"{check_folder_name(folder)}/" if folder else ""
+        return sorted(name for name in self._names if name.startswith(inside))
+
+    def folders(self, parent: str = "") -> Names:
+        """The folders of new names directly in ``parent``."""
+        start = len(parent) + 1 if parent else 0
+        return sorted({name[start:].partition("/")[0] for name in self.list(parent) if "/" in name[start:]})
+
+    def child(self, name: str) -> RenamedStore:
+        """The files below the folder ``name``, under the rest of their new names."""
+        own = {one[len(name) + 1 :]: self._names[one] for one in self.list(check_relative_name(name))}
+        return RenamedStore(self._store, own)
+
+    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:  # noqa: ARG002 - refused
+        """Refused."""
+        self._refuse("write", name)
+
+    def remove_tree(self, name: str) -> None:
+        """Refused."""
+        self._refuse("remove", name)
+
+    def publish_folder(self, staged: str, final: str) -> None:  # noqa: ARG002 - refused
+        """Refused."""
+        self._refuse("publish", final)
+
+    def _name(self, name: str) -> str:
+        found = self._names.get(check_relative_name(name))
+        if found is None:
+            raise NotStoredError(
+                f"cannot read {self.locate(name)}: there is no such file",
+                details={"path": self.locate(name), "errno": errno.ENOENT, "doing": "read"},
+            )
+        return found
+
+    def _refuse(self, doing: str, name: str) -> NoReturn:
+        raise StorageError(
+            f"cannot {doing} {self.locate(check_relative_name(name))}: files under other names are only read",
+            details={"path": self.locate(name), "errno": errno.EROFS, "doing": doing},
+        )

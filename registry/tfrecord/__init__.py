@@ -6,18 +6,13 @@ Record after record (``read_records``), or any of them, many at once (``open_sha
 file is known by its first bytes. What a payload means, ``registry.wire`` says.
 """
 
-from registry.tfrecord.block import Places, RecordBlock, join_blocks
-from registry.tfrecord.checking import Verify, check_verify
-from registry.tfrecord.crc import masked_crc32c
-from registry.tfrecord.facts import FileFacts
-from registry.tfrecord.forward import read_blocks
-from registry.tfrecord.framing import frame_record
-from registry.tfrecord.gzip_members import write_gzip_records
+from registry.tfrecord.block import Places, RecordBlock, Verify, check_verify, join_blocks
+from registry.tfrecord.framing import FileFacts, RecordWriter, frame_record, masked_crc32c
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import hash_file, read_records, walk_file
 from registry.tfrecord.shard import Shard, open_shard
-from registry.tfrecord.streams import is_gzip
-from registry.tfrecord.writer import RecordWriter
+from registry.tfrecord.streams import is_gzip, write_gzip_records
+from registry.tfrecord.window import read_blocks
 
 __all__ = [
     "FileFacts",

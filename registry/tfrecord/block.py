@@ -1,15 +1,27 @@
-"""What is handed on from a shard file? Many records at once: the bytes that hold them, and where each one lies."""
+"""Frames of TFRecord files, many at once.
+
+Where they begin (``walk_frames``), whether they are sound (``find_fault``), and the block of records that is handed on
+(``RecordBlock``).
+
+Where frames lie may come from an index, which can be damaged, stale or forged. So none of it is trusted: each header
+must hold the length that is expected, with the right checksum, and each payload must fit its own.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import struct
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from registry.errors import UsageError
+from registry.tfrecord.crc import mask, masked_length_crcs, run_crc32c
+from registry.tfrecord.framing import FRAMING_BYTES, HEADER_BYTES, MAX_RECORD_BYTES, crc32c, masked_crc32c
+
 _FEW_BYTES: Final = 4096
-_MANY: Final = 16
-_LONG: Final = 4096
+_MIN_TOGETHER: Final = 16
+_LONG_RECORD: Final = 4096
 _FEW_LENGTHS: Final = 8
 """Records of one length are copied out by one call; of so many lengths at most, by one call each."""
 
@@ -43,7 +55,7 @@ class RecordBlock(NamedTuple):
     def records(self) -> list[bytes]:
         """Each payload, copied."""
         lengths = self.lengths
-        if lengths.size < _MANY or int(lengths.max()) >= _LONG:
+        if lengths.size < _MIN_TOGETHER or int(lengths.max()) >= _LONG_RECORD:
             return [view.tobytes() for view in self.views()]
         counts = np.bincount(lengths)
         kinds = np.flatnonzero(counts)
@@ -95,3 +107,186 @@ def join_blocks(blocks: list[RecordBlock]) -> RecordBlock:
         end += piece.size
     lengths = np.concatenate([block.lengths for block in blocks])
     return RecordBlock(np.concatenate(pieces), np.concatenate(offsets), lengths)
+
+
+Verify: TypeAlias = Literal["record", "block", "off"]
+"""How payloads are checked: each by itself, runs of one length in one pass, or not at all. Headers always are."""
+
+_HEADER: Final = np.dtype([("length", "<u8"), ("crc", "<u4")])
+_CRC: Final = np.dtype("<u4")
+_HEADER_FORM: Final = struct.Struct("<QI")
+_CRC_FORM: Final = struct.Struct("<I")
+_MIN_VECTORIZED: Final = 4
+"""Up to so many, arrays cost more than they save."""
+
+_MIN_GROUP: Final = 1024
+"""From this many records of one length on, to copy them together and take one checksum is faster than one for each."""
+
+_LONG_PAYLOAD: Final = 8192
+"""From this length on, a call for each record costs nothing beside its bytes."""
+
+
+class FrameFault(NamedTuple):
+    """The first frame that is not sound: its ``place`` among those checked, and whether its header is at fault."""
+
+    place: int
+    in_header: bool
+
+
+def check_verify(verify: str) -> Verify:
+    """``verify`` if it is a way of checking; UsageError otherwise."""
+    if verify not in get_args(Verify):
+        raise UsageError(
+            f"unknown verify={verify!r}",
+            hint="'record' checks each record by itself, 'block' many in one pass, and 'off' trusts the disk.",
+        )
+    return verify  # type: ignore[return-value]  # mypy does not narrow by get_args
+
+
+def find_fault(data: Octets, frames: Places, lengths: Places, *, verify: Verify) -> FrameFault | None:
+    """The first of the frames at ``frames`` in ``data`` that is not sound, or None.
+
+    ``lengths`` are the lengths of the payloads that an index promises; all frames lie inside ``data``.
+    """
+    if frames.size <= _MIN_VECTORIZED:
+        return _find_fault_of_few(data, frames.tolist(), lengths.tolist(), verify=verify)
+    if verify != "block":
+        return _find_fault_of_each(data, frames, lengths, verify=verify)
+    rest = _leave_sound_runs(data, frames, lengths)
+    fault = _find_fault_of_each(data, frames[rest], lengths[rest], verify=verify) if rest.size else None
+    return None if fault is None else fault._replace(place=int(rest[fault.place]))
+
+
+def _leave_sound_runs(data: Octets, frames: Places, lengths: Places) -> Places:
+    """The places of the frames that are not known to be sound, ascending, after many of one length were.
+
+    The checksum over whole frames is what their headers, which are the same for one length, and the stored checksums of
+    the payloads say it must be: so one pass proves lengths and payloads.
+    """
+    everything = np.arange(frames.size)
+    longest = int(lengths.max())
+    if longest >= _LONG_PAYLOAD:
+        return everything
+    first, size = int(frames[0]), longest + FRAMING_BYTES
+    if int(lengths.min()) == longest and bool((frames[1:] - frames[:-1] == size).all()):
+        together = data[first : first + size * frames.size]
+        return everything[:0] if _is_sound_run(together, longest) else everything
+    unknown = np.ones(frames.size, bool)
+    if frames.size >= _MIN_GROUP:
+        for length in np.flatnonzero(np.bincount(lengths) >= _MIN_GROUP).tolist():
+            group = np.flatnonzero(lengths == length)
+            size = length + FRAMING_BYTES
+            windows = np.ndarray(data.size - size + 1, f"V{size}", data, strides=(1,))
+            unknown[group] = not _is_sound_run(windows[frames[group]].view(np.uint8), length)
+    return np.flatnonzero(unknown)
+
+
+def _is_sound_run(frames: Octets, length: int) -> bool:
+    """Whether these bytes are sound frames of payloads of one ``length``, one after the other."""
+    stored = frames.reshape(-1, length + FRAMING_BYTES)[:, -4:].copy().view("<u4").reshape(-1)
+    return crc32c(frames.data) == run_crc32c(length, stored.astype(np.uint32, copy=False))
+
+
+def _find_fault_of_each(data: Octets, frames: Places, lengths: Places, *, verify: Verify) -> FrameFault | None:
+    header = _gather(data, frames, _HEADER)
+    wrong = (header["length"] != lengths.astype(np.uint64)) | (header["crc"] != masked_length_crcs(lengths))
+    wrong |= lengths > MAX_RECORD_BYTES
+    bad_header = int(wrong.argmax()) if wrong.any() else None
+    if verify != "off":
+        starts, stops = frames[:bad_header] + HEADER_BYTES, (frames + lengths)[:bad_header] + HEADER_BYTES
+        view = data.data
+        spans = zip(starts.tolist(), stops.tolist(), strict=True)
+        computed = np.array([crc32c(view[start:stop]) for start, stop in spans], np.uint32)
+        wrong = mask(computed) != _gather(data, stops, _CRC)
+        if wrong.any():
+            return FrameFault(int(wrong.argmax()), in_header=False)
+    return None if bad_header is None else FrameFault(bad_header, in_header=True)
+
+
+def _find_fault_of_few(data: Octets, frames: list[int], lengths: list[int], *, verify: Verify) -> FrameFault | None:
+    view = data.data
+    for place, (frame, length) in enumerate(zip(frames, lengths, strict=True)):
+        found, length_crc = _HEADER_FORM.unpack_from(view, frame)
+        if found != length or length > MAX_RECORD_BYTES or masked_crc32c(view[frame : frame + 8]) != length_crc:
+            return FrameFault(place, in_header=True)
+        start = frame + HEADER_BYTES
+        (stored,) = _CRC_FORM.unpack_from(view, start + length)
+        if verify != "off" and masked_crc32c(view[start : start + length]) != stored:
+            return FrameFault(place, in_header=False)
+    return None
+
+
+def _gather(data: Octets, places: Places, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """One ``dtype`` at each of ``places``, which need not be aligned."""
+    size = dtype.itemsize
+    windows = np.ndarray(data.size - size + 1, f"V{size}", data, strides=(1,))
+    return windows[places].view(dtype)
+
+
+_LENGTH: Final = struct.Struct("<Q")
+_MIN_ALIKE: Final = 64
+"""A guess pays from so many records on."""
+
+_BEFORE_FIRST_GUESS: Final = 4 * _MIN_ALIKE
+_BETWEEN_GUESSES: Final = 4096
+"""So many are walked one by one before the next guess; few at first, for files whose records are all alike."""
+
+
+def walk_frames(data: Octets, start: int, *, limit: int, most: int) -> Places:
+    """The starts of the frames of ``data`` from ``start`` on, at most ``most``, and where the last of them ends.
+
+    It stops where a frame does not end before ``limit``. The checksums of lengths are not looked at: what was found is
+    to be proved by ``find_fault``.
+    """
+    pieces: list[Places] = []
+    position, left, guess = start, most, 0
+    view = data.data
+    while left:
+        if guess:
+            alike = _walk_alike(data, position, guess, limit=limit, most=left)
+            guess = guess if alike.size > _MIN_ALIKE else 0
+            if alike.size > 1:
+                pieces.append(alike[:-1])
+                left -= alike.size - 1
+                position = int(alike[-1])
+                continue
+        asked = min(left, _BETWEEN_GUESSES if pieces else _BEFORE_FIRST_GUESS)
+        starts, position = _walk_each(view, position, limit, asked)
+        pieces.append(np.array(starts, np.int64))
+        left -= len(starts)
+        if len(starts) < asked:
+            break
+        guess = _common_stride(starts[-_MIN_ALIKE:])
+    pieces.append(np.array([position], np.int64))
+    return np.concatenate(pieces)
+
+
+def _walk_each(view: memoryview, position: int, limit: int, most: int) -> tuple[list[int], int]:
+    unpack, starts = _LENGTH.unpack_from, []
+    last = limit - FRAMING_BYTES
+    for _ in range(most):
+        if position > last:
+            break
+        stop = position + unpack(view, position)[0] + FRAMING_BYTES
+        if stop > limit:
+            break
+        starts.append(position)
+        position = stop
+    return starts, position
+
+
+def _walk_alike(data: Octets, start: int, stride: int, *, limit: int, most: int) -> Places:
+    """The starts of frames of ``stride`` bytes each, and the end of the last: as many as there are."""
+    count = min(most, (limit - start) // stride)
+    if count:
+        lengths = np.ndarray(count, "<u8", data, offset=start, strides=(stride,))
+        other = lengths != stride - FRAMING_BYTES
+        if other.any():
+            count = int(other.argmax())
+    return start + stride * np.arange(count + 1, dtype=np.int64)
+
+
+def _common_stride(starts: list[int]) -> int:
+    """The distance between neighbours where there are many and it is the same for all, else 0."""
+    stride = starts[-1] - starts[-2] if len(starts) == _MIN_ALIKE else 0
+    return stride if stride and all(map(stride.__eq__, map(int.__sub__, starts[1:], starts))) else 0

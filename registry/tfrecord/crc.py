@@ -1,21 +1,120 @@
-"""What is the checksum of a TFRecord? CRC32C (Castagnoli), rotated and shifted so that a CRC of a CRC stays sound."""
+"""Checksums of many frames at once: of many lengths in arrays, and of a run of frames from the checksums it stores.
+
+A checksum is linear: that of a sequence follows from those of its parts and their lengths. So the checksum that a run
+of frames must have is worked out from the checksums that the frames store, and one pass over their bytes proves all.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from functools import cache, lru_cache
+from typing import Final, TypeAlias
 
-from fastcrc.crc32 import iscsi as crc32c
+import numpy as np
+import numpy.typing as npt
 
-__all__ = ["MASK_DELTA", "crc32c", "masked_crc32c"]
+from registry.tfrecord.framing import FRAMING_BYTES, MASK_DELTA, crc32c, masked_crc32c
 
-MASK_DELTA: Final = 0xA282EAD8
+Crcs: TypeAlias = npt.NDArray[np.uint32]
+
+_POLYNOMIAL: Final = 0x82F63B78
+_ONES: Final = np.uint32(0xFFFFFFFF)
+_MASK_DELTA: Final = np.uint32(MASK_DELTA)
+_SHORT: Final = 4096
 
 
-def masked_crc32c(buffer: bytes | bytearray | memoryview) -> int:
-    """The masked CRC32C of any buffer, 0..2**32-1: rotated right by 15 bits, plus a constant, as TFRecord stores it.
+def mask(crcs: Crcs) -> Crcs:
+    """Checksums as TFRecord stores them."""
+    return (crcs >> np.uint32(15) | crcs << np.uint32(17)) + _MASK_DELTA
 
-    >>> hex(crc32c(b"123456789")), hex(masked_crc32c(b"123456789"))
-    ('0xe3069283', '0xc78ab0e5')
+
+def unmask(masked: Crcs) -> Crcs:
+    """The inverse of ``mask``."""
+    rotated = masked - _MASK_DELTA
+    return rotated >> np.uint32(17) | rotated << np.uint32(15)
+
+
+def masked_length_crcs(lengths: npt.NDArray[np.int64]) -> Crcs:
+    """What the checksum of each length in a header has to be; lengths below 2**32.
+
+    >>> hex(masked_length_crcs(np.array([0]))[0])
+    '0x7980329'
     """
-    crc = crc32c(buffer)
-    return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
+    if lengths.size and int(lengths.max()) < _SHORT:
+        return _short_length_crcs()[lengths]
+    return _work_out_length_crcs(lengths)
+
+
+@cache
+def _short_length_crcs() -> Crcs:
+    return _work_out_length_crcs(np.arange(_SHORT))
+
+
+def _work_out_length_crcs(lengths: npt.NDArray[np.int64]) -> Crcs:
+    # The register starts with 32 ones, which the first four bytes take in; the last four are zero.
+    return mask(_apply(_shift(8), lengths.astype(np.uint32) ^ _ONES) ^ _ONES)
+
+
+def run_crc32c(length: int, stored: Crcs) -> int:
+    """The CRC32C that consecutive frames of payloads of one ``length`` must have together.
+
+    ``stored`` are the masked checksums of the payloads as they stand in the frames, at least one.
+
+    >>> from registry.tfrecord.framing import frame_record
+    >>> run_crc32c(3, np.array([masked_crc32c(b"one"), masked_crc32c(b"two")], np.uint32))
+    1650063472
+    >>> crc32c(frame_record(b"one") + frame_record(b"two"))
+    1650063472
+    """
+    # Of one frame it is head ^ shift(crc, 4) ^ crc(the four bytes of stored), and the last two are one shift of both.
+    # Shifts commute, so that one waits for the end, and what does not depend on the records is worked out once.
+    joined = _fold(length + FRAMING_BYTES, unmask(stored) ^ stored)
+    return int(_apply(_shift(4), joined)[0] ^ _constant_part(length, stored.size))
+
+
+@lru_cache(maxsize=4096)
+def _constant_part(length: int, count: int) -> np.uint32:
+    """What the headers, and the ones that each checksum starts with, give to the checksum of ``count`` frames."""
+    data = length.to_bytes(8, "little")
+    header = data + masked_crc32c(data).to_bytes(4, "little")
+    head = _apply(_shift(length + 4), np.array([crc32c(header)], np.uint32))
+    one = head ^ ~_apply(_shift(4), np.array([_ONES]))
+    return _fold(length + FRAMING_BYTES, np.repeat(one, count))[0]  # type: ignore[no-any-return]  # an array's item
+
+
+def _fold(size: int, crcs: Crcs) -> Crcs:
+    """One checksum out of those of pieces of ``size`` bytes: neighbours are joined, then these, to the last pair."""
+    rest, rest_size = np.zeros(1, np.uint32), 0
+    while crcs.size > 1:
+        if crcs.size % 2:  # what has no neighbour waits at the end
+            rest, rest_size = _apply(_shift(rest_size), crcs[-1:]) ^ rest, rest_size + size
+            crcs = crcs[:-1]
+        crcs = _apply(_shift(size), crcs[::2]) ^ crcs[1::2]
+        size *= 2
+    return _apply(_shift(rest_size), crcs) ^ rest
+
+
+def _apply(table: Crcs, crcs: Crcs) -> Crcs:
+    """The linear map of ``table`` for each of ``crcs``."""
+    octets = np.ascontiguousarray(crcs, "<u4").view(np.uint8).reshape(-1, 4)
+    result: Crcs = (
+        table[0:256][octets[:, 0]]
+        ^ table[256:512][octets[:, 1]]
+        ^ table[512:768][octets[:, 2]]
+        ^ table[768:1024][octets[:, 3]]
+    )
+    return result
+
+
+@lru_cache(maxsize=2048)
+def _shift(num_bytes: int) -> Crcs:
+    """The map of appending ``num_bytes`` zero bytes: four tables of 256, one for each byte of a checksum."""
+    if num_bytes == 0:
+        return (np.arange(256, dtype=np.uint32) << np.array([[0], [8], [16], [24]], np.uint32)).reshape(-1)
+    if num_bytes == 1:
+        register = _shift(0)
+        for _ in range(8):
+            register = register >> np.uint32(1) ^ np.where(register & 1, np.uint32(_POLYNOMIAL), np.uint32(0))
+        return register
+    half = _shift(num_bytes // 2)
+    doubled = _apply(half, half)
+    return _apply(_shift(1), doubled) if num_bytes % 2 else doubled

@@ -12,7 +12,7 @@ from catalog_samples import sample
 from registry.catalog import Holder, Reservation, SqlCatalog, schema
 from registry.errors import ConflictError, NotFoundError, ReservedError, VersionExistsError
 from registry.model import Reference
-from registry.storage.staging import Owner
+from registry.storage.names import Owner
 
 PLACE = "s3://bucket/mnist/1.0.0"
 

@@ -11,7 +11,7 @@ import pytest
 
 from registry.catalog import Holder, open_catalog
 from registry.model import Reference
-from registry.storage.staging import Owner
+from registry.storage.names import Owner
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 PLACE = "s3://bucket/mnist/1.0.0"

@@ -15,7 +15,7 @@ from prepared_samples import animals, prepare
 import registry
 from registry.pins.citation import Citation
 from registry.storage import open_store
-from registry.storage.staging import Owner
+from registry.storage.names import Owner
 
 SCRIPT = Path(__file__).with_name("killed_commands.py")
 
@@ -72,7 +72,7 @@ def test_the_next_run_removes_what_a_killed_one_left(published: Path, tmp_path: 
 
 def test_the_file_of_a_process_that_lives_or_may_live_stays(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from registry.storage.staging import Owner; print(Owner.this_process().mark())"],
+        [sys.executable, "-c", "from registry.storage.names import Owner; print(Owner.this_process().mark())"],
         capture_output=True,
         text=True,
         check=True,

@@ -173,7 +173,7 @@ def test_a_reservation_of_another_machine_is_named_and_released(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The publisher is killed half-way on a machine of which nobody here knows whether it lives."""
-    from registry.storage.staging import Owner
+    from registry.storage.names import Owner
 
     mine, other = folders(98), folders(99)
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:

@@ -23,7 +23,7 @@ from registry.model import ShardedFileTemplate, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
 from registry.shards import decode_block
-from registry.shards.tables import TableBlock
+from registry.shards.blocks import TableBlock
 from registry.splits import resolve
 from registry.storage import open_store
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from registry.errors import CorruptRecordError
 from registry.storage import Store, open_store
 from registry.tfrecord import RecordWriter, frame_record, masked_crc32c, read_records, walk_file
-from registry.tfrecord.crc import crc32c
-from registry.tfrecord.reader import _walk_each
-from registry.tfrecord.whole_file import walk_whole
+from registry.tfrecord.framing import crc32c
+from registry.tfrecord.reader import _walk_each, walk_whole
 
 records = st.lists(st.binary(max_size=200), max_size=12)
 
@@ -85,7 +84,7 @@ def test_a_file_that_is_walked_in_pieces_is_what_it_is_record_by_record(
         expected = _walk_each(store, "shard", promised=None)
     except CorruptRecordError:
         expected = None
-    with mock.patch("registry.tfrecord.whole_file._PIECE_BYTES", piece), store.open("shard") as file:
+    with mock.patch("registry.tfrecord.reader._PIECE_BYTES", piece), store.open("shard") as file:
         assert walk_whole(file, num_bytes=len(content)) == expected
         file.seek(0)
         assert walk_whole(file, num_bytes=len(content) + 1) is None

@@ -17,7 +17,7 @@ from s3_server import S3Server
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.storage import FolderExistsError, Store, open_store
-from registry.storage.staging import Owner
+from registry.storage.names import Owner
 
 SMALL, LARGE = 1000, 9 * 2**20
 """Written by one request, and by an upload in parts."""

@@ -14,8 +14,8 @@ import pytest
 
 from registry.errors import StorageError
 from registry.storage import Store, open_store
+from registry.storage.names import Owner
 from registry.storage.object_store import ObjectStore
-from registry.storage.staging import Owner
 
 HERE = Owner.this_process()
 

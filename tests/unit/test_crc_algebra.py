@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.tfrecord import frame_record, masked_crc32c
-from registry.tfrecord.crc import crc32c
-from registry.tfrecord.crc_algebra import mask, masked_length_crcs, run_crc32c, unmask
+from registry.tfrecord.crc import mask, masked_length_crcs, run_crc32c, unmask
+from registry.tfrecord.framing import crc32c
 
 
 @given(length=st.integers(0, 300), count=st.integers(1, 70), seed=st.integers(0, 2**32 - 1))

@@ -40,7 +40,7 @@ from registry.model import Version
 from registry.prepared import PreparedDataset
 from registry.shards import decode_block, open_shard
 from registry.shards.arrow_values import flatten_table
-from registry.shards.tables import TableBlock
+from registry.shards.blocks import TableBlock
 from registry.storage import open_store
 
 NAMES_HINT = "Shards are named SPLIT-00000-of-00005.parquet, or SPLIT.parquet where a split is one file."

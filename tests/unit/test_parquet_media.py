@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from registry.features import Audio, Feature, FeaturesDict, Sequence, Tensor
 from registry.interop.parquet import describe_parquet
-from registry.shards.tables import TableBlock
+from registry.shards.blocks import TableBlock
 from registry.storage import open_store
 
 SOUND_BYTES = Tensor(shape=(), dtype=bytes, description="The bytes of an audio file.")

@@ -23,7 +23,7 @@ from registry.tfrecord import (
     walk_file,
     write_gzip_records,
 )
-from registry.tfrecord.crc import crc32c
+from registry.tfrecord.framing import crc32c
 
 RECORDS = [b"first", b"", b"the third record", b"12345", b"54321", b"abcde"]
 CONTENT = b"".join(map(frame_record, RECORDS))

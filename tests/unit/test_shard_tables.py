@@ -12,7 +12,7 @@ from pyarrow import parquet
 from registry.interop.parquet import describe_parquet
 from registry.interop.parquet_schema import features_of_schema
 from registry.shards import open_shard
-from registry.shards.tables import TableBlock
+from registry.shards.blocks import TableBlock
 from registry.storage import open_store
 
 SQUARE = pa.list_(pa.list_(pa.int16(), 2), 2)

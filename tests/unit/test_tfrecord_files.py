@@ -29,7 +29,7 @@ from registry.tfrecord import (
     streams,
     walk_file,
 )
-from registry.tfrecord.crc import crc32c
+from registry.tfrecord.framing import crc32c
 
 CONFORMANCE = Path(__file__).parents[1] / "conformance" / "tfrecord"
 PROVENANCE = re.findall(
@@ -114,7 +114,7 @@ def test_the_writer_counts_and_hashes_what_it_writes(store: Store) -> None:
 
 
 def test_a_record_too_long_for_protobuf_is_refused_by_the_writer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("registry.tfrecord.writer.MAX_RECORD_BYTES", 10)
+    monkeypatch.setattr("registry.tfrecord.framing.MAX_RECORD_BYTES", 10)
     file = io.BytesIO()
     with pytest.raises(BuildError, match="record 0 is 11 bytes long; a record has 10 at most"):
         RecordWriter(file).write(bytes(11))

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from registry.builders.earth_engine.exporting.record_file import FRAME_BYTES, RecordFile, check_prefix
 from registry.errors import AlreadyStoredError, StorageError, UsageError
 from registry.storage import StagedFolder, Store
-from registry.storage.staging import abandoned_folders
+from registry.storage.store import abandoned_folders
 
 _ASIDE: Final = "replaced"
 """Where the files are that are replaced, until the others have their names."""

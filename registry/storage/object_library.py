@@ -1,0 +1,162 @@
+"""Settings for obstore, and the meaning of its errors.
+
+obstore itself reads ``AWS_*``, ``GOOGLE_*`` and ``AZURE_*`` variables, web identities, containers' credentials and the
+metadata services of the clouds. AWS profiles and single sign-on are read with boto3, where it is installed and the
+environment holds no keys. obstore writes its errors as text, in which the status and the kind of a fault are found.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from registry.errors import MissingExtraError, NotStoredError, StorageError
+from registry.storage.faults import already_stored
+from registry.storage.network import TransientFault
+
+_NATIVE: Final = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
+"""Where one of these is set, obstore finds the credentials by itself."""
+
+_YES: Final = frozenset({"1", "true", "yes", "on", "y", "t"})
+
+
+def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
+    """The options for obstore's store of a scheme, beyond what it reads from the environment.
+
+    Raises:
+        StorageError: boto3 is installed, and there are no credentials anywhere.
+        MissingExtraError: an AWS profile is asked for, and boto3 is not installed.
+    """
+    options = _s3_options(doing=doing, shown=shown) if scheme == "s3" else {}
+    # obstore refuses http:// unless it is told that this is meant. An endpoint of that kind is named on purpose.
+    settings = [value for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]
+    if any("http://" in value for value in [*settings, str(options.get("endpoint", ""))]):
+        options["client_options"] = {"allow_http": True}
+    return options
+
+
+def no_credentials(shown: str, *, doing: str) -> StorageError:
+    """The error where no credentials are found."""
+    error = StorageError(
+        f"cannot {doing} {shown}: there are no credentials for it",
+        hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the variables of your cloud. For a "
+        "public bucket set AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true.",
+        details={"path": shown, "errno": errno.EACCES, "doing": doing},
+    )
+    error.errno = errno.EACCES
+    return error
+
+
+def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if not os.environ.get("AWS_COPY_IF_NOT_EXISTS"):
+        options["copy_if_not_exists"] = "multipart"  # the one way that Amazon's own servers offer
+    anonymous = os.environ.get("AWS_SKIP_SIGNATURE", "").lower() in _YES
+    if anonymous or any(os.environ.get(name) for name in _NATIVE):
+        return options
+    return options | _profile_options(doing=doing, shown=shown)
+
+
+def _profile_options(*, doing: str, shown: str) -> dict[str, Any]:
+    """Credentials, region and endpoint as boto3 finds them, in the files of the AWS command line or elsewhere."""
+    try:
+        import botocore.session
+        from botocore.exceptions import BotoCoreError
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        folder = Path("~/.aws").expanduser()
+        profile = os.environ.get("AWS_PROFILE")
+        if profile or (folder / "credentials").is_file() or (folder / "config").is_file():
+            wanted = f"reading the AWS profile {profile or 'default'!r}"
+            raise MissingExtraError(package="boto3", extra="aws", needed_for=wanted) from error
+        return {}
+    try:
+        session = botocore.session.Session()
+        provider = Boto3CredentialProvider(session)
+        settings = session.get_scoped_config()
+    except (BotoCoreError, ValueError) as error:  # ValueError: there are none
+        raise no_credentials(shown, doing=doing) from error
+    options: dict[str, Any] = {"credential_provider": provider}
+    if not os.environ.get("AWS_REGION") and not os.environ.get("AWS_DEFAULT_REGION") and settings.get("region"):
+        options["region"] = settings["region"]
+    if not os.environ.get("AWS_ENDPOINT_URL") and settings.get("endpoint_url"):
+        options["endpoint"] = settings["endpoint_url"]
+    return options
+
+
+_STATUS: Final = re.compile(r"status code: (\d{3})(?: ([A-Za-z][A-Za-z \-]*))?")
+_KIND: Final = re.compile(r"\bkind: (Timeout|Connect)\b")
+_RETRIES: Final = re.compile(r"\bmax_retries: (\d+)")
+_PASSING: Final = frozenset({408, 409, 425, 429})  # 409: another conditional request for that name is under way
+_REFUSED: Final = frozenset({401, 403})
+_FIRST_SERVER_FAULT: Final = 500
+_METADATA_SERVICES: Final = ("169.254.169.254", "/latest/api/token", "metadata.google.internal")
+
+
+def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> StorageError | TransientFault:
+    """The error to raise for one of obstore's; ``doing`` and ``path`` complete "cannot <doing> <path>: ...".
+
+    A TransientFault is what another try may mend: no answer, half an answer, a server that is overloaded or broken.
+    The text of ``error`` is not repeated: it is long, and names more than a reader may see.
+    """
+    text, name = str(error), type(error).__name__
+    found = _STATUS.search(text)
+    status = int(found[1]) if found else None
+    answered = f"the server answered {status} {(found[2] or '').strip()}".rstrip() if found else ""
+
+    def refusal(reason: str, hint: str | None, number: int, **details: Any) -> StorageError:
+        kind = NotStoredError if number == errno.ENOENT else StorageError
+        told = kind(
+            f"cannot {doing} {path}: {reason}",
+            hint=hint,
+            details={"path": path, "errno": number, "doing": doing, **details},
+        )
+        told.errno = number
+        return told
+
+    if "NoSuchBucket" in text:
+        hint = "Check its name, and AWS_ENDPOINT_URL where the store is not Amazon's."
+        return refusal(f"there is no bucket {bucket!r}", hint, errno.ENOENT, bucket=bucket)
+    if name == "AlreadyExistsError":
+        return already_stored(path)
+    if name == "PreconditionError":
+        hint = "Read it again. `registry verify` says whether it is what was published."
+        return refusal("it was replaced while it was read", hint, errno.EIO)
+    if isinstance(error, FileNotFoundError):
+        return refusal(os.strerror(errno.ENOENT), "Check the name, and that the bucket holds it.", errno.ENOENT)
+    if any(service in text for service in _METADATA_SERVICES):
+        return no_credentials(path, doing=doing)
+    if status in _REFUSED:
+        hint = "The store refuses these credentials. Check them, and what they may do in this bucket."
+        return refusal(f"{os.strerror(errno.EACCES)} ({answered})", hint, errno.EACCES, status=status)
+    if "Could not parse path" in text or "Error parsing Path" in text:
+        hint = "Names of objects have no empty parts and no control characters."
+        return refusal("an object store cannot hold that name", hint, errno.EINVAL)
+    if status is not None and status < _FIRST_SERVER_FAULT and status not in _PASSING:
+        moved = "Set AWS_REGION to the region of the bucket." if status in (301, 307) else None
+        return refusal(answered, moved, errno.EIO, status=status)
+    return _transient(text, answered)
+
+
+def is_no_bucket(error: NotStoredError) -> bool:
+    """Whether it is the bucket that is missing, and not an object in it."""
+    return "bucket" in error.details
+
+
+def _transient(text: str, answered: str) -> TransientFault:
+    kind = found[1] if (found := _KIND.search(text)) else ""
+    reason, number = answered or "the connection broke off", errno.EIO if answered else errno.ECONNRESET
+    if not answered and kind == "Timeout":
+        reason, number = "the server did not answer in time", errno.ETIMEDOUT
+    elif not answered and kind == "Connect":
+        reason, number = "the server cannot be reached", errno.ECONNREFUSED
+    retries = _RETRIES.search(text)
+    return TransientFault(reason, number=number, was_retried=retries is not None and retries[1] != "0")
