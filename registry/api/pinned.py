@@ -14,8 +14,8 @@ from registry.model import Considered, Reference, SlicingRule, Split, VersionSta
 from registry.pins import Pin, PinFile
 from registry.pins.layout import counts_shards, splits_of
 from registry.splits import Plan, ReadInstruction, RecordRange, resolve
-from registry.splits.ranges import common, without
-from registry.splits.slices import ALL
+from registry.splits.layout import common, without
+from registry.splits.terms import ALL
 
 if TYPE_CHECKING:
     from registry.order import ReadConfig

@@ -42,7 +42,7 @@ from registry.model import (
     VersionState,
     request_bounds,
 )
-from registry.model.bounds import HIGHEST, LOWEST
+from registry.model.version import HIGHEST, LOWEST
 
 canonical_version: Final = dataset_version.alias("canonical_version")
 NUMBER: Final = (dataset_version.c.major, dataset_version.c.minor, dataset_version.c.patch)

@@ -1,14 +1,22 @@
-"""What does a split hold: how many records, in which shards, in which files?"""
+"""A split of a dataset version: its shards, how many records they hold, and what their files are called.
+
+``ShardLengths`` and ``ShardSpan`` answer which shards hold a range of records in O(log shards). ``ShardedFileTemplate``
+names the files as TFDS does. ``Promises`` is what readers ask for the size and digest that were published for a file.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import Final, Protocol, overload
 
 from registry.errors import UsageError
-from registry.model.filenames import ShardedFileTemplate
-from registry.model.shard_lengths import ShardLengths
+from registry.model.reference import check_name
+from registry.model.version import Version
 
 _SPLIT_NAME = re.compile(r"(?=.*[a-zA-Z0-9])[a-zA-Z0-9_-]{1,200}")
 
@@ -87,3 +95,313 @@ def check_split_name(name: str) -> str:
             details={"split": name[:80]},
         )
     return name
+
+
+class ShardLengths(Sequence[int]):
+    """Number of records in each shard, in shard order. Immutable; 16 bytes a shard, whatever the number of shards.
+
+    A subclass may keep them elsewhere and load what is asked for; it is equal to one with the same lengths.
+
+    >>> lengths = ShardLengths([3, 0, 4])
+    >>> list(lengths), lengths.num_examples, lengths.start(2)
+    ([3, 0, 4], 7, 3)
+    >>> lengths.shard_of(3), list(lengths.empty_shards(0, 3))
+    (2, [1])
+    """
+
+    __slots__ = ("_empty", "_lengths", "_starts")
+
+    def __init__(self, lengths: Iterable[int]) -> None:
+        if isinstance(lengths, bytes | bytearray | memoryview | str):
+            raise UsageError("shard lengths are a list of whole numbers, not bytes or text")
+        try:
+            self._lengths = array("q", lengths)
+            self._starts = array("q", accumulate(self._lengths, initial=0))
+        except (OverflowError, TypeError) as error:
+            raise UsageError("shard lengths are whole numbers, fewer than 2**63 records in all") from error
+        shortest = min(self._lengths, default=1)
+        if shortest < 0:
+            raise UsageError("a shard length is never negative")
+        # Almost every split has no empty shard: then there is nothing to search.
+        self._empty = array(
+            "q", (index for index, length in enumerate(self._lengths) if not length) if not shortest else ()
+        )
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records in all shards."""
+        return self._starts[-1]
+
+    def start(self, index: int) -> int:
+        """Position in the split of the first record of shard ``index``; ``start(len(self))`` is ``num_examples``."""
+        return self._starts[index]
+
+    def shard_of(self, position: int) -> int:
+        """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none."""
+        return bisect_right(self._starts, position) - 1
+
+    def empty_shards(self, first: int, stop: int) -> Sequence[int]:
+        """Indices of the shards ``first``..``stop`` (stop excluded) that hold no record, in order."""
+        if not self._empty:
+            return ()
+        # A view, not a copy: a union may ask for the same million again and again.
+        return memoryview(self._empty)[bisect_left(self._empty, first) : bisect_left(self._empty, stop)]
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        return self._lengths[index]
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._lengths)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, list):  # as TFDS gives them; a list has no hash that could differ
+            return list(self) == other
+        if not isinstance(other, ShardLengths):
+            return NotImplemented
+        return self is other or (
+            (len(self), self.num_examples) == (len(other), other.num_examples) and self[:] == other[:]
+        )
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.num_examples))
+
+    def __reduce__(self) -> tuple[type[ShardLengths], tuple[list[int]]]:
+        return ShardLengths, (list(self),)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(str, self[:8])) + (", ..." if len(self) > 8 else "")
+        return f"ShardLengths([{shown}])"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpan:
+    """Records ``start``..``stop`` of a split, of which there are some, by the shards ``first``..``last`` they lie in.
+
+    A *place* counts the shards of the span from 0, without the ``empty`` ones. One question costs O(log shards).
+
+    >>> span = ShardSpan.of(ShardLengths([3, 0, 4]), 1, 5)
+    >>> span.count, span.shard_at(1), span.place_of(2), list(span.takes(0, 2))
+    (2, 2, 1, [2, 2])
+    """
+
+    lengths: ShardLengths
+    start: int
+    stop: int
+    first: int
+    last: int
+    empty: Sequence[int] = field(compare=False)
+
+    @classmethod
+    def of(cls, lengths: ShardLengths, start: int, stop: int) -> ShardSpan:
+        """The shards that hold records ``start``..``stop``, at least one record."""
+        first, last = lengths.shard_of(start), lengths.shard_of(stop - 1)
+        return cls(lengths, start, stop, first, last, lengths.empty_shards(first, last))
+
+    def __reduce__(self) -> tuple[Callable[..., ShardSpan], tuple[ShardLengths, int, int]]:
+        return ShardSpan.of, (
+            self.lengths,
+            self.start,
+            self.stop,
+        )  # the empty shards may be a view, which is not pickled
+
+    @property
+    def count(self) -> int:
+        """Number of shards that hold records of the span."""
+        return self.last - self.first + 1 - len(self.empty)
+
+    def shard_at(self, place: int) -> int:
+        """Index of the shard that has ``place`` filled ones of the span before it."""
+        shard = self.first + place
+        if self.empty:
+            # The empty shards before it are those that have no more than ``place`` filled ones before them.
+            ranks = range(len(self.empty))
+            shard += bisect_right(ranks, place, key=lambda rank: self.empty[rank] - self.first - rank)
+        return shard
+
+    def place_of(self, shard: int) -> int:
+        """The place of a filled shard: how many of the span come before it."""
+        return shard - self.first - bisect_left(self.empty, shard)
+
+    def cut(self, shard: int) -> tuple[int, int]:
+        """Of a filled shard of the span: how many of its records come before the span, and how many are in it."""
+        begin = self.lengths.start(shard)
+        skip = max(self.start - begin, 0)
+        return skip, min(self.stop - begin, self.lengths[shard]) - skip
+
+    def takes(self, start: int, stop: int) -> array[int]:
+        """How many records of each shard are in the span, for the places ``start``..``stop`` (stop excluded)."""
+        takes = array("q")
+        if start < stop:
+            takes.extend(self.lengths[self.shard_at(start) : self.shard_at(stop - 1) + 1])
+            if len(takes) > stop - start:
+                takes = array("q", filter(None, takes))
+            for place in {0, self.count - 1} & {start, stop - 1}:
+                takes[place - start] = self.cut(self.shard_at(place))[1]
+        return takes
+
+
+DEFAULT_TEMPLATE: Final = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+
+
+def version_folder(name: str, config: str | None, version: Version) -> str:
+    """The folder of a version below a data directory, as TFDS lays it out: ``name[/config]/version``.
+
+    >>> version_folder("mnist", "plain", Version(3, 0, 1))
+    'mnist/plain/3.0.1'
+    """
+    return "/".join((name, str(version)) if config is None else (name, config, str(version)))
+
+
+def tfds_id(filename: str, record: int) -> str:
+    """What TFDS calls the record with index ``record`` of a file: the file's name without its folder, and the index.
+
+    >>> tfds_id("mnist/3.0.1/mnist-train.tfrecord-00001-of-00004", 17)
+    'mnist-train.tfrecord-00001-of-00004__17'
+    """
+    return f"{filename.rpartition('/')[2]}__{record}"
+
+
+_VARIABLES: Final = {
+    "DATASET": r"(?P<dataset>[a-zA-Z][a-zA-Z0-9_]*)",
+    "SPLIT": r"(?P<split>[a-zA-Z0-9_-]+)",
+    "FILEFORMAT": r"(?P<format>[a-zA-Z0-9_]+)",
+    "SHARD_INDEX": r"(?P<index>[0-9]{5,})",
+    "NUM_SHARDS": r"(?P<num_shards>[0-9]{5,})",
+    "SHARD_X_OF_Y": r"(?P<index>[0-9]{5,})-of-(?P<num_shards>[0-9]{5,})",
+}
+_VARIABLE = re.compile(r"\{([A-Z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedFileTemplate:
+    """How the shard files of a dataset version are named.
+
+    ``template`` may use DATASET, SPLIT, FILEFORMAT, and SHARD_X_OF_Y or SHARD_INDEX with NUM_SHARDS. Numbers are padded
+    with zeros to 5 digits, or to the digits of the number of shards where that is longer. Of ``parquet_columns``, which
+    TFDS does not write, a split may be one file: ``{SPLIT}.parquet``. A ``tfrecord`` template without any variable is
+    the name of a split's only file, as Earth Engine exports a table: ``Training_demo.tfrecord.gz``.
+
+    >>> files = ShardedFileTemplate(dataset="mnist")
+    >>> files.filename("train", 3, 10)
+    'mnist-train.tfrecord-00003-of-00010'
+    >>> files.parse("mnist-train.tfrecord-00003-of-00010")
+    ('train', 3, 10)
+
+    Raises:
+        UsageError: an unknown variable, no shard index, a name or format that is none, or a path out of the folder.
+    """
+
+    dataset: str
+    template: str = DEFAULT_TEMPLATE
+    file_format: str = "tfrecord"
+
+    def __post_init__(self) -> None:
+        check_name(self.dataset)
+        if not re.fullmatch(r"[a-zA-Z0-9_]{1,40}", self.file_format):
+            raise UsageError(
+                f"invalid file format {self.file_format[:40]!r}",
+                hint="A format is named by letters, digits and '_', e.g. tfrecord.",
+            )
+        names = _VARIABLE.findall(self.template)
+        rest = _VARIABLE.sub("", self.template)
+        if unknown := [name for name in names if name not in _VARIABLES]:
+            raise self._refuse(f"it uses the unknown variable {unknown[0]}")
+        names_one_file = not names if self.file_format == "tfrecord" else "SPLIT" in names
+        if not self.has_index and not (names_one_file and self.file_format in ("parquet_columns", "tfrecord")):
+            raise self._refuse("it does not use SHARD_X_OF_Y or SHARD_INDEX")
+        if len(set(names)) != len(names) or {"SHARD_X_OF_Y", "SHARD_INDEX"} <= set(names):
+            raise self._refuse("it uses a variable twice")
+        if re.search(r"[{}\\\0]", rest) or {"", ".", ".."} & set(self.template.split("/")):
+            raise self._refuse("it is no path of a file below the version's folder")
+
+    @property
+    def has_index(self) -> bool:
+        """Whether the name of a file tells its place; without, each split is one file: ``test.parquet``."""
+        return bool({"SHARD_X_OF_Y", "SHARD_INDEX"} & set(_VARIABLE.findall(self.template)))
+
+    def with_literal_dataset(self) -> ShardedFileTemplate:
+        """A template of the same file names that does not depend on the dataset's name.
+
+        >>> ShardedFileTemplate(dataset="mnist").with_literal_dataset().template
+        'mnist-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}'
+        """
+        return replace(self, template=self.template.replace("{DATASET}", self.dataset))
+
+    def filename(self, split: str, index: int, num_shards: int) -> str:
+        """Name of the file of shard ``index`` of ``num_shards`` of ``split``, relative to the version's folder."""
+        return self.namer(split, num_shards)(index)
+
+    def namer(self, split: str, num_shards: int) -> Callable[[int], str]:
+        """``filename`` as a function of the index alone, twenty times as fast for one who names many files."""
+        digits = max(5, len(str(num_shards)))
+        total = f"{num_shards:0{digits}d}"
+        # The index stands in the name once, and no name holds a NUL.
+        before, index, after = self.template.format(
+            DATASET=self.dataset,
+            SPLIT=split,
+            FILEFORMAT=self.file_format,
+            SHARD_INDEX="\0",
+            NUM_SHARDS=total,
+            SHARD_X_OF_Y=f"\0-of-{total}",
+        ).partition("\0")
+        # A bound method of a pattern: a call without a frame of Python. %.0s writes nothing.
+        number = f"%0{digits}d" if index else "%.0s"
+        return f"{before.replace('%', '%%')}{number}{after.replace('%', '%%')}".__mod__
+
+    def parse(self, filename: str) -> tuple[str, int, int] | None:
+        """``(split, index, num_shards)`` of a shard file of this dataset and format, or None for any other name.
+
+        Split is ``""`` where the template has no SPLIT, the number of shards 0 where it has none.
+        """
+        pieces = _VARIABLE.split(self.template)
+        pattern = "".join(_VARIABLES[piece] if place % 2 else re.escape(piece) for place, piece in enumerate(pieces))
+        match = re.fullmatch(pattern, filename)
+        if match is None:
+            return None
+        found = match.groupdict()
+        if (
+            found.get("dataset", self.dataset) != self.dataset
+            or found.get("format", self.file_format) != self.file_format
+        ):
+            return None
+        if not self.has_index:
+            return found.get("split", ""), 0, 1
+        return found.get("split", ""), int(found["index"]), int(found.get("num_shards") or 0)
+
+    def _refuse(self, why: str) -> UsageError:
+        return UsageError(
+            f"invalid shard file template {self.template[:120]!r}: {why}",
+            hint=f"The default is {DEFAULT_TEMPLATE}.",
+            details={"template": self.template[:120]},
+        )
+
+
+class Promises(Protocol):
+    """What a catalog or a pin promises of files. It is sent to other processes along with what reads them."""
+
+    def find(self, name: str) -> Shard | None:
+        """What was promised of the file ``name``; None of a file that is no shard, such as a description."""
+
+
+class KnownShards:
+    """The promises of some files that are known one by one, such as those of a pin."""
+
+    def __init__(self, shards: Mapping[str, Shard]) -> None:
+        """``shards`` by the names of their files."""
+        self._shards = dict(shards)
+
+    @classmethod
+    def of_splits(cls, splits: Iterable[Split], shards: Mapping[str, Iterable[Shard]]) -> KnownShards:
+        """The promises of all ``shards`` of ``splits``, by the splits' names."""
+        return cls({split.filename(shard.index): shard for split in splits for shard in shards[split.name]})
+
+    def find(self, name: str) -> Shard | None:
+        """What was promised of the file ``name``, or None."""
+        return self._shards.get(name)

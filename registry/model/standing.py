@@ -1,22 +1,24 @@
-"""How do the versions of one config stand at one moment? What a look-up chooses from.
+"""The versions of one config at one moment, and the rule by which a look-up chooses one of them.
 
-The catalog loads a Standing from its tables, or replays it from the event log for a moment that is gone; what a
-change would do is worked out on one, before anything is changed. ``choice.py`` chooses.
+The catalog loads a ``Standing`` from its tables, or replays it from the event log for a past moment. ``choose`` applies
+the rule: no request gives the canonical version; a wildcard or range gives the highest match that is neither yanked nor
+dropped; an exact number or an alias gives that very version, even if it is yanked, unless it is dropped
+(docs/versions.md).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from typing import Final
 
-from registry.model.bounds import Number, request_bounds
 from registry.model.dataset_version import VersionState, VersionStatus, version_status
 from registry.model.reference import Reference
-from registry.model.version import Version, VersionRequest
+from registry.model.version import Number, Version, VersionRequest, request_bounds
 
 WITHDRAWN: Final = frozenset({VersionState.YANKED, VersionState.DROPPED})
 """States in which no wildcard, range or missing request gives a version."""
@@ -127,3 +129,190 @@ def in_order(candidates: list[Candidate]) -> tuple[Candidate, ...]:
 
 def _number(version: Version) -> Number:
     return version.major, version.minor, version.patch
+
+
+_SHOWN: Final = 5
+
+
+class Refusal(StrEnum):
+    """Why nothing was chosen."""
+
+    NO_CANONICAL = "no_canonical"
+    NO_MATCH = "no_match"
+    NO_ALIAS = "no_alias"
+    WITHDRAWN = "withdrawn"
+    """What is named is dropped, or it is the canonical version and yanked."""
+    ALL_WITHDRAWN = "all_withdrawn"
+    """Versions match, and every one of them is yanked or dropped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Considered:
+    """A version that a look-up considered, and what became of it: ``chosen``, ``lower than 3.1.1``, ``yanked: why``."""
+
+    version: Version
+    status: VersionStatus
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a reference names in a standing.
+
+    Attributes:
+        standing, wanted: what was chosen from, and the reference.
+        candidate: the version chosen; None where the look-up is refused.
+        refusal: why it is refused, or None.
+        refused: the version that was named and may not be read, where there is one.
+    """
+
+    standing: Standing
+    wanted: Reference
+    candidate: Candidate | None = None
+    refusal: Refusal | None = None
+    refused: Candidate | None = None
+
+    @property
+    def version(self) -> Version | None:
+        """The number chosen, or None."""
+        return None if self.candidate is None else self.candidate.version
+
+    @property
+    def note(self) -> str | None:
+        """What a reader of the chosen version should know: it is experimental, deprecated or yanked."""
+        if self.candidate is None:
+            return None
+        return describe_trouble(self.standing.exactly(self.candidate.version), self.candidate, self.standing.canonical)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing was chosen, in words; empty where something was."""
+        dataset, wanted = self.wanted.dataset, self.wanted
+        match self.refusal:
+            case Refusal.NO_CANONICAL:
+                return f"{dataset} has no canonical version"
+            case Refusal.NO_ALIAS:
+                return f"no alias {wanted.alias!r} in {dataset}"
+            case Refusal.NO_MATCH:
+                return f"no version {str(wanted.request)!r} in {dataset}"
+            case Refusal.WITHDRAWN if self.refused is not None:
+                if wanted.alias is not None:
+                    return f"{wanted} stands for {self.refused.version}, which is {self.refused.described}"
+                what = "the canonical version" if wanted.request is None else "version"
+                return f"{what} {self.refused.version} of {dataset} is {self.refused.described}"
+            case Refusal.ALL_WITHDRAWN if wanted.request is not None:
+                allowed = self.standing.allowed(wanted.request)
+                listed = ", ".join(f"{one.version} is {one.described}" for one in allowed[:_SHOWN])
+                more = f" and {len(allowed) - _SHOWN} more are withdrawn" if len(allowed) > _SHOWN else ""
+                return f"no version {str(wanted.request)!r} of {dataset} can be read: {listed}{more}"
+            case _:
+                return ""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Why the look-up gave what it gave, in sentences."""
+        return tuple(self._sentences())
+
+    @property
+    def considered(self) -> tuple[Considered, ...]:
+        """Every version of the config with its verdict, the highest first."""
+        standing = self.standing
+        return tuple(
+            Considered(version=one.version, status=standing.status(one), verdict=self._verdict(one))
+            for one in standing.candidates
+        )
+
+    def _verdict(self, one: Candidate) -> str:
+        if self.candidate is not None and one.version == self.candidate.version:
+            return "chosen"
+        request = self.wanted.request
+        if self.refused is not None and one.version == self.refused.version:
+            return one.described
+        if self.wanted.alias is not None:
+            return f"not what {self.wanted.alias} stands for"
+        if request is None:
+            return "not the canonical version"
+        if not request.allows(one.version):
+            return f"not {request}" if request.exact is not None else f"not in {request}"
+        return one.described if one.is_withdrawn else f"lower than {self.version}"
+
+    def _sentences(self) -> Iterator[str]:
+        wanted, standing = self.wanted, self.standing
+        if wanted.config is None and standing.config is not None:
+            yield f"{wanted} names no config: {standing.config} is the default one of {standing.name}."
+        if self.candidate is None:
+            yield f"{self.problem}."
+            return
+        found = self.candidate
+        if wanted.alias is not None:
+            yield f"{wanted}: the alias {wanted.alias} stands for {found.version}."
+        elif wanted.request is None:
+            yield f"{wanted} names no version: {found.version} is the canonical one."
+        elif wanted.request.exact is not None:
+            yield f"{wanted} names exactly {found.version}."
+        else:
+            yield from _explain_request(wanted, wanted.request, found, standing)
+        if standing.status(found) is VersionStatus.EXPERIMENTAL:
+            above = f"above the canonical version {standing.canonical}"
+            yield f"{found.version} is experimental, {above if standing.canonical else 'and none is canonical yet'}."
+        elif found.state is not VersionState.SUPPORTED:
+            yield f"{found.version} is {found.described}."
+
+
+def choose(standing: Standing, wanted: Reference) -> Choice:
+    """What ``wanted`` names in ``standing``; its name and config are taken to be those of the standing.
+
+    >>> standing = Standing(name="mnist", candidates=(Candidate(version=Version(3, 0, 1)),))
+    >>> choose(standing, Reference.parse("mnist:3.*")).version
+    Version(major=3, minor=0, patch=1)
+    """
+    if wanted.alias is not None:
+        return _take(standing, wanted, standing.aliases.get(wanted.alias), missing=Refusal.NO_ALIAS)
+    if wanted.request is None:
+        return _take(standing, wanted, standing.canonical, missing=Refusal.NO_CANONICAL)
+    exact = wanted.request.exact
+    if exact is not None:
+        return _take(standing, wanted, exact, missing=Refusal.NO_MATCH)
+    found = standing.highest(wanted.request)
+    if found is not None:
+        return Choice(standing=standing, wanted=wanted, candidate=found)
+    refusal = Refusal.ALL_WITHDRAWN if standing.allowed(wanted.request) else Refusal.NO_MATCH
+    return Choice(standing=standing, wanted=wanted, refusal=refusal)
+
+
+def describe_trouble(reference: Reference, candidate: Candidate, canonical: Version | None) -> str | None:
+    """What a reader of ``reference`` should know, or None where it is simply a supported version."""
+    if candidate.state is not VersionState.SUPPORTED:
+        return f"{reference} is {candidate.described}"
+    if version_status(candidate.version, candidate.state, canonical) is VersionStatus.EXPERIMENTAL:
+        return f"{reference} is experimental: " + (
+            f"the canonical version is {canonical}" if canonical else "none is canonical yet"
+        )
+    return None
+
+
+def _take(standing: Standing, wanted: Reference, version: Version | None, *, missing: Refusal) -> Choice:
+    """The choice of one version that is named, not searched for."""
+    found = None if version is None else standing.find(version)
+    if found is None:
+        return Choice(standing=standing, wanted=wanted, refusal=missing)
+    unasked = wanted.request is None and wanted.alias is None
+    if found.state is VersionState.DROPPED or (found.state is VersionState.YANKED and unasked):
+        return Choice(standing=standing, wanted=wanted, refusal=Refusal.WITHDRAWN, refused=found)
+    return Choice(standing=standing, wanted=wanted, candidate=found)
+
+
+def _explain_request(wanted: Reference, request: VersionRequest, found: Candidate, standing: Standing) -> Iterator[str]:
+    """What a wildcard or a range allows, and what it passes over."""
+    allowed = standing.allowed(request)
+    shown = ", ".join(str(one.version) for one in allowed[:_SHOWN])
+    more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
+    if len(allowed) == 1:
+        yield f"{wanted} allows {shown} alone, of {len(standing.candidates)} published."
+    else:
+        yield f"{wanted} allows {shown}{more}: {found.version} is the highest that is neither yanked nor dropped."
+    passed = [one for one in allowed if one.is_withdrawn and one.version > found.version]
+    for one in passed[:_SHOWN]:
+        yield f"{one.version} is passed over, it is {one.described}."
+    if len(passed) > _SHOWN:
+        yield f"{len(passed) - _SHOWN} more above it are passed over, yanked or dropped."

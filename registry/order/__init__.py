@@ -13,15 +13,14 @@ from registry.model import tfds_id
 from registry.order.config import ReadConfig, check_config
 
 if TYPE_CHECKING:
-    from registry.order.file_order import shuffle_permutation
     from registry.order.order import Order, Run
-    from registry.order.permutation import KeyedPermutation
+    from registry.order.shuffles import KeyedPermutation, shuffle_permutation
 
 _HOME_OF: Final = {
-    "KeyedPermutation": "registry.order.permutation",
+    "KeyedPermutation": "registry.order.shuffles",
     "Order": "registry.order.order",
     "Run": "registry.order.order",
-    "shuffle_permutation": "registry.order.file_order",
+    "shuffle_permutation": "registry.order.shuffles",
 }
 """What needs numpy, loaded when it is first used."""
 

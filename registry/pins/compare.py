@@ -11,7 +11,7 @@ from registry.pins.layout import reference_of
 from registry.pins.pin import Pin
 from registry.pins.pin_file import PinFile
 from registry.splits import counted, print_ranges
-from registry.splits.ranges import common, without
+from registry.splits.layout import common, without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

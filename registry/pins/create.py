@@ -32,7 +32,7 @@ from registry.pins.document import (
 from registry.pins.layout import GENERATORS
 from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, measure_records, spot_places
 from registry.splits import Plan
-from registry.splits.slices import Rounding
+from registry.splits.terms import Rounding
 from registry.storage import Store, require_no_secrets
 from registry.tfrecord import IndexFolder
 

@@ -1,6 +1,6 @@
 """What is the fingerprint of a prepared version? Every record decoded and hashed, split by split, feature by feature.
 
-See ``registry.model.fingerprint`` for what the digests are over, ``registry.features.content`` for what of a record.
+See ``registry.model.digests`` for what the digests are over, ``registry.features.content`` for what of a record.
 """
 
 from __future__ import annotations

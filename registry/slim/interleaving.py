@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from registry.errors import UsageError
-from registry.order.philox import philox_words
+from registry.order.shuffles import philox_words
 from registry.slim.background import interrupt_in, start
 from registry.slim.data_files import DataFile
 from registry.slim.readers import Record, Unit

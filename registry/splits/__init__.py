@@ -9,25 +9,21 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.splits.bound_reason import BoundReason
+from registry.splits.documented import round_percent
 from registry.splits.even import Fold, even_splits, k_fold, split_for_process
-from registry.splits.files import FileInstruction
 from registry.splits.instruction import ReadInstruction
-from registry.splits.layout import Layout, RecordRange
-from registry.splits.parts import EvenPart
-from registry.splits.plan import Plan
+from registry.splits.layout import Layout, RecordRange, counted, print_ranges
+from registry.splits.plan import FileInstruction, Plan
 from registry.splits.resolve import resolve
-from registry.splits.rounding import round_percent
-from registry.splits.slices import SplitSlice
-from registry.splits.wording import counted, print_ranges
+from registry.splits.terms import BoundReason, EvenPart, SplitSlice
 
 if TYPE_CHECKING:
     from registry.splits.explanation import Explanation, TermReason, explain
-    from registry.splits.relations import Relation, overlaps_between, relation, uncovered
+    from registry.splits.plan import Relation, overlaps_between, relation, uncovered
 
 _HOME_OF: Final = {
     **dict.fromkeys(("Explanation", "TermReason", "explain"), "registry.splits.explanation"),
-    **dict.fromkeys(("Relation", "overlaps_between", "relation", "uncovered"), "registry.splits.relations"),
+    **dict.fromkeys(("Relation", "overlaps_between", "relation", "uncovered"), "registry.splits.plan"),
 }
 """What resolving needs not, loaded when it is first used."""
 

@@ -1,18 +1,17 @@
-"""Which records does a slice name, as the TFDS documents say it? The slicing rule ``documented``.
+"""The slicing rule ``documented``: which records a slice names, as the TFDS splits document says it.
 
-Exact: a bound is first counted from the start, compared, and only then rounded, so the order of two bounds never
-depends on rounding.
+Arithmetic is exact; a float never comes near a record. A bound is first counted from the start, then compared, and only
+then rounded, so the order of two bounds never depends on rounding. A negative percentage is replaced by its complement
+first (TFDS's code differs, see ``tfds4``): ``[-p%:]`` is always ``[(100-p)%:]``, and ``[:p%]`` with ``[p%:]`` tile a
+split.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-from registry.splits.bound_reason import BoundReason, print_exact
-from registry.splits.layout import Extent, slice_error
-from registry.splits.rounding import from_start, round_percent
-from registry.splits.slices import SplitSlice, print_bound
-from registry.splits.wording import counted
+from registry.splits.layout import Extent, counted, slice_error
+from registry.splits.terms import BoundReason, Rounding, SplitSlice, print_bound, print_exact
 
 
 def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
@@ -129,3 +128,26 @@ def _check_divisible(part: SplitSlice, extent: Extent) -> None:
             extent,
             hint="Use the rounding 'closest' for fractions of a percent.",
         )
+
+
+def round_percent(percent: int | Fraction, num_examples: int, rounding: Rounding) -> int:
+    """The record at ``percent`` (-100..100) of ``num_examples`` records, a position 0..num_examples.
+
+    ``closest``: the nearest record, halves up. ``pct1_dropremainder``: every percent is ``num_examples // 100``
+    records; the caller has made sure that ``percent`` is whole and that there are 100 records.
+
+    >>> round_percent(50, 101, "closest"), round_percent(-1, 30, "closest")
+    (51, 30)
+    >>> round_percent(99, 299, "pct1_dropremainder")
+    198
+    """
+    percent = from_start(percent)
+    if rounding == "pct1_dropremainder":
+        return int(percent * (num_examples // 100))
+    numerator, denominator = percent.numerator * num_examples, percent.denominator * 100
+    return (2 * numerator + denominator) // (2 * denominator)
+
+
+def from_start(percent: int | Fraction) -> int | Fraction:
+    """A percentage counted from the start of the split: a negative one's complement."""
+    return 100 + percent if percent < 0 else percent

@@ -10,8 +10,7 @@ from typing import Final, Literal, NamedTuple, overload
 from registry.errors import SplitSyntaxError, UsageError
 from registry.model import SlicingRule
 from registry.splits.instruction import ReadInstruction
-from registry.splits.parts import EvenPart, PartUnit, check_count, whole_number
-from registry.splits.slices import SplitSlice, shown
+from registry.splits.terms import EvenPart, PartUnit, SplitSlice, check_count, shown, whole_number
 
 _START: Final = Fraction(0)
 _END: Final = Fraction(100)

@@ -10,16 +10,11 @@ from dataclasses import dataclass
 
 from registry.errors import SliceError
 from registry.model import SlicingRule
-from registry.splits.bound_reason import BoundReason
-from registry.splits.files import FileInstruction
 from registry.splits.instruction import ReadInstruction
-from registry.splits.layout import Extent, Layout, RecordRange
-from registry.splits.parts import EvenPart, Term
-from registry.splits.plan import Plan
-from registry.splits.resolve import Finder
-from registry.splits.rules import RULES
-from registry.splits.slices import ALL, SplitSlice
-from registry.splits.wording import counted, print_ranges
+from registry.splits.layout import Extent, Layout, RecordRange, counted, print_ranges
+from registry.splits.plan import FileInstruction, Plan
+from registry.splits.resolve import RULES, Finder
+from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,17 @@ from dataclasses import replace
 from registry.errors import SplitSyntaxError, UsageError
 from registry.model import SlicingRule
 from registry.splits.grammar import parse_terms
-from registry.splits.parts import EvenPart, PartUnit, Term
-from registry.splits.slices import BoundLike, Rounding, SplitSlice, Unit, check_rounding, print_bound
+from registry.splits.terms import (
+    BoundLike,
+    EvenPart,
+    PartUnit,
+    Rounding,
+    SplitSlice,
+    Term,
+    Unit,
+    check_rounding,
+    print_bound,
+)
 
 
 class ReadInstruction:

@@ -1,19 +1,22 @@
-"""Where do the records of a split lie? The resolver's view of splits: shard lengths and file names, one or many.
+"""Layouts and record ranges: where the records of splits are, and set operations on ranges of them.
 
-A layout maps split names to ``model.Split`` or to plain shard lengths; ``all`` is one extent over several splits.
+A layout maps split names to ``model.Split`` or to plain shard lengths; ``all`` is one extent over several splits. The
+set operations return ranges that neither touch nor overlap, in order of position, splits in the order of their first
+range; they take O(n log n) for n ranges, however many records these hold.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Protocol, TypeAlias
 
 from registry.errors import SliceError, SplitNotFoundError, UsageError
 from registry.model import ShardedFileTemplate, ShardLengths, Split
-from registry.splits.slices import ALL, SplitSlice, Unit, check_split_name, print_bound
+from registry.splits.terms import ALL, SplitSlice, Unit, check_split_name, print_bound
 
 _BARE_FILES: Final = ShardedFileTemplate(dataset="dataset", template="{SPLIT}-{SHARD_X_OF_Y}")
 
@@ -181,3 +184,101 @@ def _sharded_split(name: str, value: Split | Sequence[int]) -> ShardedSplit:
 def _is_list(value: object) -> bool:
     """Whether ``value`` may be read again and again, in order: a sequence, or an array of numpy."""
     return hasattr(value, "__array__") or (isinstance(value, Sequence) and not isinstance(value, str))
+
+
+Ranges: TypeAlias = tuple[RecordRange, ...]
+
+
+def merged(ranges: Iterable[RecordRange]) -> Ranges:
+    """Every record of ``ranges``, once.
+
+    >>> merged([RecordRange(split="train", start=5, stop=9), RecordRange(split="train", start=0, stop=5)])
+    (RecordRange(split='train', start=0, stop=9),)
+    """
+    return _select([ranges], bool)
+
+
+def repeated(ranges: Iterable[RecordRange]) -> Ranges:
+    """The records that more than one of ``ranges`` holds."""
+    return _select([ranges], lambda depths: depths[0] > 1)
+
+
+def common(first: Iterable[RecordRange], second: Iterable[RecordRange]) -> Ranges:
+    """The records that both hold."""
+    return _select([first, second], lambda depths: len(depths) == 2)
+
+
+def without(first: Iterable[RecordRange], second: Iterable[RecordRange]) -> Ranges:
+    """The records of ``first`` that ``second`` does not hold."""
+    return _select([first, second], lambda depths: 0 in depths and 1 not in depths)
+
+
+def shared(sets: Sequence[Iterable[RecordRange]]) -> dict[tuple[int, int], Ranges]:
+    """The records that any two of ``sets`` have in common, by the places of the two; pairs without any are left out."""
+    found: dict[tuple[int, int], list[RecordRange]] = defaultdict(list)
+    for segment, depths in _segments(sets):
+        holders = sorted(depths)
+        for place, first in enumerate(holders):
+            for second in holders[place + 1 :]:
+                _append(found[first, second], segment)
+    return {pair: tuple(found[pair]) for pair in sorted(found)}
+
+
+def _select(sets: Sequence[Iterable[RecordRange]], is_wanted: Callable[[dict[int, int]], bool]) -> Ranges:
+    selected: list[RecordRange] = []
+    for segment, depths in _segments(sets):
+        if is_wanted(depths):
+            _append(selected, segment)
+    return tuple(selected)
+
+
+def _segments(sets: Sequence[Iterable[RecordRange]]) -> Iterator[tuple[RecordRange, dict[int, int]]]:
+    """The records of all ``sets``, cut wherever a range begins or ends, and how many ranges of which set hold them."""
+    ends: dict[str, list[tuple[int, int, int]]] = {}
+    for place, ranges in enumerate(sets):
+        for one in ranges:
+            if one.start < one.stop:
+                ends.setdefault(one.split, []).extend(((one.start, place, 1), (one.stop, place, -1)))
+    for split, changes in ends.items():
+        changes.sort()
+        depths: dict[int, int] = {}
+        before = 0
+        for position, place, change in changes:
+            if depths and before < position:
+                yield RecordRange(split=split, start=before, stop=position), depths
+            before = position
+            depths[place] = depths.get(place, 0) + change
+            if not depths[place]:
+                del depths[place]
+
+
+def _append(ranges: list[RecordRange], segment: RecordRange) -> None:
+    """Add ``segment`` at the end, as part of the last range where it begins where that one ends."""
+    if ranges and ranges[-1].split == segment.split and ranges[-1].stop == segment.start:
+        ranges[-1] = RecordRange(split=segment.split, start=ranges[-1].start, stop=segment.stop)
+    else:
+        ranges.append(segment)
+
+
+_SHOWN: Final = 20
+
+
+def counted(number: int, thing: str) -> str:
+    """``number`` of a thing whose plural has an s.
+
+    >>> counted(1, "record"), counted(1797, "record")
+    ('1 record', '1,797 records')
+    """
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
+def print_ranges(ranges: Iterable[RecordRange]) -> str:
+    """Ranges in words, empty ones left out; of very many the first ones, and how many more there are.
+
+    >>> print_ranges([RecordRange(split="train", start=0, stop=1200), RecordRange(split="test", start=5, stop=5)])
+    'records train 0..1,200'
+    """
+    filled = [one for one in ranges if one.num_examples]
+    shown = " + ".join(f"{one.split} {one.start:,}..{one.stop:,}" for one in filled[:_SHOWN])
+    more = f" + {len(filled) - _SHOWN:,} more ranges" if len(filled) > _SHOWN else ""
+    return f"records {shown}{more}" if filled else "no records"

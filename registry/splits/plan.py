@@ -1,24 +1,75 @@
-"""Which files are read, and what of each? Record ranges as a lazy sequence of FileInstructions.
+"""Plans: record ranges as a lazy sequence of FileInstructions, and how the records of two plans relate.
 
 The last step of ``text -> ReadInstruction -> record ranges -> FileInstructions``, and all that a reader needs.
+``relation``, ``overlaps_between`` and ``uncovered`` compare plans as sets of records, in time that depends on the
+number of ranges and not on the number of records.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
-from typing import TYPE_CHECKING, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate, chain, repeat
+from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
-from registry.model import SlicingRule
-from registry.splits.files import FileInstruction, FileRun, sorted_places
+from registry.errors import SliceError, UsageError
+from registry.model import ShardSpan, SlicingRule
 from registry.splits.instruction import ReadInstruction
-from registry.splits.layout import Located, RecordRange, ShardedSplit
-from registry.splits.ranges import repeated
-from registry.splits.wording import counted
+from registry.splits.layout import (
+    Located,
+    Ranges,
+    RecordRange,
+    ShardedSplit,
+    common,
+    counted,
+    merged,
+    repeated,
+    shared,
+    without,
+)
 
 if TYPE_CHECKING:
     from registry.order import Order, ReadConfig
+
+
+class _Fields(NamedTuple):
+    filename: str
+    skip: int
+    take: int
+    examples_in_shard: int
+    split: str
+    shard: int
+
+
+class FileInstruction(_Fields):
+    """Of the file ``filename``, skip ``skip`` records and read ``take``; it holds ``examples_in_shard``.
+
+    The first four fields are TFDS's, and ``take`` is always the number itself. ``shard`` is the index of the file in
+    ``split``. A named tuple, because a plan may make hundreds of thousands of them.
+
+    Raises:
+        SliceError: it reads nothing, or beyond the file's records.
+    """
+
+    __slots__ = ()
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether everything behind the skipped records is read, as TFDS says it."""
+        return self.skip + self.take == self.examples_in_shard
+
+    def __new__(
+        cls, filename: str, skip: int, take: int, examples_in_shard: int, split: str, shard: int
+    ) -> FileInstruction:
+        """Check that there is something to read, and that the file holds it."""
+        if skip < 0 or take < 1 or skip + take > examples_in_shard:
+            raise SliceError(
+                f"{filename}: cannot skip {skip} and take {take} of {examples_in_shard} records",
+                details={"filename": filename, "skip": skip, "take": take},
+            )
+        return super().__new__(cls, filename, skip, take, examples_in_shard, split, shard)
 
 
 class Plan(Sequence[FileInstruction]):
@@ -122,3 +173,218 @@ class Plan(Sequence[FileInstruction]):
             f"<Plan {self.expression!r}: {counted(self.num_examples, 'example')} by "
             f"{counted(len(self), 'file instruction')}, {self.rule}>"
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relation:
+    """What two plans have in common, and what only one of them has.
+
+    Attributes:
+        common: the records that both read.
+        only_first, only_second: the records that only one of them reads.
+        missing: the records, of the splits that either of them names, that neither reads.
+    """
+
+    common: Ranges
+    only_first: Ranges
+    only_second: Ranges
+    missing: Ranges
+
+    @property
+    def is_disjoint(self) -> bool:
+        """No record is in both."""
+        return not self.common
+
+    @property
+    def is_equal(self) -> bool:
+        """Both read the same records."""
+        return not self.only_first and not self.only_second
+
+    @property
+    def is_subset(self) -> bool:
+        """Every record of the first is in the second."""
+        return not self.only_first
+
+    @property
+    def is_superset(self) -> bool:
+        """Every record of the second is in the first."""
+        return not self.only_second
+
+    @property
+    def is_covering(self) -> bool:
+        """Together they read every record of the splits that they name; ``all`` names every split."""
+        return not self.missing
+
+    @property
+    def kind(self) -> str:
+        """``equal``, ``subset``, ``superset``, ``disjoint`` or ``overlapping``: the first that is true."""
+        for kind in ("equal", "subset", "superset", "disjoint"):
+            if getattr(self, f"is_{kind}"):
+                return kind
+        return "overlapping"
+
+
+def relation(first: Plan, second: Plan) -> Relation:
+    """How the records of two plans of the same layout stand to each other.
+
+    >>> from registry.splits import resolve
+    >>> layout = {"train": [50, 51]}
+    >>> train, validation = resolve("train[:80%]", layout), resolve("train[79%:]", layout)
+    >>> found = relation(train, validation)
+    >>> found.kind, found.is_covering, found.common
+    ('overlapping', True, (RecordRange(split='train', start=80, stop=81),))
+
+    Raises:
+        UsageError: no plan, or plans of different layouts: a split has other shards in the second.
+    """
+    _check_one_layout([first, second])
+    return Relation(
+        common=common(first.ranges, second.ranges),
+        only_first=without(first.ranges, second.ranges),
+        only_second=without(second.ranges, first.ranges),
+        missing=uncovered([first, second]),
+    )
+
+
+def overlaps_between(plans: Iterable[Plan]) -> dict[tuple[int, int], Ranges]:
+    """What any two plans have in common, by their places; empty where all are disjoint. Errors as ``relation``."""
+    compared = _check_one_layout(plans)
+    return shared([plan.ranges for plan in compared])
+
+
+def uncovered(plans: Iterable[Plan], *, of: Plan | None = None) -> Ranges:
+    """The records of ``of`` that no plan reads; without it, of every split that the plans name. Errors as ``relation``.
+
+    >>> from registry.splits import resolve
+    >>> uncovered([resolve("train[:33]", {"train": [101]}), resolve("train[34:]", {"train": [101]})])
+    (RecordRange(split='train', start=33, stop=34),)
+    """
+    covering = tuple(plans)
+    _check_one_layout([*covering, of] if of is not None else covering)
+    whole = merged(of.ranges) if of is not None else _whole_splits(covering)
+    return without(whole, [one for plan in covering for one in plan.ranges])
+
+
+_UNCHECKED: Final[Callable[[tuple[str, int, int, int, str, int]], FileInstruction]] = partial(
+    tuple.__new__, FileInstruction
+)
+
+_BLOCK: Final = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class FileRun:
+    """A range that holds records, and the files that it touches, which are the filled shards of ``span``."""
+
+    records: RecordRange
+    split: ShardedSplit
+    span: ShardSpan = field(compare=False)
+
+    @classmethod
+    def of(cls, records: RecordRange, split: ShardedSplit) -> FileRun:
+        """The files of ``split`` that hold ``records``, of which there are some."""
+        return cls(records, split, ShardSpan.of(split.shard_lengths, records.start, records.stop))
+
+    @property
+    def count(self) -> int:
+        """Number of files that the range touches."""
+        return self.span.count
+
+    def instruction(self, place: int) -> FileInstruction:
+        """The instruction for the file that has ``place`` others before it."""
+        return self._cut(self.span.shard_at(place))
+
+    def records_of(self, start: int, stop: int) -> RecordRange:
+        """The records of the range that lie in its files ``start``..``stop`` (stop excluded; at least one file)."""
+        lengths = self.split.shard_lengths
+        first, after = self.span.shard_at(start), self.span.shard_at(stop - 1) + 1
+        return RecordRange(
+            split=self.split.name,
+            start=max(self.records.start, lengths.start(first)),
+            stop=min(self.records.stop, lengths.start(after)),
+        )
+
+    def __iter__(self) -> Iterator[FileInstruction]:
+        """All instructions. Files between the first and the last are read whole, so they are made without a look."""
+        lengths, span = self.split.shard_lengths, self.span
+        name = self.records.split
+        filename = self.split.files.namer(name, len(lengths))
+        yield self._cut(span.first)
+        for start in range(span.first + 1, span.last, _BLOCK):
+            shards: Iterable[int] = range(start, min(start + _BLOCK, span.last))
+            takes: Iterable[int] = lengths[start : min(start + _BLOCK, span.last)]
+            if span.empty:
+                filled = [(shard, take) for shard, take in zip(shards, takes, strict=True) if take]
+                shards, takes = [shard for shard, _ in filled], [take for _, take in filled]
+            yield from map(_UNCHECKED, zip(map(filename, shards), repeat(0), takes, takes, repeat(name), shards))
+        if span.last > span.first:
+            yield self._cut(span.last)
+
+    def _cut(self, shard: int) -> FileInstruction:
+        """What the range takes of one shard that it touches."""
+        lengths = self.split.shard_lengths
+        skip, take = self.span.cut(shard)
+        return FileInstruction(
+            filename=self.split.files.filename(self.split.name, shard, len(lengths)),
+            skip=skip,
+            take=take,
+            examples_in_shard=lengths[shard],
+            split=self.split.name,
+            shard=shard,
+        )
+
+
+def sorted_places(
+    files: list[FileInstruction], sort_files: Callable[[list[FileInstruction]], Sequence[FileInstruction]]
+) -> list[int]:
+    """The places in ``files`` of what ``sort_files`` makes of them, which are the same files in another order.
+
+    Raises:
+        UsageError: it leaves a file out, names one more often than it was given, or returns something else.
+    """
+    places: dict[FileInstruction, int] = {}
+    again: dict[int, int] = {}  # the next place of a file that a union reads more than once
+    for place in reversed(range(len(files))):
+        if files[place] in places:
+            again[place] = places[files[place]]
+        places[files[place]] = place
+    found: list[int] = []
+    try:
+        for file in sort_files(list(files)):
+            place = places.pop(file)
+            found.append(place)
+            if place in again:
+                places[file] = again[place]
+    except (KeyError, TypeError):
+        found.clear()
+    if len(found) != len(files):
+        raise UsageError(
+            f"interleave_sort_fn was given {len(files)} file instructions and returned something else",
+            hint="It returns the same ones in another order; to read fewer, slice the expression.",
+        )
+    return found
+
+
+def _whole_splits(plans: Sequence[Plan]) -> list[RecordRange]:
+    sizes = {split.name: split.shard_lengths.num_examples for plan in plans for split in plan.splits}
+    return [RecordRange(split=name, start=0, stop=size) for name, size in sizes.items()]
+
+
+def _check_one_layout(plans: Iterable[Plan]) -> tuple[Plan, ...]:
+    """``plans``, which may be read once only, after a look at their splits."""
+    compared = tuple(plans)
+    known: dict[str, ShardedSplit] = {}
+    for plan in compared:
+        if not isinstance(plan, Plan):
+            raise UsageError(
+                f"plans are compared, not {plan!r:.60}",
+                hint="Resolve the expression first, or use dataset.relation(), which takes texts.",
+            )
+        for split in plan.splits:
+            other = known.setdefault(split.name, split)
+            if (split.shard_lengths, split.files) != (other.shard_lengths, other.files):
+                raise UsageError(
+                    f"these plans are of different layouts: they do not have the same shards of {split.name!r}",
+                    hint="Resolve both expressions on the same dataset version.",
+                )
+    return compared

@@ -1,14 +1,19 @@
-"""Which records and files does an expression name in a given layout? The pure resolver, under either rule."""
+"""The resolver: from an expression and a layout to record ranges and a plan, under a named slicing rule."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Final, TypeAlias
+
 from registry.model import SlicingRule
-from registry.splits.division import divide, divide_each
+from registry.splits import documented, tfds4
 from registry.splits.instruction import ReadInstruction
-from registry.splits.layout import Extent, Layout, Located, check_layout, find_extent
-from registry.splits.parts import EvenPart, Term
-from registry.splits.plan import Plan
-from registry.splits.rules import RULES, Rule
+from registry.splits.layout import Extent, Layout, Located, RecordRange, check_layout, find_extent
+from registry.splits.plan import FileRun, Plan
+from registry.splits.terms import BoundReason, EvenPart, SplitSlice, Term
 
 
 def resolve(
@@ -93,3 +98,88 @@ class Finder:
         if extent is None:
             extent = self._extents[name] = find_extent(name, self._layout)
         return extent
+
+
+RangeFinder: TypeAlias = Callable[[SplitSlice, Extent], tuple[int, int]]
+"""``(start, stop)`` of the records that a slice with a bound names in an extent, 0 <= start <= stop <= num_examples."""
+
+PartFinder: TypeAlias = Callable[[SplitSlice, Extent, tuple[EvenPart, ...]], tuple[int, int]]
+"""The same for a slice of which only these parts are read, the innermost first."""
+
+BoundExplainer: TypeAlias = Callable[[SplitSlice, "int | Fraction | None", Extent, bool], BoundReason]
+"""Why a bound of a slice became its record; the last argument says whether it is the second one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A slicing rule. The grammar has the rule's language (grammar.py).
+
+    Attributes:
+        name: what versions, plans and callers call it.
+        find_range: the records of a slice.
+        find_part: the records of parts of a slice, where the rule divides each range of a union on its own; None where
+            it divides the whole.
+        explain_bound: the reason for each bound.
+    """
+
+    name: SlicingRule
+    find_range: RangeFinder
+    find_part: PartFinder | None
+    explain_bound: BoundExplainer
+
+
+RULES: Final[Mapping[SlicingRule, Rule]] = MappingProxyType(
+    {
+        rule.name: rule
+        for rule in (
+            Rule(
+                name=SlicingRule.DOCUMENTED,
+                find_range=documented.find_range,
+                find_part=None,
+                explain_bound=documented.explain_bound,
+            ),
+            Rule(
+                name=SlicingRule.TFDS_4,
+                find_range=tfds4.find_range,
+                find_part=tfds4.find_part,
+                explain_bound=tfds4.explain_bound,
+            ),
+        )
+    }
+)
+
+
+def divide(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
+    """What ``part`` reads of ``located``, divided as one sequence; a range that it does not touch is left out."""
+    return _cut_files(part, located) if part.unit == "shard" else _cut_records(part, located)
+
+
+def divide_each(parts: Iterable[EvenPart], located: Iterable[Located]) -> Iterable[Located]:
+    """What is left of each range where it is divided on its own, by the first of ``parts``, then by the next."""
+    for part in parts:
+        located = [piece for one in located for piece in divide(part, [one])]
+    return located
+
+
+def _cut_records(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
+    sizes = [records.num_examples for records, _ in located]
+    for place, start, stop in _cut(sizes, part):
+        records, split = located[place]
+        yield RecordRange(split=records.split, start=records.start + start, stop=records.start + stop), split
+
+
+def _cut_files(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
+    runs = [FileRun.of(records, split) for records, split in located if records.num_examples]
+    for place, start, stop in _cut([run.count for run in runs], part):
+        yield runs[place].records_of(start, stop), runs[place].split
+
+
+def _cut(sizes: Sequence[int], part: EvenPart) -> Iterator[tuple[int, int, int]]:
+    """Of things of these sizes, one after the other: which does the part touch, from where to where in each?"""
+    start, stop = part.bounds(sum(sizes))
+    first = 0
+    for place, size in enumerate(sizes):
+        begin, end = max(start - first, 0), min(stop - first, size)
+        if begin < end:
+            yield place, begin, end
+        first += size

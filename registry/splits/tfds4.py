@@ -10,11 +10,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from registry.splits.bound_reason import BoundReason, print_exact
-from registry.splits.layout import Extent, slice_error
-from registry.splits.parts import EvenPart
-from registry.splits.slices import ALL, SplitSlice, print_bound
-from registry.splits.wording import counted
+from registry.splits.layout import Extent, counted, slice_error
+from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, print_bound, print_exact
 
 
 def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:

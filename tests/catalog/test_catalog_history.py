@@ -24,7 +24,7 @@ from registry.errors import (
     VersionWithdrawnError,
 )
 from registry.model import Reference, Standing, Version, VersionState, choose
-from registry.model.effects import answer
+from registry.model.changes import answer
 
 NUMBERS = ("1.0.0", "1.1.0", "2.0.0")
 configs = st.sampled_from([0, 1])

@@ -20,7 +20,7 @@ from registry.model import (
     natural_effects,
     use_effects,
 )
-from registry.model.effects import answer
+from registry.model.changes import answer
 
 
 def naturals(name: str, config: str | None, *standings: Standing) -> Iterator[Reference]:

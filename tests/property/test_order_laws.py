@@ -13,7 +13,7 @@ from strategies import layouts
 
 from registry.model import ShardLengths, ShardSpan
 from registry.order import KeyedPermutation, ReadConfig, Run, shuffle_permutation
-from registry.order.survivors import Survivors
+from registry.order.interleave import Survivors
 from registry.splits import FileInstruction, Plan, resolve
 
 SEEDS = st.integers(-(2**70), 2**70)

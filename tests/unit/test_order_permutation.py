@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from registry.order import KeyedPermutation
-from registry.order.philox import philox_words
+from registry.order.shuffles import philox_words
 
 MASK = 2**64 - 1
 

@@ -1,12 +1,19 @@
-"""How are a billion records shuffled without a list of them? A keyed permutation of range(n), computed at any place.
+"""Seeded permutations: tf.data's shuffle of files, bit for bit, and a shuffle of all records without a list of them.
 
-A generalised Feistel network (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite Domains", 2002) over a rectangle
-that is hardly larger than n, with cycle walking for what falls outside. ``docs/order.md`` states the algorithm in full;
-it is part of the format of a pin, so that not one of its numbers may change.
+All random numbers come from Philox 4x32-10 (J. K. Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011):
+ten rounds of two multiplications turn a counter of four words into four random words, so word ``n`` costs the same for
+every ``n`` and there is no state. The rules of the file shuffle were found by comparison with TensorFlow 2.21; the
+vectors of ``tests/conformance/order`` check them.
+
+The shuffle of records is a generalised Feistel network (J. Black and P. Rogaway, "Ciphers with Arbitrary Finite
+Domains", 2002) over a rectangle hardly larger than n; numbers that fall outside are enciphered again. ``docs/order.md``
+specifies it. It is part of the pin format: none of its constants may change.
 """
 
 from __future__ import annotations
 
+import random
+from array import array
 from collections.abc import Iterator
 from math import isqrt
 from typing import Final
@@ -14,9 +21,90 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from registry.order.files import Files, Integers
-from registry.order.philox import philox_words
-from registry.order.pieces import Pieces
+from registry.order.files import Files, Integers, Pieces
+
+_MULTIPLIERS: Final = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_KEY_STEPS: Final = (0x9E3779B9, 0xBB67AE85)
+_PHILOX_ROUNDS: Final = 10
+_LOW: Final = np.uint64(0xFFFFFFFF)
+_HALF: Final = np.uint64(32)
+
+
+def philox_words(seed1: int, seed2: int, first: int, count: int) -> NDArray[np.uint32]:
+    """Words ``first``..``first + count`` of the stream that two seeds begin, uint32 of shape (count,).
+
+    As in TensorFlow, ``seed1`` is the key and ``seed2`` the upper half of the counter, both modulo 2**64; the lower
+    half counts blocks of four words from 0.
+
+    >>> [f"{word:08x}" for word in philox_words(0, 0, 0, 4)]
+    ['6627e8d5', 'e169c58d', 'bc57ac4c', '9b00dbd8']
+    """
+    skipped = first % 4
+    blocks = np.arange(first // 4, -(-(first + count) // 4), dtype=np.uint64)
+    key = [seed1 & 0xFFFFFFFF, seed1 >> 32 & 0xFFFFFFFF]
+    a, b = blocks & _LOW, blocks >> _HALF
+    c, d = (np.full_like(blocks, seed2 >> shift & 0xFFFFFFFF) for shift in (0, 32))
+    for _ in range(_PHILOX_ROUNDS):
+        left, right = a * _MULTIPLIERS[0], c * _MULTIPLIERS[1]
+        a, b = right >> _HALF ^ b ^ np.uint64(key[0]), right & _LOW
+        c, d = left >> _HALF ^ d ^ np.uint64(key[1]), left & _LOW
+        key = [(word + step) & 0xFFFFFFFF for word, step in zip(key, _KEY_STEPS, strict=True)]
+    words: NDArray[np.uint32] = np.stack((a, b, c, d), axis=1).astype(np.uint32).reshape(-1)
+    return words[skipped : skipped + count]
+
+
+_LARGEST: Final = 2**31 - 1
+_DEFAULT_GRAPH_SEED: Final = 87654321
+
+
+def shuffle_permutation(
+    n: int,
+    *,
+    seed: int | None,
+    reshuffle_each_iteration: bool = True,
+    epoch: int = 0,
+    global_seed: int | None = None,
+    op_seed_index: int = 0,
+) -> NDArray[np.int64]:
+    """``Dataset.range(n).shuffle(n, seed, reshuffle_each_iteration)`` in its iteration ``epoch``, int64 of shape (n,).
+
+    Args:
+        n: number of items; the buffer holds them all.
+        seed: of the shuffle. None is for a global seed, which then gives the seed.
+        reshuffle_each_iteration: whether every iteration has an order of its own.
+        epoch: which iteration, from 0. Each one costs the same.
+        global_seed: what was given to ``tf.random.set_seed``, or None where that was not called.
+        op_seed_index: how many operations took a seed from the global one before; of use only without ``seed``.
+
+    >>> shuffle_permutation(7, seed=42).tolist()
+    [5, 6, 3, 2, 4, 0, 1]
+    """
+    graph_seed, op_seed = _seed_pair(seed, global_seed, op_seed_index)
+    if reshuffle_each_iteration:
+        # A generator of its own draws two words for every iteration.
+        graph_seed, op_seed = philox_words(graph_seed, op_seed, 2 * epoch, 2).tolist()
+    # The item at ``place`` is swapped with one of the ``n - place`` that are not placed yet.
+    left = np.arange(n, 0, -1, dtype=np.int64)
+    partners = philox_words(graph_seed, op_seed, 0, n) % left + np.arange(n)
+    items = array("q", range(n))  # 8 bytes an item, where a list would have 36
+    for place, partner in enumerate(array("q", partners.tobytes())):
+        items[place], items[partner] = items[partner], items[place]
+    return np.array(items, dtype=np.int64)
+
+
+def _seed_pair(seed: int | None, global_seed: int | None, op_seed_index: int) -> tuple[int, int]:
+    """The graph seed and the seed of the operation, as TensorFlow derives them from what it was given."""
+    if global_seed is None:
+        assert seed is not None, "whoever has no seed at all was refused before"  # noqa: S101 (checked by ReadConfig)
+        return _DEFAULT_GRAPH_SEED, seed % _LARGEST
+    if seed is None:
+        drawn = random.Random(global_seed)  # noqa: S311 (TensorFlow draws them so)
+        for _ in range(op_seed_index):
+            drawn.randint(0, _LARGEST)
+        seed = drawn.randint(0, _LARGEST)
+    pair = global_seed % _LARGEST, seed % _LARGEST
+    return pair if pair != (0, 0) else (0, _LARGEST)
+
 
 _ROUNDS: Final = 16
 _FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
