@@ -29,7 +29,7 @@ from registry.features.png import encode_png
 from registry.features.tensor import Tensor
 from registry.features.text import ClassLabel
 
-MAX_PIXELS: Final = 2**26
+MAX_UNDECLARED_PIXELS: Final = 2**26
 """Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""
 
 _MAX_FILE: Final = 2**30
@@ -159,8 +159,8 @@ class Image(Leaf):
             size = f"{picture.height} x {picture.width}"
             if not fits_shape((picture.height, picture.width), self.shape[:2]):
                 raise PictureError(f"an image of {size}, where the declared shape is {self.shape}")
-            if None in self.shape[:2] and picture.height * picture.width > MAX_PIXELS:
-                raise PictureError(f"an image of {size}: more than {MAX_PIXELS} pixels")
+            if None in self.shape[:2] and picture.height * picture.width > MAX_UNDECLARED_PIXELS:
+                raise PictureError(f"an image of {size}: more than {MAX_UNDECLARED_PIXELS} pixels")
             channels = 4 if self._is_float else self.shape[2]
             pixels = decode_picture(picture, channels=channels, wide=self.dtype == np.uint16)
         except PictureError as error:

@@ -7,6 +7,7 @@ array. Channels and bit depth are converted as TensorFlow's ``decode_image`` doe
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zlib
 from dataclasses import dataclass
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 
 JPEG_QUALITY: Final = 95
 """TensorFlow's default, so TFDS's."""
+
+JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
+_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0xF0))
+_MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # without markers that stand alone, and fill bytes
+_ADOBE: Final = 0xEE
 
 _WORTH_PILLOW: Final = 1500
 _MODES: Final = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -47,10 +54,32 @@ class Picture:
     png: Png | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JpegHeader:
+    """What the segments of a JPEG say up to its frame.
+
+    Attributes:
+        components: 1, 3 or 4.
+        is_adobe: whether Adobe's segment is among them.
+        has_gaps: whether other bytes are between them. libjpeg skips these; Pillow's reader of files does not.
+    """
+
+    height: int
+    width: int
+    components: int
+    is_adobe: bool
+    has_gaps: bool
+
+
 def read_picture(data: bytes) -> Picture:
     """An encoded image by its header; PictureError for anything that is neither PNG nor JPEG."""
-    if data.startswith(b"\xff\xd8\xff"):
-        return _read_jpeg(data)
+    if data.startswith(JPEG_SIGNATURE):
+        jpeg = read_jpeg_header(data)
+        if jpeg is None or not jpeg.height or not jpeg.width:
+            raise PictureError("a damaged JPEG: it has no frame")
+        if jpeg.has_gaps:
+            raise PictureError("a damaged JPEG: there are bytes between its segments")
+        return Picture(format="jpeg", height=jpeg.height, width=jpeg.width, data=data)
     try:
         png = read_png(data)
     except PngError as error:
@@ -58,6 +87,29 @@ def read_picture(data: bytes) -> Picture:
             f"a damaged PNG: {error}" if data.startswith(SIGNATURE) else "neither PNG nor JPEG"
         ) from error
     return Picture(format="png", height=png.height, width=png.width, data=data, png=png)
+
+
+def read_jpeg_header(data: bytes) -> JpegHeader | None:
+    """Walks the segments to the start of the frame (ITU-T T.81, B.2.2), over bytes between them, as libjpeg does.
+
+    None for a file that is damaged, or of a kind that libjpeg does not read.
+    """
+    place, is_adobe, has_gaps = 2, False, False
+    while found := _MARKER.search(data, place):
+        marker, start = found[1][0], found.end()
+        has_gaps = has_gaps or bool(data[place : found.start()].strip(b"\xff"))
+        length = int.from_bytes(data[start : start + 2], "big")
+        if marker not in _SEGMENTS or length < 2:
+            break
+        if marker in _FRAMES:
+            frame = data[start + 2 : start + 8]
+            height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
+            if len(frame) < 6 or frame[5] not in (1, 3, 4):
+                break
+            return JpegHeader(height=height, width=width, components=frame[5], is_adobe=is_adobe, has_gaps=has_gaps)
+        is_adobe = is_adobe or (marker == _ADOBE and length >= 14 and data[start + 2 : start + 7] == b"Adobe")
+        place = start + length
+    return None
 
 
 def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt.NDArray[Any]:
@@ -74,12 +126,32 @@ def decode_picture(picture: Picture, *, channels: int | None, wide: bool) -> npt
     pixels = None if picture.png is None else _decode_png(picture.png)
     if pixels is None:
         pixels = _decode_with_pillow(picture, channels)
-    if channels not in (None, pixels.shape[2]):
-        pixels = _convert_channels(pixels, channels)
+    if channels is not None and channels != pixels.shape[2]:
+        has_alpha = pixels.shape[2] in (2, 4)
+        color = pixels[:, :, :-1] if has_alpha else pixels
+        alpha = pixels[:, :, -1] if has_alpha else np.iinfo(pixels.dtype).max
+        pixels = np.ascontiguousarray(as_channels(color, alpha, channels))
+    return as_depth(pixels, wide=wide)
+
+
+def as_channels(color: npt.NDArray[Any], alpha: npt.NDArray[Any] | int, channels: int) -> npt.NDArray[Any]:
+    """``channels`` 1 to 4 of colours (height, width, 1 or 3); ``alpha`` (height, width), or one value for all."""
+    if channels < 3 and color.shape[2] == 3:
+        color = to_grey(color)
+    if channels in (1, 3):
+        return color if color.shape[2] == channels else np.repeat(color, 3, axis=2)
+    pixels = np.empty((*color.shape[:2], channels), color.dtype)
+    pixels[:, :, :-1] = color  # grey fills all three
+    pixels[:, :, -1] = alpha
+    return pixels
+
+
+def as_depth(pixels: npt.NDArray[Any], *, wide: bool) -> npt.NDArray[Any]:
+    """Pixels of 8 or 16 bits as uint16 where ``wide``, else as uint8."""
     if wide and pixels.dtype == np.uint8:
-        pixels = pixels.astype(np.uint16) * 257
-    elif not wide and pixels.dtype == np.uint16:
-        pixels = (pixels >> 8).astype(np.uint8)
+        return pixels.astype(np.uint16) * np.uint16(257)
+    if not wide and pixels.dtype == np.uint16:
+        return (pixels >> 8).astype(np.uint8)
     return pixels
 
 
@@ -101,7 +173,7 @@ def mix(red: npt.NDArray[Any], green: npt.NDArray[Any], blue: npt.NDArray[Any], 
 
 def encode_jpeg(array: npt.NDArray[Any]) -> bytes:
     """The JPEG of a uint8 array (height, width, 1 or 3). Its bytes depend on the installed libjpeg."""
-    pillow = _import_pillow("writing JPEG images")
+    pillow = import_pillow("writing JPEG images")
     file = io.BytesIO()
     pillow.fromarray(array[:, :, 0] if array.shape[2] == 1 else array).save(file, "JPEG", quality=JPEG_QUALITY)
     return file.getvalue()
@@ -117,13 +189,13 @@ def _decode_png(png: Png) -> npt.NDArray[Any] | None:
         raise PictureError(f"a damaged PNG: {error}") from error
     # Pillow takes 150 microseconds at least. It has one mode of 16 bits, grey: wide images are decoded here, whatever
     # that takes.
-    if png.bit_depth == 8 and png.num_slow_bytes(raw) > _WORTH_PILLOW and _has_pillow():
+    if png.bit_depth == 8 and png.num_slow_bytes(raw) > _WORTH_PILLOW and has_pillow():
         return None
     return undo_filters(png, raw)
 
 
 def _decode_with_pillow(picture: Picture, channels: int | None) -> npt.NDArray[Any]:
-    pillow = _import_pillow("decoding JPEG, and PNG with a palette, few bits or interlacing,")
+    pillow = import_pillow("decoding JPEG, and PNG with a palette, few bits or interlacing,")
     if picture.png is not None and picture.png.bit_depth == 16 and picture.png.channels > 1:
         raise PictureError("an interlaced or transparent PNG with 16 bits and colour, which is not supported")
     try:
@@ -157,46 +229,17 @@ def _native_mode(image: PillowImage.Image) -> str:
     return "RGBA" if "transparency" in image.info else "RGB"
 
 
-def _convert_channels(pixels: npt.NDArray[Any], channels: int | None) -> npt.NDArray[Any]:
-    color, alpha = (pixels[:, :, :-1], pixels[:, :, -1:]) if pixels.shape[2] in (2, 4) else (pixels, None)
-    if channels in (1, 2) and color.shape[2] == 3:
-        color = to_grey(color)
-    elif channels in (3, 4) and color.shape[2] == 1:
-        color = np.repeat(color, 3, axis=2)
-    if channels in (2, 4):
-        opaque = np.full((*color.shape[:2], 1), np.iinfo(pixels.dtype).max, pixels.dtype)
-        return np.concatenate([color, opaque if alpha is None else alpha], axis=2)
-    return np.ascontiguousarray(color)
-
-
-def _read_jpeg(data: bytes) -> Picture:
-    """Walks the segments to the start of frame (ITU-T T.81, B.2.2)."""
-    place = 2
-    while place + 4 <= len(data) and data[place] == 0xFF:
-        marker = data[place + 1]
-        if marker == 0xFF or 0xD0 <= marker <= 0xD7 or marker == 0x01:  # fill bytes and markers without a segment
-            place += 1 if marker == 0xFF else 2
-            continue
-        length = int.from_bytes(data[place + 2 : place + 4], "big")
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
-            frame = data[place + 4 : place + 10]
-            height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
-            if len(frame) < 6 or not height or not width or not frame[5]:
-                break
-            return Picture(format="jpeg", height=height, width=width, data=data)
-        place += 2 + max(length, 2)
-    raise PictureError("a damaged JPEG: it has no frame")
-
-
-def _has_pillow() -> bool:
+def has_pillow() -> bool:
+    """Whether Pillow is installed."""
     try:
-        _import_pillow("")
+        import_pillow("")
     except MissingExtraError:
         return False
     return True
 
 
-def _import_pillow(needed_for: str) -> Any:
+def import_pillow(needed_for: str) -> Any:
+    """The module ``PIL.Image``; MissingExtraError where it is not installed."""
     try:
         from PIL import Image
     except ImportError as error:

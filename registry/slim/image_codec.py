@@ -6,14 +6,12 @@ before its size is known, and Pillow neither warns nor looks into metadata.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import MissingExtraError
-from registry.features.pictures import mix, to_grey
+from registry.features.pictures import import_pillow, mix
 
 MAX_PIXELS: Final = 178_956_970
 """Most pixels that one record may ask for: all frames of an animation and all images of a repeated item together.
@@ -47,11 +45,6 @@ def check_pixels(height: int, width: int, limit: int, *, num_frames: int = 1) ->
         )
 
 
-def has_pillow() -> bool:
-    """Whether Pillow is installed."""
-    return _pillow() is not None
-
-
 def run_codec(
     codec: str, mode: str, size: tuple[int, int], data: Any, arguments: tuple[Any, ...], *, of: str
 ) -> npt.NDArray[np.uint8]:
@@ -63,7 +56,7 @@ def run_codec(
     """
     height, width = size
     try:
-        image = import_pillow(of).frombytes(mode, (width, height), data, codec, arguments)
+        image = import_pillow(f"decoding {of} images").frombytes(mode, (width, height), data, codec, arguments)
     except (ValueError, OSError, SyntaxError, OverflowError) as error:
         raise ImageFault(f"a damaged {of}: {error}") from error
     return take_pixels(image).reshape(-1)
@@ -78,23 +71,6 @@ def take_pixels(image: Any) -> npt.NDArray[np.uint8]:
         strip = image if rows >= image.height else image.crop((0, top, image.width, min(image.height, top + rows)))
         pixels[top : top + rows].reshape(-1)[:] = np.frombuffer(strip.tobytes(), np.uint8)
     return pixels.reshape(image.height, image.width, -1)
-
-
-def import_pillow(of: str) -> Any:
-    """The module ``PIL.Image``; MissingExtraError where it is not installed, which says that ``of`` needs it."""
-    pillow = _pillow()
-    if pillow is None:
-        raise MissingExtraError(package="pillow", extra="image", needed_for=f"decoding {of} images")
-    return pillow
-
-
-@cache
-def _pillow() -> Any:
-    try:
-        from PIL import Image
-    except ImportError:
-        return None
-    return Image
 
 
 def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> npt.NDArray[Any]:
@@ -114,18 +90,6 @@ def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> np
     is_grey = (color[:, :, :1] == color[:, :, 1:]).all(axis=2)
     grey[is_grey] = _keep(color[:, :, 0][is_grey], shift)
     return grey[:, :, np.newaxis]
-
-
-def as_channels(color: npt.NDArray[Any], alpha: npt.NDArray[Any] | int, channels: int) -> npt.NDArray[Any]:
-    """``channels`` 1 to 4 of colours (height, width, 1 or 3); ``alpha`` (height, width), or one value for all."""
-    if channels < 3 and color.shape[2] == 3:
-        color = to_grey(color)
-    if channels in (1, 3):
-        return color if color.shape[2] == channels else np.repeat(color, 3, axis=2)
-    pixels = np.empty((*color.shape[:2], channels), color.dtype)
-    pixels[:, :, :-1] = color  # grey fills all three
-    pixels[:, :, -1] = alpha
-    return pixels
 
 
 def _powers(gamma: int) -> tuple[float, float]:

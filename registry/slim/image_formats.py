@@ -16,16 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
+from registry.features.pictures import JPEG_SIGNATURE, as_channels, import_pillow
 from registry.slim.image_codec import (
     MAX_PIXELS,
     ImageFault,
-    as_channels,
     check_pixels,
-    import_pillow,
     run_codec,
     take_pixels,
 )
-from registry.slim.image_jpeg import SIGNATURE as JPEG
 from registry.slim.image_jpeg import decode_jpeg
 from registry.slim.image_png import decode_png, decode_small_pngs
 
@@ -50,7 +48,7 @@ def decode_encoded(
         ImageFault: empty, of no known format, damaged, cut off, more pixels than ``limit``, or not in these channels.
         MissingExtraError: Pillow is needed, and is not installed.
     """
-    if data.startswith(JPEG):
+    if data.startswith(JPEG_SIGNATURE):
         pixels: npt.NDArray[Any] = decode_jpeg(data, channels=channels, limit=limit, method=method)
         return pixels if dtype == _UINT8 else pixels.astype(dtype)
     if data.startswith(_PNG):
@@ -318,7 +316,7 @@ def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
         ImageFault: damaged, cut off, more pixels than ``limit`` in all frames together, or other channels than it has.
         MissingExtraError: Pillow is not installed.
     """
-    import_pillow("WebP")
+    import_pillow("decoding WebP images")
     from PIL import WebPImagePlugin
 
     if not WebPImagePlugin.SUPPORTED:

@@ -6,32 +6,17 @@ pixels; of anything else Pillow says what it is. It alone offers libjpeg's other
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.pictures import to_grey
+from registry.features.pictures import read_jpeg_header, to_grey
 from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_codec
 
-SIGNATURE: Final = b"\xff\xd8\xff"
-_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0xF0))
-_MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # but those that stand alone, and bytes that fill up
-_ADOBE: Final = 0xEE
 _MOST_PASSES: Final = 16 * MAX_PIXELS
 """Each scan goes over all pixels, however short it is."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Header:
-    height: int
-    width: int
-    components: int
-    is_adobe: bool
 
 
 def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> npt.NDArray[np.uint8]:
@@ -49,7 +34,9 @@ def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> 
     """
     if channels == 4:
         raise ImageFault("a JPEG has no channel of transparency", "Give channels=3 to Image, or 0 for those stored.")
-    header = _read_header(data)
+    header = read_jpeg_header(data)
+    if header is None:
+        raise ImageFault("a damaged JPEG: it has no frame")
     check_pixels(header.height, header.width, limit)
     num_scans = data.count(b"\xff\xda")
     if num_scans * header.height * header.width > _MOST_PASSES:
@@ -92,22 +79,3 @@ def _mix(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     """RGB of what cyan, magenta, yellow and black leave of the light (Adobe stores it this way)."""
     wide = inks.astype(np.uint16)
     return (wide[:, :, :3] * wide[:, :, 3:] // 255).astype(np.uint8)
-
-
-def _read_header(data: bytes) -> _Header:
-    """Walks the segments to the start of the frame (ITU-T T.81, B.2.2), over bytes between them, as libjpeg does."""
-    place, is_adobe = 2, False
-    while found := _MARKER.search(data, place):
-        marker, start = found[1][0], found.end()
-        length = int.from_bytes(data[start : start + 2], "big")
-        if marker not in _SEGMENTS or length < 2:
-            break
-        if marker in _FRAMES:
-            frame = data[start + 2 : start + 8]
-            if len(frame) < 6 or frame[5] not in (1, 3, 4):
-                break
-            height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
-            return _Header(height=height, width=width, components=frame[5], is_adobe=is_adobe)
-        is_adobe = is_adobe or (marker == _ADOBE and length >= 14 and data[start + 2 : start + 7] == b"Adobe")
-        place = start + length
-    raise ImageFault("a damaged JPEG: it has no frame")

@@ -14,8 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from registry.features.pictures import as_channels, as_depth, has_pillow
 from registry.features.png import Png, PngError, describe_png, read_chunks, read_png, undo_row_filters
-from registry.slim.image_codec import ImageFault, as_channels, check_pixels, has_pillow, run_codec, to_grey_by_light
+from registry.slim.image_codec import ImageFault, check_pixels, run_codec, to_grey_by_light
 
 _GREY, _RGB, _PALETTE, _GREY_ALPHA, _RGBA = 0, 2, 3, 4, 6
 _DEPTHS: Final = {
@@ -48,7 +49,7 @@ def decode_png(data: bytes, *, channels: int, wide: bool, limit: int) -> npt.NDA
     except PngError as error:
         raise ImageFault(f"a damaged PNG: {error}") from error
     _check_header(png, limit)
-    return _as_wide(_convert(png, _read_samples(png), channels, is_cut=not wide), wide=wide)
+    return as_depth(_convert(png, _read_samples(png), channels, is_cut=not wide), wide=wide)
 
 
 def decode_small_pngs(images: Sequence[bytes], *, channels: int, wide: bool, limit: int) -> npt.NDArray[Any] | None:
@@ -78,7 +79,7 @@ def decode_small_pngs(images: Sequence[bytes], *, channels: int, wide: bool, lim
     raw = bytes(stride).join([*inflated, b""])
     rows = _undo_filters(raw, len(images) * (height + 1), stride, _pixel(png)).reshape(len(images), height + 1, -1)
     samples = _unpack(png, rows[:, :height].reshape(len(images) * height, -1), png.width)
-    pixels = _as_wide(_convert(png, samples, channels, is_cut=not wide), wide=wide)
+    pixels = as_depth(_convert(png, samples, channels, is_cut=not wide), wide=wide)
     return pixels.reshape(len(images), height, *pixels.shape[1:])
 
 
@@ -86,15 +87,6 @@ def _check_header(png: Png, limit: int) -> None:
     if png.bit_depth not in _DEPTHS.get(png.color_type, ()):
         raise ImageFault(f"a damaged PNG: it says {png.bit_depth} bits with colour type {png.color_type}")
     check_pixels(png.height, png.width, limit)
-
-
-def _as_wide(pixels: npt.NDArray[Any], *, wide: bool) -> npt.NDArray[Any]:
-    """Pixels of 8 or 16 bits as the one that is asked for."""
-    if wide and pixels.dtype == np.uint8:
-        return pixels.astype(np.uint16) * np.uint16(257)
-    if not wide and pixels.dtype == np.uint16:
-        return (pixels >> 8).astype(np.uint8)
-    return pixels
 
 
 def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool) -> npt.NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from slim_image_samples import (
 )
 
 from registry.errors import CorruptExampleError
-from registry.slim import FixedLenFeature, TFExampleDecoder, image_codec
+from registry.slim import FixedLenFeature, TFExampleDecoder
 from registry.slim.data_decoder import as_block
 from registry.slim.image_handler import Image
 from registry.wire import encode_example
@@ -64,7 +65,7 @@ def test_pillow_changes_nothing_of_a_png(
 ) -> None:
     found = decode(sample[0], channels=channels, dtype=dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_codec, "_pillow", lambda: None)
+        patch.setitem(sys.modules, "PIL", None)
         np.testing.assert_array_equal(decode(sample[0], channels=channels, dtype=dtype), found)
 
 

@@ -229,6 +229,11 @@ def test_images_in_a_sequence_are_stacked_where_they_can_be() -> None:
         (encode_png(gradient(5, 5, 3)), "an image of 5 x 5 does not fit the declared shape (4, 4, 3)"),
         (b"GIF89a", "neither PNG nor JPEG"),
         (b"\xff\xd8\xff\xe0", "a damaged JPEG: it has no frame"),
+        (b"\xff\xd8?" + pillow_file(gradient(4, 4, 3), "JPEG")[2:], "neither PNG nor JPEG"),
+        (
+            pillow_file(gradient(4, 4, 3), "JPEG").replace(b"\xff\xdb", b"?\xff\xdb", 1),
+            "a damaged JPEG: there are bytes between its segments",
+        ),
         (7, "int is no image"),
         (None, "NoneType is no image"),
         ("/no/such/file.png", "/no/such/file.png cannot be read"),

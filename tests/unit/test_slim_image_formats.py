@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import zlib
 
 import numpy as np
@@ -20,7 +21,7 @@ from registry.slim import image_png as png_decoder
 
 @pytest.fixture
 def without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_codec, "_pillow", lambda: None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
 
 
 # PNG: the rest stands beside TensorFlow in tests/tfds.
@@ -73,7 +74,7 @@ def test_png_and_bmp_need_no_pillow(color: int, depth: int, filters: tuple[int, 
 @pytest.mark.parametrize(("form", "name"), [("JPEG", "JPEG"), ("GIF", "GIF"), ("WEBP", "WebP")])
 def test_other_formats_need_pillow(monkeypatch: pytest.MonkeyPatch, form: str, name: str) -> None:
     data = pillow_file(RAMP, form)
-    monkeypatch.setattr(image_codec, "_pillow", lambda: None)
+    monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setattr(jpeg_decoder, "_fast_library", lambda: None)
     with pytest.raises(MissingExtraError) as caught:
         decode(data)
