@@ -25,6 +25,7 @@ from registry.model.experiment import Experiment, ExperimentChange, experiment_n
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.split import (
     DEFAULT_TEMPLATE,
+    AbstractShardLengths,
     KnownShards,
     Promises,
     Shard,
@@ -61,6 +62,7 @@ __all__ = [
     "DEFAULT_TEMPLATE",
     "LEAF_EXAMPLES",
     "WITHDRAWN",
+    "AbstractShardLengths",
     "Answer",
     "Candidate",
     "Choice",

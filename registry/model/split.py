@@ -7,6 +7,7 @@ names the files as TFDS does. ``Promises`` is what readers ask for the size and 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ class Split:
     """
 
     name: str
-    shard_lengths: ShardLengths
+    shard_lengths: AbstractShardLengths
     num_bytes: int = 0
     files: ShardedFileTemplate = field(default_factory=lambda: ShardedFileTemplate(dataset="dataset"))
 
@@ -97,10 +98,53 @@ def check_split_name(name: str) -> str:
     return name
 
 
-class ShardLengths(Sequence[int]):
-    """Number of records in each shard, in shard order. Immutable; 16 bytes a shard, whatever the number of shards.
+class AbstractShardLengths(Sequence[int]):
+    """The number of records in each shard, in shard order. Immutable.
 
-    A subclass may keep them elsewhere and load what is asked for; it is equal to one with the same lengths.
+    Two of them are equal where their lengths are, wherever these are kept; pickled, each becomes a ``ShardLengths``.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def num_examples(self) -> int:
+        """Number of records in all shards."""
+
+    @abstractmethod
+    def start(self, index: int) -> int:
+        """Position in the split of the first record of shard ``index``; ``start(len(self))`` is ``num_examples``."""
+
+    @abstractmethod
+    def shard_of(self, position: int) -> int:
+        """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none."""
+
+    @abstractmethod
+    def empty_shards(self, first: int, stop: int) -> Sequence[int]:
+        """Indices of the shards ``first``..``stop`` (stop excluded) that hold no record, in order."""
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, list):  # as TFDS gives them; a list has no hash that could differ
+            return list(self) == other
+        if not isinstance(other, AbstractShardLengths):
+            return NotImplemented
+        return self is other or (
+            (len(self), self.num_examples) == (len(other), other.num_examples) and self[:] == other[:]
+        )
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.num_examples))
+
+    def __reduce__(self) -> tuple[type[ShardLengths], tuple[list[int]]]:
+        return ShardLengths, (list(self),)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(str, self[:8])) + (", ..." if len(self) > 8 else "")
+        return f"ShardLengths([{shown}])"
+
+
+class ShardLengths(AbstractShardLengths):
+    """Shard lengths in memory: 16 bytes a shard.
 
     >>> lengths = ShardLengths([3, 0, 4])
     >>> list(lengths), lengths.num_examples, lengths.start(2)
@@ -160,25 +204,6 @@ class ShardLengths(Sequence[int]):
     def __iter__(self) -> Iterator[int]:
         return iter(self._lengths)
 
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, list):  # as TFDS gives them; a list has no hash that could differ
-            return list(self) == other
-        if not isinstance(other, ShardLengths):
-            return NotImplemented
-        return self is other or (
-            (len(self), self.num_examples) == (len(other), other.num_examples) and self[:] == other[:]
-        )
-
-    def __hash__(self) -> int:
-        return hash((len(self), self.num_examples))
-
-    def __reduce__(self) -> tuple[type[ShardLengths], tuple[list[int]]]:
-        return ShardLengths, (list(self),)
-
-    def __repr__(self) -> str:
-        shown = ", ".join(map(str, self[:8])) + (", ..." if len(self) > 8 else "")
-        return f"ShardLengths([{shown}])"
-
 
 @dataclass(frozen=True, slots=True)
 class ShardSpan:
@@ -191,7 +216,7 @@ class ShardSpan:
     (2, 2, 1, [2, 2])
     """
 
-    lengths: ShardLengths
+    lengths: AbstractShardLengths
     start: int
     stop: int
     first: int
@@ -199,12 +224,12 @@ class ShardSpan:
     empty: Sequence[int] = field(compare=False)
 
     @classmethod
-    def of(cls, lengths: ShardLengths, start: int, stop: int) -> ShardSpan:
+    def of(cls, lengths: AbstractShardLengths, start: int, stop: int) -> ShardSpan:
         """The shards that hold records ``start``..``stop``, at least one record."""
         first, last = lengths.shard_of(start), lengths.shard_of(stop - 1)
         return cls(lengths, start, stop, first, last, lengths.empty_shards(first, last))
 
-    def __reduce__(self) -> tuple[Callable[..., ShardSpan], tuple[ShardLengths, int, int]]:
+    def __reduce__(self) -> tuple[Callable[..., ShardSpan], tuple[AbstractShardLengths, int, int]]:
         return ShardSpan.of, (
             self.lengths,
             self.start,

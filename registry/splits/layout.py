@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import Final, Protocol, TypeAlias
 
 from registry.errors import SliceError, SplitNotFoundError, UsageError
-from registry.model import ShardedFileTemplate, ShardLengths, Split
+from registry.model import AbstractShardLengths, ShardedFileTemplate, ShardLengths, Split
 from registry.splits.terms import ALL, SplitSlice, Unit, check_split_name, print_bound
 
 _BARE_FILES: Final = ShardedFileTemplate(dataset="dataset", template="{SPLIT}-{SHARD_X_OF_Y}")
@@ -32,7 +32,7 @@ class ShardedSplit(Protocol):
         """The split's name."""
 
     @property
-    def shard_lengths(self) -> ShardLengths:
+    def shard_lengths(self) -> AbstractShardLengths:
         """Number of records in each shard."""
 
     @property
@@ -48,7 +48,7 @@ class BareSplit:
     """
 
     name: str
-    shard_lengths: ShardLengths
+    shard_lengths: AbstractShardLengths
     files: ShardedFileTemplate = _BARE_FILES
 
 
@@ -170,7 +170,7 @@ def _sharded_split(name: str, value: Split | Sequence[int]) -> ShardedSplit:
         if value.name != name:
             raise UsageError(f"the layout calls the split {value.name!r} {name!r}")
         return value
-    if isinstance(value, ShardLengths):
+    if isinstance(value, AbstractShardLengths):
         return BareSplit(name, value)
     check_split_name(name)
     if not _is_list(value):
