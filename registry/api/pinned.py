@@ -182,7 +182,7 @@ class PinnedDataset(Dataset):
         whole = [pin for pin in self.pins if not without(plan.ranges, pin.plan.ranges)]
         holders = whole[:1] or [pin for pin in self.pins if common(plan.ranges, pin.plan.ranges)]
         for pin in holders:
-            pin.require_spots()
+            pin.check_samples()
         return holders[0].joined(holders[1:]).read_plan(plan, read_config, **options)
 
     @property

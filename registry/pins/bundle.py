@@ -25,9 +25,9 @@ from registry.pins.document import canonical_json
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
 from registry.pins.places import (
-    Finding,
     PinnedFile,
-    Refusal,
+    RejectedSource,
+    ShardLocator,
     Source,
     copy_checked,
     list_files,
@@ -181,7 +181,7 @@ def _readme(pin_file: PinFile) -> str:
 class _BadSourceError(Exception):
     """A shard could not be copied from where it was found; never seen outside of here."""
 
-    def __init__(self, wanted: PinnedFile, refusal: Refusal) -> None:
+    def __init__(self, wanted: PinnedFile, refusal: RejectedSource) -> None:
         super().__init__(str(refusal))
         self.wanted = wanted
         self.refusal = refusal
@@ -193,13 +193,13 @@ class _Search:
     def __init__(self, files: list[PinnedFile], pin_file: PinFile) -> None:
         self._files = files
         self._places = pin_file.places
-        self._refused: dict[str, list[Refusal]] = {}
+        self._refused: dict[str, list[RejectedSource]] = {}
 
     def sources(self) -> dict[str, Source]:
         """The first place of each shard that may be right; an error that names all shards that have none."""
         found, missing = {}, []
         for wanted in self._files:
-            finding = Finding(wanted, self._places, refused=self._refused.get(wanted.path, ()))
+            finding = ShardLocator(wanted, self._places, refused=self._refused.get(wanted.path, ()))
             source = next(finding.sources(), None)
             self._refused[wanted.path] = finding.refusals
             if source is None:
@@ -242,7 +242,7 @@ class _Tar:
         except (ShardMismatchError, StorageError) as error:
             if error.details.get("doing") == "write":  # the tar cannot be written: no other source would help
                 raise
-            raise _BadSourceError(wanted, Refusal.of(source.url, error)) from error
+            raise _BadSourceError(wanted, RejectedSource.of(source.url, error)) from error
         self._fill(_BLOCK)
 
     def end(self) -> None:

@@ -21,8 +21,8 @@ from registry.model import (
 )
 from registry.pins.document import FileEntry, PinDocument, PinEntry, SplitEntry, canonical_json, digest_text
 from registry.pins.layout import GENERATORS, config_of, plan_ranges, resolve_again, splits_of
-from registry.pins.measure import NO_RECORDS, STORED_ORDER, spot_places
-from registry.pins.record_digests import Finder
+from registry.pins.measure import NO_RECORDS, locate_records, spot_places
+from registry.pins.record_digests import RecordSums
 from registry.storage.names import check_relative_name
 
 Fault: TypeAlias = tuple[str, str]
@@ -233,23 +233,22 @@ def _record_faults(entry: PinEntry) -> Iterator[Fault]:
 
 def _spot_faults(entry: PinEntry, plan: Any) -> Iterator[Fault]:
     records = entry.records
-    spots = {"first": records.first, "middle": records.middle, "last": records.last}
     if not entry.num_examples:
         for name, found in (("ordered", records.ordered), ("unordered", records.unordered)):
             if found != NO_RECORDS:
                 yield f"records.{name}", "it is not that of no records"
-        if records.finder != str(Finder()):
+        if records.finder != str(RecordSums()):
             yield "records.finder", "it is not that of no records"
-        for name, told in (("features", records.features), *spots.items()):
+        for name, told in (("features", records.features), *records.spots):
             if told:
                 yield f"records.{name}", "there are no records"
         return
     digests: dict[str, str] = {}
-    instructions, places = plan.order(STORED_ORDER).locate(list(spot_places(entry.num_examples)))
-    for (name, spot), instruction, record in zip(spots.items(), instructions.tolist(), places.tolist(), strict=True):
+    located = locate_records(plan, spot_places(entry.num_examples))
+    for (name, spot), (filename, record) in zip(records.spots, located, strict=True):
         if spot is None:
             yield f"records.{name}", "the record that is checked is missing"
-        elif spot.id != tfds_id(plan[instruction].filename, record):
-            yield f"records.{name}.id", f"that record is {tfds_id(plan[instruction].filename, record)}"
+        elif spot.id != tfds_id(filename, record):
+            yield f"records.{name}.id", f"that record is {tfds_id(filename, record)}"
         elif digests.setdefault(spot.id, spot.sha256) != spot.sha256:
             yield f"records.{name}.sha256", f"the same record has the sha256 {digests[spot.id]} above"

@@ -30,7 +30,7 @@ from registry.pins.document import (
     to_plain,
 )
 from registry.pins.layout import GENERATORS
-from registry.pins.measure import STORED_ORDER, AdvanceBytes, RecordDigests, measure_records, spot_places
+from registry.pins.measure import AdvanceBytes, RecordDigests, locate_records, measure_records, spot_places
 from registry.splits import Plan
 from registry.splits.terms import Rounding
 from registry.storage import Store, require_no_secrets
@@ -338,10 +338,10 @@ def _files(source: PinSource, plan: Plan) -> list[FileEntry]:
 def _records_entry(plan: Plan, digests: RecordDigests) -> RecordsEntry:
     spots: list[SpotEntry | None] = [None, None, None]
     if digests.spots is not None:
-        located = plan.order(STORED_ORDER).locate(list(spot_places(plan.num_examples)))
+        located = locate_records(plan, spot_places(plan.num_examples))
         spots = [
-            SpotEntry(id=tfds_id(plan[instruction].filename, record), sha256=digest)
-            for instruction, record, digest in zip(located[0].tolist(), located[1].tolist(), digests.spots, strict=True)
+            SpotEntry(id=tfds_id(filename, record), sha256=digest)
+            for (filename, record), digest in zip(located, digests.spots, strict=True)
         ]
     return RecordsEntry(
         ordered=digests.ordered,

@@ -27,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from registry.pins.record_digests import PRIME, Finder
+from registry.pins.record_digests import PRIME, RecordSums
 from registry.pins.yaml_text import iter_leaves
 
 LOCK_VERSION: Final = 1
@@ -127,6 +127,11 @@ class RecordsEntry(_Entry):
     first: SpotEntry | None
     middle: SpotEntry | None
     last: SpotEntry | None
+
+    @property
+    def spots(self) -> tuple[tuple[str, SpotEntry | None], ...]:
+        """The three records that are pinned one by one, with the names of their fields."""
+        return ("first", self.first), ("middle", self.middle), ("last", self.last)
 
 
 class OrderEntry(_Entry):
@@ -323,7 +328,7 @@ def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | 
     holds the same values and the defaults of those that are missing: so a field that was removed is found.
     """
     told = {key: value for key, value in content.items() if key not in OWN_KEYS}
-    digest, kept, found = seal(content)[0], Finder.parse(content["finder"]), _finder(told)
+    digest, kept, found = seal(content)[0], RecordSums.parse(content["finder"]), _finder(told)
     if found == kept:
         return None if digest == content["digest"] else "digest"
     if digest == content["digest"]:
@@ -332,7 +337,7 @@ def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | 
     return next((path for path, _ in chain(iter_leaves(told), iter_leaves(known)) if _weight(path) == weight), None)
 
 
-def _finder(told: Mapping[str, Any]) -> Finder:
+def _finder(told: Mapping[str, Any]) -> RecordSums:
     total = weighted = 0
     sha256 = hashlib.sha256
     for path, value in iter_leaves(told):
@@ -340,7 +345,7 @@ def _finder(told: Mapping[str, Any]) -> Finder:
         digest = int.from_bytes(sha256(f"{path}\0{text}".encode("utf-8", "surrogatepass")).digest(), "big")
         total += digest
         weighted += _weight(path) * digest
-    return Finder(total % PRIME, weighted % PRIME)
+    return RecordSums(total % PRIME, weighted % PRIME)
 
 
 def _weight(path: str) -> int:

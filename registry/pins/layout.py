@@ -6,11 +6,12 @@ between named shards is laid out as one long shard and empty ones: no range of t
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from registry.errors import PinFormatError, RegistryError, UsageError
 from registry.features import FeaturesDict, features_from_json
@@ -31,6 +32,10 @@ from registry.model import (
 from registry.order import ReadConfig
 from registry.pins.document import FileEntry, OrderEntry, PinEntry, SplitEntry
 from registry.splits import EvenPart, Plan, ReadInstruction, RecordRange, SplitSlice, resolve
+
+if TYPE_CHECKING:
+    from registry.storage import Store
+    from registry.tfrecord import IndexFolder
 
 GENERATORS: Final = {
     "files": "tf.data shuffle of files: Philox 4x32-10, as TensorFlow 2 seeds it",
@@ -268,3 +273,33 @@ class GuardedLengths(ShardLengths):
             hint="Ask the catalog, outside the lock.",
             details={"shard": index},
         )
+
+
+class PinnedRecords:
+    """The proof that files hold the records of some pins of one version (``registry.shards.RecordsProof``).
+
+    A file that differs from the pinned one may be read if every pinned record in it is unchanged: a pin promises that.
+    """
+
+    def __init__(self, entries: Sequence[PinEntry]) -> None:
+        self._entries = tuple(entries)
+
+    @property
+    def key(self) -> bytes:
+        """Identifies these records in these files."""
+        facts = [(one.records.ordered, one.ranges, one.files) for one in self._entries]
+        return hashlib.blake2b(repr(facts).encode(), digest_size=20).digest()
+
+    def are_in(self, store: Store, indexes: IndexFolder | None) -> bool:
+        """Whether the files in ``store`` hold the pinned records, compared by the digest over all of them.
+
+        Raises:
+            CorruptRecordError, ShardMismatchError, StorageError: a record cannot be read.
+        """
+        from registry.pins.measure import measure_records
+
+        for entry in self._entries:
+            found, _ = measure_records(plan_of(entry), store, whole=False, indexes=indexes, processes=1)
+            if found.ordered != entry.records.ordered:
+                return False
+        return True

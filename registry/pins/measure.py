@@ -1,7 +1,9 @@
-"""What are the digests of a slice's records, and of its files? One pass over the bytes, shared by several processes.
+"""Computes the digests of a slice's records and of its files, in one pass that threads or processes share.
 
-runs of 1,024 records, and whole files  --processes-->  sha256 of each record, leaves of features, sha256 of files
-                                                        --here, in order-->  RecordDigests, FileDigest
+    runs of 1,024 records, and whole files  --workers-->  sha256 of each record, leaves of features, sha256 of files
+                                            --here, in order-->  RecordDigests, FileDigest
+
+A worker process imports this module: it loads neither pydantic nor YAML.
 """
 
 from __future__ import annotations
@@ -18,9 +20,7 @@ from registry.engines import call_in_order, call_in_threads, num_cpus
 from registry.errors import CorruptExampleError, UsageError, VerificationError
 from registry.features import FeaturesDict
 from registry.order import Order, ReadConfig
-from registry.pins.document import PinEntry
-from registry.pins.layout import plan_of
-from registry.pins.record_digests import LEAF_RECORDS, DigestPile, Finder, hash_leaf, join_leaves
+from registry.pins.record_digests import LEAF_RECORDS, DigestPile, RecordSums, hash_leaf, join_leaves
 from registry.reading.pieces import RecordSource
 from registry.shards import as_records
 from registry.splits import Plan
@@ -35,26 +35,26 @@ AdvanceBytes = Callable[[int], None]
 _PIECE: Final = 4 * 2**20
 _SMALL_BYTES: Final = 16 * 2**20
 _MANY_BYTES: Final = 512 * 2**20
-"""From so much on, processes are worth their start, a second of each core."""
+"""From this size on, processes are worth their start, which takes a second of each core."""
 
 _LARGE_RECORD: Final = 8 * 2**10
-"""From this mean size on, hashing runs outside of the interpreter's lock for long enough that threads do."""
+"""From this mean size on, hashing releases the interpreter's lock for long enough that threads suffice."""
 
 _MOST_PROCESSES: Final = 16
 _TASK_BYTES: Final = 16 * 2**20
 _MOST_LEAVES: Final = 64
 _FIRST_WEIGHT: Final = 1
-"""Of the first record; a weight of 0 would find nothing."""
+"""The weight of the first record; a weight of 0 would locate nothing."""
 
 NO_RECORDS: Final = "sha256:" + hashlib.sha256(b"").hexdigest()
 """The digests of a slice without records."""
 
-STORED_ORDER: Final = ReadConfig(interleave_cycle_length=1)
-"""The order of a plan's ranges: the one in which records are counted and hashed."""
+_RANGE_ORDER: Final = ReadConfig(interleave_cycle_length=1)
+"""The order of a plan's ranges, in which records are counted and hashed."""
 
 
 class FileDigest(NamedTuple):
-    """A file as it is stored: its size, and 64 hex digits of sha256."""
+    """A stored file: its size, and its sha256 as 64 hex digits."""
 
     num_bytes: int
     sha256: str
@@ -62,30 +62,49 @@ class FileDigest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDigests:
-    """The digests of the records of a slice; texts as they stand in a pin file.
+    """The digests of the records of a slice, written as in a pin file.
 
-    ``features`` is empty where a record was no tf.train.Example, which only ``verify="off"`` lets pass; it and
-    ``unordered`` where not the whole was asked for.
-    ``spots`` are the sha256 of the first, the middle and the last record; None where there are none.
+    Attributes:
+        num_examples: number of records.
+        ordered: sha256 over the hashes of the records, in order.
+        unordered: the same over the sorted hashes; empty unless ``whole``.
+        finder: the sums that locate a changed record.
+        features: a digest for each key; empty unless ``whole``, or if a record is not a tf.train.Example, which only
+            ``verify="off"`` tolerates.
+        spots: sha256 of the first, the middle and the last record; None for a slice without records.
     """
 
     num_examples: int
     ordered: str
     unordered: str
-    finder: Finder
+    finder: RecordSums
     features: dict[str, str]
     spots: tuple[str, str, str] | None
 
-    def position_of(self, weight: int | None) -> int | None:
-        """The place in the slice of the record that the sums found; None where they found none."""
-        return (
-            weight - _FIRST_WEIGHT if weight is not None and 0 <= weight - _FIRST_WEIGHT < self.num_examples else None
-        )
+    def find_changed(self, pinned: RecordSums) -> int | None:
+        """The position in the slice of the one record that changed since ``pinned`` was summed; None if not one did."""
+        position = (pinned.find_weight(self.finder) or 0) - _FIRST_WEIGHT
+        return position if 0 <= position < self.num_examples else None
 
 
 def spot_places(num_examples: int) -> tuple[int, int, int]:
-    """The places of the records that are checked by themselves: the first, the middle and the last."""
+    """The positions of the records whose hashes are pinned one by one: the first, the middle and the last."""
     return 0, num_examples // 2, num_examples - 1
+
+
+def locate_records(plan: Plan, positions: Sequence[int]) -> list[tuple[str, int]]:
+    """The file of each record at these positions of a slice, and the record's index in it."""
+    instructions, records = plan.order(_RANGE_ORDER).locate(list(positions))
+    return [(plan[one].filename, record) for one, record in zip(instructions.tolist(), records.tolist(), strict=True)]
+
+
+def hash_records(
+    plan: Plan, store: Store, positions: Sequence[int], *, verify: Verify, indexes: IndexFolder | None
+) -> list[bytes]:
+    """The sha256 of each record at these positions of a slice. Errors as ``measure_records``."""
+    source = RecordSource(plan, store, verify=verify, indexes=indexes)
+    block = source.fetch(*plan.order(_RANGE_ORDER).locate(list(positions)))
+    return [hashlib.sha256(view).digest() for view in block.views()]
 
 
 def measure_records(
@@ -105,24 +124,24 @@ def measure_records(
     Args:
         plan: which records.
         store: the folder of their files.
-        files: names of files that are hashed as a whole.
-        verify: how checksums of records are checked; ``off`` digests damaged records as they are.
-        whole: False leaves out ``unordered`` and the digests of features, which cost as much as all else.
-        features: a schema by which every record is decoded as well; None decodes none.
-        indexes: where the places of records are kept for the next time.
-        processes: how many hash; None takes as many as there are cores where there is enough to do.
+        files: names of files to hash as a whole.
+        verify: how the checksums of records are checked; ``off`` hashes damaged records as they are.
+        whole: False leaves out ``unordered`` and the digests of features, which cost as much as the rest.
+        features: a schema with which every record is also decoded; None decodes none.
+        indexes: where the offsets of records are cached.
+        processes: number of workers; None uses as many as there are cores if the data is large enough.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
-        CorruptRecordError, ShardMismatchError, StorageError: a record, or a file, cannot be read.
-        CorruptExampleError: with ``verify`` on, a record that is no tf.train.Example, or not of ``features``.
-        UsageError: fewer than one process.
+        CorruptRecordError, ShardMismatchError, StorageError: a record or a file cannot be read.
+        CorruptExampleError: a record is not a tf.train.Example, or not one of ``features``; not with ``verify="off"``.
+        UsageError: ``processes`` is less than 1.
     """
     sizes = {name: store.size(name) for name in files}
     mean = _mean_bytes(plan, store, sizes)
     num_bytes = sum(sizes.values()) + int(mean * plan.num_examples)
     count = _choose_count(store, num_bytes, processes)
-    # A file is read twice, by whoever; so near each other the second reader finds it in memory.
+    # Each file is read twice; done close together, the second read finds it in the page cache.
     tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, count))
     worker = Measurer(plan, store, verify, indexes, features, whole)
     if mean < _LARGE_RECORD and plan.num_examples and (processes is not None or num_bytes >= _MANY_BYTES):
@@ -152,7 +171,7 @@ def measure_files(
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
 ) -> dict[str, FileDigest]:
-    """Size and sha256 of each of ``files``, hashed side by side in threads; arguments as above.
+    """Size and sha256 of each of ``files``, hashed by threads; arguments as for ``measure_records``.
 
     Raises:
         StorageError: a file cannot be read.
@@ -168,7 +187,7 @@ def measure_files(
 
 
 class RunDigests(NamedTuple):
-    """What a worker tells of a run: the sha256 of each record in a row, and the leaves, where all records have some."""
+    """A worker's result for a run: the concatenated sha256 of its records, and its leaves if all records have some."""
 
     records: bytes
     leaves: list[dict[str, bytes]] | None
@@ -177,7 +196,7 @@ class RunDigests(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Measurer:
-    """Hashes a run of records (start, stop), or the file of a name. Sent to worker processes."""
+    """Hashes a run of records (start, stop) or a file by its name. Sent to worker processes."""
 
     plan: Plan
     store: Store
@@ -188,7 +207,7 @@ class Measurer:
     _local: threading.local = field(default_factory=threading.local, compare=False, repr=False)
 
     def __call__(self, task: str | tuple[int, int]) -> RunDigests | FileDigest:
-        """The digests of a run, or size and sha256 of a file."""
+        """The digests of a run, or the size and sha256 of a file."""
         return hash_file(self.store, task, indexes=self.indexes) if isinstance(task, str) else self._hash_run(*task)
 
     def _hash_run(self, start: int, stop: int) -> RunDigests:
@@ -201,36 +220,34 @@ class Measurer:
             block = as_records(source.fetch(*order.locate((first, min(first + LEAF_RECORDS, stop)))))
             records += [sha256(view).digest() for view in block.views()]
             num_bytes += block.num_bytes
-            leaf = hash_leaf(block, decoder) if self.whole else {}
-            if self.verify != "off":
-                self._require_examples(block, first, is_sound=leaf is not None)
+            leaf = {} if decoder is None else hash_leaf(block, decoder)
+            if self.verify != "off" and (leaf is None or self.features is not None):
+                self._require_examples(block, first)
             if leaf is None or leaves is None:
                 leaves = None
             else:
                 leaves.append(leaf)
         return RunDigests(b"".join(records), leaves, num_bytes)
 
-    def _opened(self) -> tuple[RecordSource, Order, BlockDecoder]:
-        """What each thread has for itself."""
-        found: tuple[RecordSource, Order, BlockDecoder] | None = getattr(self._local, "opened", None)
+    def _opened(self) -> tuple[RecordSource, Order, BlockDecoder | None]:
+        """The source and the decoder of this thread: open files and learned forms are not shared."""
+        found: tuple[RecordSource, Order, BlockDecoder | None] | None = getattr(self._local, "opened", None)
         if found is None:
             source = RecordSource(self.plan, self.store, verify=self.verify, indexes=self.indexes)
-            found = self._local.opened = (source, self.plan.order(STORED_ORDER), BlockDecoder())
+            found = source, self.plan.order(_RANGE_ORDER), BlockDecoder() if self.whole else None
+            self._local.opened = found
         return found
 
-    def _require_examples(self, block: RecordBlock, first: int, *, is_sound: bool) -> None:
-        """Refuse records that are no examples, or not of the features."""
+    def _require_examples(self, block: RecordBlock, first: int) -> None:
+        """Raise CorruptExampleError for a record that is not an example, or not one of the features."""
         features = FeaturesDict({}) if self.features is None else self.features
-        if is_sound and self.features is None:
-            return
         fault = features.decode_block(*block, copy=False).fault
         if isinstance(fault, CorruptExampleError):
-            instructions, records = self.plan.order(STORED_ORDER).locate([first + fault.details["record"]])
-            name = self.plan[int(instructions[0])].filename
+            ((name, record),) = locate_records(self.plan, [first + fault.details["record"]])
             raise CorruptExampleError(
-                f"{name}: record {records[0]}: {fault.message}",
+                f"{name}: record {record}: {fault.message}",
                 hint=fault.hint,
-                details={**fault.details, "path": name, "record": int(records[0])},
+                details={**fault.details, "path": name, "record": record},
             ) from fault
         if fault is not None:
             raise fault
@@ -240,7 +257,7 @@ class Measurer:
 
 
 def hash_file(store: Store, name: str, *, indexes: IndexFolder | None = None) -> FileDigest:
-    """Size and sha256 of a stored file; in ``indexes`` it is kept that it was hashed."""
+    """Size and sha256 of a stored file; ``indexes`` remembers the hash until the file changes."""
     hasher, num_bytes = hashlib.sha256(), 0
     watch = None if indexes is None else Watch.begin(store, name)
     with store.open(name) as file:
@@ -253,13 +270,13 @@ def hash_file(store: Store, name: str, *, indexes: IndexFolder | None = None) ->
 
 
 class _Sums:
-    """Takes the digests of runs, in order, together."""
+    """Combines the digests of runs, which are added in order."""
 
     def __init__(self, plan: Plan, *, whole: bool) -> None:
         self.pile = DigestPile()
         self._whole = whole
         self._plan = plan
-        self._finder = Finder()
+        self._finder = RecordSums()
         self._ordered = hashlib.sha256()
         self._leaves: list[dict[str, bytes]] | None = []
         self._spots: dict[int, str] = {}
@@ -269,7 +286,7 @@ class _Sums:
         self._ordered.update(found.records)
         if self._whole:
             self.pile.add(found.records)
-        self._finder += Finder.of_list(found.records, first=start + _FIRST_WEIGHT)
+        self._finder += RecordSums.of_list(found.records, first=start + _FIRST_WEIGHT)
         for place in spot_places(self._plan.num_examples):
             if start <= place < stop:
                 self._spots[place] = "sha256:" + found.records[32 * (place - start) :][:32].hex()
@@ -292,7 +309,7 @@ class _Sums:
 
 
 def _mean_bytes(plan: Plan, store: Store, sizes: dict[str, int]) -> float:
-    """About how long a record is."""
+    """The approximate length of a record."""
     examples = {file.filename: file.examples_in_shard for file in plan[:1]}
     num_bytes = sum(sizes.get(name) or store.size(name) for name in examples)
     return num_bytes / max(sum(examples.values()), 1)
@@ -306,7 +323,7 @@ def _plan_runs(num_examples: int, mean: float, processes: int) -> list[tuple[int
 
 
 def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tuple[int, int]]:
-    """Both in their order, spread evenly over each other."""
+    """Files and runs, each in order, spread evenly over each other."""
     placed = [((place + 0.5) / len(files), 0, name) for place, name in enumerate(files)]
     placed += [((place + 0.5) / len(runs), 1, run) for place, run in enumerate(runs)]  # type: ignore[misc]
     return [task for *_, task in sorted(placed, key=lambda one: one[:2])]
@@ -320,28 +337,3 @@ def _choose_count(store: Store, num_bytes: int, wanted: int | None) -> int:
     if wanted is not None:
         return wanted
     return 1 if num_bytes < _SMALL_BYTES or store.local_root is None else min(num_cpus(), _MOST_PROCESSES)
-
-
-class PinnedRecords:
-    """The records of some pins of one version (``registry.shards.RecordsProof``)."""
-
-    def __init__(self, entries: Sequence[PinEntry]) -> None:
-        self._entries = tuple(entries)
-
-    @property
-    def key(self) -> bytes:
-        """What tells these records, in these files, from others."""
-        told = [(one.records.ordered, one.ranges, one.files) for one in self._entries]
-        return hashlib.blake2b(repr(told).encode(), digest_size=20).digest()
-
-    def are_in(self, store: Store, indexes: IndexFolder | None) -> bool:
-        """Whether the files in ``store`` hold the pinned records, by the digest over all of them.
-
-        Raises:
-            CorruptRecordError, ShardMismatchError, StorageError: one cannot be read.
-        """
-        for entry in self._entries:
-            found, _ = measure_records(plan_of(entry), store, whole=False, indexes=indexes, processes=1)
-            if found.ordered != entry.records.ordered:
-                return False
-        return True

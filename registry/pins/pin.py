@@ -146,23 +146,23 @@ class Pin:
         if fetch or allow_hosts:
             allowing = self.allowing(fetch=fetch, allow_hosts=allow_hosts)
             return allowing.read(read_config, state=state, process=process, verify=verify, copy=copy)
-        self.require_spots()
+        self.check_samples()
         options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
         return self.read_plan(self.plan, read_config, **options)
 
-    def require_spots(self) -> None:
+    def check_samples(self) -> None:
         """Hold the first, the middle and the last record against the pin, once.
 
         Raises:
             RecordsMismatchError: one of them is another one.
             CorruptRecordError, ShardMismatchError, NotStoredError, StorageError: one cannot be read.
         """
-        from registry.pins.verify import check_spots
+        from registry.pins.verify import find_wrong_sample
 
         store = self.store()
         if self._is_checked or store.local_root is None:  # elsewhere each of them is a request or more
             return
-        fault = check_spots(self.entry, store, indexes=self._places.indexes())
+        fault = find_wrong_sample(self.entry, store, indexes=self._places.indexes())
         if fault is not None:
             raise RecordsMismatchError(
                 f"{self.reference} {self.split} in {store.url} is not what was pinned\n  {fault.problem}",
@@ -189,7 +189,7 @@ class Pin:
 
     def _proved_store(self) -> Store:
         """``store`` for readers: each file is proved to be the pinned one, or to hold the pinned records."""
-        from registry.pins.measure import PinnedRecords
+        from registry.pins.layout import PinnedRecords
         from registry.shards import ProvedStore
 
         return ProvedStore(

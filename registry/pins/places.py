@@ -125,7 +125,7 @@ class Places:
             return self.find(entry)
         except (NotStoredError, StorageUnavailableError, FetchNotAllowedError):
             for store in self.candidates(entry):
-                if any(_has(store, name) for name in (*(file.name for file in entry.files[:100]), INFO_FILENAME)):
+                if any(holds(store, name) for name in (*(file.name for file in entry.files[:100]), INFO_FILENAME)):
                     return store
             raise
 
@@ -235,7 +235,8 @@ def first_missing(store: Store, entry: PinEntry) -> str | None:
     return None
 
 
-def _has(store: Store, name: str) -> bool:
+def holds(store: Store, name: str) -> bool:
+    """Whether ``store`` holds a file of that name and can be read."""
     try:
         return store.size(name) >= 0
     except StorageError:
@@ -286,7 +287,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RejectedSource:
     """A place that was passed over, and why.
 
     Attributes:
@@ -303,7 +304,7 @@ class Refusal:
     allow: str | None = None
 
     @classmethod
-    def of(cls, place: str, error: RegistryError) -> Refusal:
+    def of(cls, place: str, error: RegistryError) -> RejectedSource:
         """The refusal of a place for an error, which may name the place itself."""
         problem = error.message.removeprefix(f"cannot read {place}: ")
         if isinstance(error, FetchNotAllowedError):  # a server sends on to another one
@@ -342,13 +343,13 @@ def list_files(entries: Iterable[PinEntry]) -> list[PinnedFile]:
     return [found[path] for path in sorted(found)]
 
 
-class Finding:
+class ShardLocator:
     """Looks for one file, place by place, and remembers what was wrong. ``refused`` are places not to be tried."""
 
-    def __init__(self, wanted: PinnedFile, places: Places, *, refused: Collection[Refusal] = ()) -> None:
+    def __init__(self, wanted: PinnedFile, places: Places, *, refused: Collection[RejectedSource] = ()) -> None:
         self._wanted = wanted
         self._places = places
-        self.refusals: list[Refusal] = list(refused)
+        self.refusals: list[RejectedSource] = list(refused)
 
     def sources(self) -> Iterator[Source]:
         """Places where the file is with its pinned size, the nearest first."""
@@ -360,15 +361,15 @@ class Finding:
             try:
                 num_bytes = source.store.size(source.name)
             except NotStoredError:
-                self.refusals.append(Refusal(place=source.url, problem=NO_SUCH_FILE))
+                self.refusals.append(RejectedSource(place=source.url, problem=NO_SUCH_FILE))
             except StorageError as error:
-                self.refusals.append(Refusal.of(source.url, error))
+                self.refusals.append(RejectedSource.of(source.url, error))
             else:
                 if num_bytes == self._wanted.file.num_bytes:
                     yield source
                 else:
                     problem = f"it has {num_bytes} bytes, {self._wanted.file.num_bytes} are pinned"
-                    self.refusals.append(Refusal(place=source.url, problem=problem, is_wrong=True))
+                    self.refusals.append(RejectedSource(place=source.url, problem=problem, is_wrong=True))
 
     def _all(self) -> Iterator[Source]:
         entry, file = self._wanted.pin, self._wanted.file
@@ -382,7 +383,7 @@ class Finding:
         for location in file.locations:
             folder, _, last_part = location.rpartition("/")
             if not folder or ("://" not in location and not location.startswith("/")):
-                self.refusals.append(Refusal(place=location, problem="this is no URL of a file"))
+                self.refusals.append(RejectedSource(place=location, problem="this is no URL of a file"))
             elif (opened := self._open(folder, shown=location)) is not None:
                 yield Source(store=opened, name=unquote(last_part) if folder.startswith("file://") else last_part)
 
@@ -392,11 +393,11 @@ class Finding:
         except FetchNotAllowedError as error:
             allow = error.details["allow"]
             self.refusals.append(
-                Refusal(place=mask(shown or url), problem=not_asked(self._places.allowed), allow=allow)
+                RejectedSource(place=mask(shown or url), problem=not_asked(self._places.allowed), allow=allow)
             )
             return None
         except (StorageError, MissingExtraError) as error:
-            self.refusals.append(Refusal.of(mask(shown or url), error))
+            self.refusals.append(RejectedSource.of(mask(shown or url), error))
             return None
 
 
@@ -426,7 +427,7 @@ def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[bytes], ob
         )
 
 
-def no_right_bytes(missing: list[tuple[PinnedFile, list[Refusal]]]) -> RegistryError:
+def no_right_bytes(missing: list[tuple[PinnedFile, list[RejectedSource]]]) -> RegistryError:
     """The error for files that are nowhere as they were pinned: every place, and what is wrong there."""
     told = []
     for wanted, refusals in missing[:_MOST_TOLD]:

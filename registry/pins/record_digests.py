@@ -1,10 +1,10 @@
-"""Which one of many things was changed, where only one digest over all of them is kept? Two sums find it.
+"""Digests over many records: sums that locate one changed record, a digest of the sorted hashes, digests of features.
 
-Each thing has a weight and a hash h (256 bits). Kept are the sums of h and of weight x h, modulo a prime. Where one
-thing is changed, both move: by d = h' - h, and by weight x d. So their quotient is the weight, and h' - d the hash that
-the thing had. Where several were changed the quotient is the weight of nothing, but for a chance of 2**-200.
+These are the parts of a pin that ``ordered``, the sha256 over the hashes of all records in order, does not cover:
 
-The sums prove nothing, for they can be forged: sha256 digests beside them do. They say where to look.
+    RecordSums   two sums over the hashes. They prove nothing, but name the one record that was changed.
+    DigestPile   the digest of the sorted hashes, in bounded memory: it does not depend on order or on shards.
+    hash_leaf    digests of what the records hold under each feature: they do not depend on how it is serialized.
 """
 
 from __future__ import annotations
@@ -25,19 +25,32 @@ from registry.wire import BlockDecoder, BytesColumn, FlatBlock, NumberColumn
 from registry.wire.gather import constant, take, take_ragged
 
 PRIME: Final = 2**256 - 189
+LEAF_RECORDS: Final = 1024
+_EMPTY_LEAF: Final = hashlib.sha256(b"").digest()
+_KINDS: Final = ("bytes", "float", "int64")
 _DIGEST_BYTES: Final = 32
 _ROWS: Final = 2**16
-"""So many digests are summed at once: 16 bits of place x 16 bits of digest x 2**16 of them stay below 2**64."""
+"""Digests summed at once: 16 bits of place x 16 bits of digest x 2**16 rows stay below 2**64."""
+
+_MOST_IN_MEMORY: Final = 4 * 2**20
+"""Digests sorted at once and kept in memory: 128 MiB."""
+
+_SMALL_ITEM: Final = 4096
+"""Up to this mean size in bytes, copying items together is cheaper than one call for each."""
 
 _TEXT = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
-class Finder:
-    """The two sums of some things. Sums of disjoint sets of things are added.
+class RecordSums:
+    """Two sums over items, each with a weight and a hash h of 256 bits: of h, and of weight x h, modulo a prime.
 
-    >>> kept = Finder.of_item(5, b"a" * 32) + Finder.of_item(9, b"b" * 32)
-    >>> found = Finder.of_item(5, b"a" * 32) + Finder.of_item(9, b"c" * 32)
+    If one item changes, the sums move by d = h' - h and by weight x d: their quotient is its weight, and h' - d the
+    hash that it had. If several change, the quotient is the weight of no item, except with a probability of 2**-200.
+    The sums of disjoint sets are added.
+
+    >>> kept = RecordSums.of_item(5, b"a" * 32) + RecordSums.of_item(9, b"b" * 32)
+    >>> found = RecordSums.of_item(5, b"a" * 32) + RecordSums.of_item(9, b"c" * 32)
     >>> kept.find_weight(found), kept.hash_before(found, now=b"c" * 32) == b"b" * 32
     (9, True)
     """
@@ -46,14 +59,14 @@ class Finder:
     weighted: int = 0
 
     @classmethod
-    def of_item(cls, weight: int, digest: bytes) -> Finder:
-        """The sums of one thing."""
+    def of_item(cls, weight: int, digest: bytes) -> RecordSums:
+        """The sums of one item."""
         value = int.from_bytes(digest, "big")
         return cls(value % PRIME, weight * value % PRIME)
 
     @classmethod
-    def of_list(cls, digests: bytes, *, first: int) -> Finder:
-        """The sums of a list of digests, 32 bytes each, with the weights ``first``, ``first + 1`` and so on."""
+    def of_list(cls, digests: bytes, *, first: int) -> RecordSums:
+        """The sums of concatenated digests of 32 bytes, with the weights ``first``, ``first + 1`` and so on."""
         found = cls()
         for start in range(0, len(digests), _ROWS * _DIGEST_BYTES):
             rows = np.frombuffer(digests, ">u2", offset=start)[: _ROWS * 16].reshape(-1, 16).astype(np.uint64)
@@ -64,25 +77,25 @@ class Finder:
         return found
 
     @classmethod
-    def parse(cls, text: str) -> Finder:
-        """The sums that ``str`` wrote; UsageError for any other text."""
+    def parse(cls, text: str) -> RecordSums:
+        """The sums that ``str`` wrote. Raises UsageError for any other text."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise UsageError(f"{text[:80]!r} is no pair of sums: 64 hex digits, '-', 64 hex digits")
         return cls(int(match[1], 16), int(match[2], 16))
 
-    def find_weight(self, found: Finder) -> int | None:
-        """The weight of what was changed between these sums and ``found``, if it was one thing; None for no change."""
+    def find_weight(self, found: RecordSums) -> int | None:
+        """The weight of the item that differs between these sums and ``found``, if one differs; None for no change."""
         moved = (found.sum - self.sum) % PRIME
         return (found.weighted - self.weighted) * pow(moved, -1, PRIME) % PRIME if moved else None
 
-    def hash_before(self, found: Finder, now: bytes) -> bytes:
-        """The hash that the one changed thing had, whose hash is ``now`` in ``found``."""
+    def hash_before(self, found: RecordSums, now: bytes) -> bytes:
+        """The hash here of the one changed item whose hash is ``now`` in ``found``."""
         before = (int.from_bytes(now, "big") - (found.sum - self.sum)) % PRIME
         return before.to_bytes(_DIGEST_BYTES, "big")
 
-    def __add__(self, other: Finder) -> Finder:
-        return Finder((self.sum + other.sum) % PRIME, (self.weighted + other.weighted) % PRIME)
+    def __add__(self, other: RecordSums) -> RecordSums:
+        return RecordSums((self.sum + other.sum) % PRIME, (self.weighted + other.weighted) % PRIME)
 
     def __str__(self) -> str:
         return f"{self.sum:064x}-{self.weighted:064x}"
@@ -96,12 +109,8 @@ def _join(limbs: npt.NDArray[np.uint64]) -> int:
     return total
 
 
-_MOST_IN_MEMORY: Final = 4 * 2**20
-"""Digests that are sorted at once, and kept in memory: 128 MiB."""
-
-
 class DigestPile:
-    """Digests of 32 bytes, as they come; beyond four million they wait in a temporary file without a name.
+    """Collects digests of 32 bytes and hashes them sorted; more than four million wait in an unnamed temporary file.
 
     >>> with DigestPile() as pile:
     ...     pile.add(b"b" * 32 + b"a" * 32)
@@ -115,14 +124,14 @@ class DigestPile:
         self._count = 0
 
     def add(self, digests: bytes) -> None:
-        """More digests, one after the other."""
+        """Add concatenated digests."""
         self._file.write(digests)
         self._count += len(digests) // _DIGEST_BYTES
 
     def sorted_digest(self) -> str:
-        """sha256, 64 hex digits, over all digests, sorted."""
+        """The sha256 over all digests in sorted order, 64 hex digits."""
         hasher = hashlib.sha256()
-        # Digests are spread evenly: each bucket of first bytes holds about as many.
+        # Digests are spread evenly, so buckets by their first bits have about the same size.
         buckets = 1
         while buckets * self._most < self._count and buckets < 2**16:
             buckets *= 2
@@ -131,18 +140,18 @@ class DigestPile:
         return hasher.hexdigest()
 
     def _sorted_bucket(self, bucket: int, buckets: int) -> bytes:
-        """The sorted digests whose first 16 bits fall into this of ``buckets`` equal parts."""
+        """The sorted digests whose first 16 bits are in part ``bucket`` of ``buckets`` equal parts."""
         self._file.seek(0)
         found = []
         while piece := self._file.read(self._most * _DIGEST_BYTES):
             rows = np.frombuffer(piece, ">u8").reshape(-1, 4)
             found.append(rows if buckets == 1 else rows[(rows[:, 0] >> 48) * buckets >> 16 == bucket])
-        columns = np.concatenate([np.empty((0, 4), np.uint64), *found])  # numbers in the order of this machine's bytes
+        columns = np.concatenate([np.empty((0, 4), np.uint64), *found])  # numbers in the byte order of this machine
         order = np.argsort(columns[:, 0], kind="stable")
         firsts = columns[order, 0]
-        if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or somebody who looked for it
+        if (firsts[1:] == firsts[:-1]).any():  # the same record twice, or digests chosen to collide
             order = np.lexsort(tuple(columns.T[::-1]))
-        # Joined rows are in the byte order of the machine; what is hashed are the bytes as they came.
+        # Joined rows are in the byte order of the machine; the bytes are hashed as they were added.
         return columns[order].astype(">u8").tobytes()
 
     def __enter__(self) -> Self:
@@ -152,16 +161,18 @@ class DigestPile:
         self._file.close()
 
 
-LEAF_RECORDS: Final = 1024
-EMPTY_LEAF: Final = hashlib.sha256(b"").digest()
-_SMALL_ITEM: Final = 4096
-"""Up to this mean size, to copy items together costs less than a call for each."""
-
-_KINDS: Final = ("bytes", "float", "int64")
-
-
 def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | None:
-    """The leaf of each key of at most 1,024 records, or None where one of them is no tf.train.Example."""
+    """The leaf of each key of at most 1,024 records; None if one of them is not a tf.train.Example.
+
+    The values are hashed, not the records: neither the order of map keys nor the packing of numbers matters. A key
+    joins the names of nested features with ``/``. For each kind of values that the records hold under the key, in the
+    order bytes, float, int64, a leaf is the sha256 of
+
+        the kind's name and a zero byte, the number of values of each record, then the values of all records:
+        of bytes, the length of each, then their bytes; of float, 4 bytes each; of int64, 8 bytes each
+
+    Numbers and lengths have 8 bytes, and everything is little-endian. A kind without values is left out.
+    """
     flat = decoder.decode(*block)
     if flat.fault is not None:
         return None
@@ -177,10 +188,10 @@ def hash_leaf(block: RecordBlock, decoder: BlockDecoder) -> dict[str, bytes] | N
 
 
 def join_leaves(leaves: Sequence[dict[str, bytes]]) -> dict[str, str]:
-    """The digest of each key of a slice, from the leaves of all its records, in order."""
+    """The digest of each key of a slice: sha256 over the leaves of all its records, in order, 32 bytes each."""
     keys = sorted({key for leaf in leaves for key in leaf})
     return {
-        key: "sha256:" + hashlib.sha256(b"".join(leaf.get(key, EMPTY_LEAF) for leaf in leaves)).hexdigest()
+        key: "sha256:" + hashlib.sha256(b"".join(leaf.get(key, _EMPTY_LEAF) for leaf in leaves)).hexdigest()
         for key in keys
     }
 

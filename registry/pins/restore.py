@@ -20,10 +20,10 @@ from registry.masking import mask
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import PinFile
 from registry.pins.places import (
-    Finding,
     PinnedFile,
     Places,
-    Refusal,
+    RejectedSource,
+    ShardLocator,
     Source,
     copy_checked,
     list_files,
@@ -184,14 +184,14 @@ class _Work:
             return False
         return True
 
-    def plan(self, wanted: PinnedFile) -> tuple[Source | None, Finding]:
+    def plan(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
         """The place that a file would be copied from."""
-        finding = Finding(wanted, self._places)
+        finding = ShardLocator(wanted, self._places)
         return next(finding.sources(), None), finding
 
-    def copy(self, wanted: PinnedFile) -> tuple[Source | None, Finding]:
+    def copy(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
         """Copy a file from the first place that has it right; None where none has."""
-        finding = Finding(wanted, self._places)
+        finding = ShardLocator(wanted, self._places)
         for source in finding.sources():
             try:
                 with self._target.create(wanted.path, overwrite=self.overwrite) as file:
@@ -200,7 +200,7 @@ class _Work:
                 # A target that cannot be written is no fault of the source, and no other source would help.
                 if error.details.get("doing") == "write":
                     raise
-                finding.refusals.append(Refusal.of(source.url, error))
+                finding.refusals.append(RejectedSource.of(source.url, error))
             else:
                 return source, finding
         return None, finding

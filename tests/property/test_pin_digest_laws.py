@@ -110,7 +110,7 @@ def by_definition(records: Sequence[bytes], examples: Sequence[Example], leaf: i
         num_examples=len(records),
         ordered="sha256:" + hashlib.sha256(b"".join(digests)).hexdigest(),
         unordered="sha256:" + hashlib.sha256(b"".join(sorted(digests))).hexdigest(),
-        finder=measure.Finder.parse(sums_of(digests)),
+        finder=measure.RecordSums.parse(sums_of(digests)),
         features=features_of(examples, leaf),
         spots=(told[0], told[len(told) // 2], told[-1]) if told else None,
     )
@@ -227,7 +227,7 @@ def test_a_changed_byte_of_one_record_is_found_with_the_digest_it_had(
         before, after = (measured(*store_records(given_, [3]), verify="off") for given_ in (records, changed))
     assert before.ordered != after.ordered
     assert before.unordered != after.unordered
-    assert before.position_of(before.finder.find_weight(after.finder)) == place
+    assert after.find_changed(before.finder) == place
     now = hashlib.sha256(new).digest()
     assert before.finder.hash_before(after.finder, now) == hashlib.sha256(records[place]).digest()
 

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from registry.errors import UsageError
 from registry.pins import record_digests
-from registry.pins.record_digests import PRIME, Finder
+from registry.pins.record_digests import PRIME, RecordSums
 
 DIGEST = st.binary(min_size=32, max_size=32) | st.sampled_from([b"\0" * 32, b"\0" * 31 + b"\1", b"\xff" * 30 + b"\0\0"])
 DIGESTS = st.lists(DIGEST.filter(lambda digest: int.from_bytes(digest, "big") < PRIME), min_size=1, max_size=30)
 
 
-def one_by_one(digests: list[bytes], first: int) -> Finder:
-    found = Finder()
+def one_by_one(digests: list[bytes], first: int) -> RecordSums:
+    found = RecordSums()
     for weight, digest in enumerate(digests, first):
-        found += Finder.of_item(weight, digest)
+        found += RecordSums.of_item(weight, digest)
     return found
 
 
@@ -29,20 +29,20 @@ def test_a_list_has_the_sums_of_its_items_however_it_is_cut(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_digests, "_ROWS", data.draw(st.sampled_from([1, 2, 7, 2**16])))
-        whole = Finder.of_list(b"".join(digests), first=first)
+        whole = RecordSums.of_list(b"".join(digests), first=first)
         start = min(cut, len(digests))
-        parts = Finder.of_list(b"".join(digests[:start]), first=first)
-        parts += Finder.of_list(b"".join(digests[start:]), first=first + start)
+        parts = RecordSums.of_list(b"".join(digests[:start]), first=first)
+        parts += RecordSums.of_list(b"".join(digests[start:]), first=first + start)
     assert whole == parts == one_by_one(digests, first)
-    assert Finder.parse(str(whole)) == whole
-    assert Finder() + whole == whole + Finder() == whole
+    assert RecordSums.parse(str(whole)) == whole
+    assert RecordSums() + whole == whole + RecordSums() == whole
 
 
 @given(digests=DIGESTS, new=DIGEST, data=st.data())
 def test_one_change_is_found_with_the_digest_before(digests: list[bytes], new: bytes, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(digests) - 1))
-    kept = Finder.of_list(b"".join(digests), first=1)
-    found = Finder.of_list(b"".join([*digests[:place], new, *digests[place + 1 :]]), first=1)
+    kept = RecordSums.of_list(b"".join(digests), first=1)
+    found = RecordSums.of_list(b"".join([*digests[:place], new, *digests[place + 1 :]]), first=1)
     if new == digests[place]:
         assert kept.find_weight(found) is None
     else:
@@ -52,22 +52,22 @@ def test_one_change_is_found_with_the_digest_before(digests: list[bytes], new: b
 
 @given(digests=DIGESTS, more=DIGEST, weight=st.integers(1, 2**128))
 def test_what_was_added_or_removed_is_found(digests: list[bytes], more: bytes, weight: int) -> None:
-    kept = Finder.of_list(b"".join(digests), first=1)
-    found = kept + Finder.of_item(weight, more)
+    kept = RecordSums.of_list(b"".join(digests), first=1)
+    found = kept + RecordSums.of_item(weight, more)
     if any(more):
         assert kept.find_weight(found) == found.find_weight(kept) == weight
 
 
 def test_two_changes_are_found_nowhere() -> None:
     digests = [hashlib.sha256(bytes([number])).digest() for number in range(200)]
-    kept = Finder.of_list(b"".join(digests), first=1)
+    kept = RecordSums.of_list(b"".join(digests), first=1)
     for place in range(199):
         changed = [*digests[:place], b"a" * 32, b"b" * 32, *digests[place + 2 :]]
-        weight = kept.find_weight(Finder.of_list(b"".join(changed), first=1))
+        weight = kept.find_weight(RecordSums.of_list(b"".join(changed), first=1))
         assert weight is not None
         assert weight > 2**64
         swapped = [*digests[:place], digests[place + 1], digests[place], *digests[place + 2 :]]
-        assert kept.find_weight(Finder.of_list(b"".join(swapped), first=1)) is None
+        assert kept.find_weight(RecordSums.of_list(b"".join(swapped), first=1)) is None
 
 
 def test_sums_of_many_large_digests_do_not_overflow() -> None:
@@ -75,7 +75,7 @@ def test_sums_of_many_large_digests_do_not_overflow() -> None:
     first = 2**40
     value = 2**256 - 1
     wanted = sum(range(first, first + len(digests))) * value % PRIME
-    assert Finder.of_list(b"".join(digests), first=first) == Finder(len(digests) * value % PRIME, wanted)
+    assert RecordSums.of_list(b"".join(digests), first=first) == RecordSums(len(digests) * value % PRIME, wanted)
 
 
 @pytest.mark.parametrize(
@@ -83,5 +83,5 @@ def test_sums_of_many_large_digests_do_not_overflow() -> None:
 )
 def test_a_text_that_is_no_pair_of_sums_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Finder.parse(text)
+        RecordSums.parse(text)
     assert caught.value.message == f"{text[:80]!r} is no pair of sums: 64 hex digits, '-', 64 hex digits"
