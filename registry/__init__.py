@@ -7,8 +7,9 @@
 Names are loaded when they are first used, so that ``import registry`` costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from registry import slim
@@ -46,50 +47,6 @@ if TYPE_CHECKING:
     )
 
 __version__ = "0.1.0"
-
-_HOMES: Final = {
-    "registry.api": (
-        "Catalog",
-        "Dataset",
-        "as_dataframe",
-        "as_numpy",
-        "builder",
-        "connect",
-        "is_locked",
-        "load",
-        "load_pin",
-        "locked",
-    ),
-    "registry.building": ("BuilderConfig", "DatasetBuilder"),
-    "registry.errors": ("RegistryError", "RegistryWarning", "YankedVersionWarning"),
-    "registry.model": (
-        "DatasetVersion",
-        "Reference",
-        "SlicingRule",
-        "Split",
-        "Version",
-        "VersionRequest",
-        "VersionStatus",
-    ),
-    "registry.order": ("ReadConfig",),
-    "registry.pins": ("Pin", "PinFile"),
-    "registry.reading": ("Reader",),
-    "registry.splits": (
-        "Explanation",
-        "FileInstruction",
-        "Plan",
-        "ReadInstruction",
-        "RecordRange",
-        "Relation",
-        "even_splits",
-        "explain",
-        "k_fold",
-        "relation",
-        "resolve",
-        "split_for_process",
-    ),
-}
-_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "BuilderConfig",
@@ -133,16 +90,18 @@ __all__ = [
     "split_for_process",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "slim":
-        return import_module("registry.slim")
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'registry' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, "__version__"})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "": "slim",
+        "api": "Catalog Dataset as_dataframe as_numpy builder connect is_locked load load_pin locked",
+        "building": "BuilderConfig DatasetBuilder",
+        "errors": "RegistryError RegistryWarning YankedVersionWarning",
+        "model": "DatasetVersion Reference SlicingRule Split Version VersionRequest VersionStatus",
+        "order": "ReadConfig",
+        "pins": "Pin PinFile",
+        "reading": "Reader",
+        "splits": "Explanation FileInstruction Plan ReadInstruction RecordRange Relation even_splits explain k_fold "
+        "relation resolve split_for_process",
+    },
+)

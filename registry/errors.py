@@ -68,7 +68,8 @@ message alone; the command line prints the hint below it. Passwords in URLs are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from registry.masking import mask, mask_all
@@ -106,7 +107,10 @@ class RegistryError(Exception):
     """Base of everything the registry raises on purpose.
 
     Attributes:
-        code: stable, machine-readable name of the fault, the same for every instance of a class.
+        code: stable, machine-readable name of the fault, the same for every instance of a class; a class without one
+            has that of its base.
+        exit_code: with which the command line ends.
+        noun: what was not found, for the message of ``NotFoundError``.
         message: what is wrong, in one or more lines.
         hint: what to do now, or None where there is nothing to suggest.
         details: the fault's place and values, JSON-able.
@@ -114,6 +118,16 @@ class RegistryError(Exception):
 
     code: ClassVar[str] = "registry_error"
     exit_code: ClassVar[int] = 1
+    noun: ClassVar[str] = "name"
+
+    def __init_subclass__(cls, code: str | None = None, exit_code: int | None = None, noun: str | None = None) -> None:
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+        if exit_code is not None:
+            cls.exit_code = exit_code
+        if noun is not None:
+            cls.noun = noun
 
     def __init__(self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None) -> None:
         message = mask(message)
@@ -137,26 +151,19 @@ def _rebuild(kind: type[RegistryError], arguments: tuple[Any, ...], fields: dict
     return error
 
 
-class UsageError(RegistryError, ValueError):
+class UsageError(RegistryError, ValueError, code="usage", exit_code=2):
     """The call itself is wrong: an option, a value or a combination that means nothing."""
 
-    code = "usage"
-    exit_code = 2
 
-
-class ReferenceSyntaxError(UsageError):
+class ReferenceSyntaxError(UsageError, code="reference_syntax"):
     """A dataset reference, a version or a version request that does not parse."""
 
-    code = "reference_syntax"
 
-
-class SplitSyntaxError(UsageError):
+class SplitSyntaxError(UsageError, code="split_syntax"):
     """A split expression that does not parse; the message draws a caret under the place.
 
     ``details`` holds ``expression``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
     """
-
-    code = "split_syntax"
 
     def __init__(self, expected: str, *, expression: str, start: int, stop: int, hint: str | None = None) -> None:
         super().__init__(
@@ -166,19 +173,15 @@ class SplitSyntaxError(UsageError):
         )
 
 
-class SliceError(UsageError):
+class SliceError(UsageError, code="slice"):
     """A slice that parses and cannot be resolved: out of range, reversed, too few records."""
 
-    code = "slice"
 
-
-class CitationSyntaxError(UsageError):
+class CitationSyntaxError(UsageError, code="citation_syntax"):
     """A citation of a pin that does not parse; the message draws a caret under the place.
 
     ``details`` holds ``citation``, ``start`` and ``stop`` (the span, in characters) and ``expected``.
     """
-
-    code = "citation_syntax"
 
     def __init__(self, expected: str, *, citation: str, start: int, stop: int, hint: str | None = None) -> None:
         super().__init__(
@@ -190,24 +193,16 @@ class CitationSyntaxError(UsageError):
         )
 
 
-class StateMismatchError(UsageError):
+class StateMismatchError(UsageError, code="state_mismatch"):
     """A reader's state that is of another version, plan or order, or is none; ``details['differs']`` says which."""
 
-    code = "state_mismatch"
 
-
-class WrongTypeError(UsageError, TypeError):
+class WrongTypeError(UsageError, TypeError, code="wrong_type"):
     """A value of a type that cannot be used there, e.g. a number where texts are to be filled in."""
 
-    code = "wrong_type"
 
-
-class NotFoundError(RegistryError, LookupError):
+class NotFoundError(RegistryError, LookupError, code="not_found", exit_code=3):
     """Nothing of that name; the hint offers the nearest names there are."""
-
-    code = "not_found"
-    exit_code = 3
-    noun: ClassVar[str] = "name"
 
     @classmethod
     def of(cls, name: str, known: Iterable[str], *, where: str = "", hint: str | None = None) -> NotFoundError:
@@ -217,155 +212,99 @@ class NotFoundError(RegistryError, LookupError):
         return cls(message, hint=hint or suggest(name, names), details={"name": name, "known": names[:100]})
 
 
-class DatasetNotFoundError(NotFoundError):
+class DatasetNotFoundError(NotFoundError, code="dataset_not_found", noun="dataset"):
     """No dataset of that name in the catalog."""
 
-    code = "dataset_not_found"
-    noun = "dataset"
 
-
-class ConfigNotFoundError(NotFoundError):
+class ConfigNotFoundError(NotFoundError, code="config_not_found", noun="config"):
     """The dataset has no config of that name, or needs one to be named."""
 
-    code = "config_not_found"
-    noun = "config"
 
-
-class VersionNotFoundError(NotFoundError):
+class VersionNotFoundError(NotFoundError, code="version_not_found", noun="version"):
     """No published version answers the request."""
 
-    code = "version_not_found"
-    noun = "version"
 
-
-class VersionWithdrawnError(VersionNotFoundError):
+class VersionWithdrawnError(VersionNotFoundError, code="version_withdrawn", exit_code=6):
     """What answers the request is yanked or dropped; the hint names what can be read instead."""
 
-    code = "version_withdrawn"
-    exit_code = 6
 
-
-class AliasNotFoundError(NotFoundError):
+class AliasNotFoundError(NotFoundError, code="alias_not_found", noun="alias"):
     """The dataset has no alias of that name."""
 
-    code = "alias_not_found"
-    noun = "alias"
 
-
-class SplitNotFoundError(NotFoundError):
+class SplitNotFoundError(NotFoundError, code="split_not_found", noun="split"):
     """The dataset version has no split of that name."""
 
-    code = "split_not_found"
-    noun = "split"
 
-
-class ExperimentNotFoundError(NotFoundError):
+class ExperimentNotFoundError(NotFoundError, code="experiment_not_found", noun="experiment"):
     """No experiment of that name was added to the catalog, or was handed to the version that is built."""
 
-    code = "experiment_not_found"
-    noun = "experiment"
 
-
-class BuilderNotFoundError(NotFoundError):
+class BuilderNotFoundError(NotFoundError, code="builder_not_found", noun="builder"):
     """No installed package offers a builder of that name."""
 
-    code = "builder_not_found"
-    noun = "builder"
 
-
-class PinNotFoundError(NotFoundError, KeyError):
+class PinNotFoundError(NotFoundError, KeyError, code="pin_not_found", noun="pin"):
     """The pin file has no pin of that name or expression: the error of a mapping that does not have a key."""
 
-    code = "pin_not_found"
-    noun = "pin"
 
-
-class ItemNotFoundError(NotFoundError, KeyError, ValueError):
+class ItemNotFoundError(NotFoundError, KeyError, ValueError, code="item_not_found", noun="item"):
     """The decoder or provider has no item of that name."""
 
-    code = "item_not_found"
-    noun = "item"
 
-
-class FeatureNotFoundError(NotFoundError, KeyError):
+class FeatureNotFoundError(NotFoundError, KeyError, code="feature_not_found", noun="feature"):
     """An item handler asks for a feature that the decoder does not parse."""
 
-    code = "feature_not_found"
-    noun = "feature"
 
-
-class ConflictError(RegistryError):
+class ConflictError(RegistryError, code="conflict", exit_code=4):
     """Somebody was there before: what was asked for contradicts what is published."""
 
-    code = "conflict"
-    exit_code = 4
 
-
-class VersionExistsError(ConflictError):
+class VersionExistsError(ConflictError, code="version_exists"):
     """That version number is published, with other content. A number is never used twice."""
 
-    code = "version_exists"
 
-
-class AliasMovedError(ConflictError):
+class AliasMovedError(ConflictError, code="alias_moved"):
     """An alias stands elsewhere than the caller expected; somebody moved it meanwhile.
 
     ``details`` holds ``alias``, ``expected`` and ``found`` (numbers, or None for no alias), and ``by`` and ``at``: who
     moved it, and when.
     """
 
-    code = "alias_moved"
 
-
-class ProtectedError(ConflictError):
+class ProtectedError(ConflictError, code="protected"):
     """A publication was told to become canonical, and its dataset, config or catalog is protected.
 
     ``details`` holds ``version``, the reference, and ``protected``: ``name/config``, ``name``, or ``""`` for the whole
     catalog.
     """
 
-    code = "protected"
 
-
-class NeighboursChangedError(ConflictError):
+class NeighboursChangedError(ConflictError, code="neighbours_changed"):
     """While a version number was proved, another version was published right below or above it."""
 
-    code = "neighbours_changed"
 
-
-class ReservedError(ConflictError):
+class ReservedError(ConflictError, code="reserved"):
     """Others hold the place of a version in an object store, or took it over; ``details`` says who and since when."""
 
-    code = "reserved"
 
-
-class ReservationLostError(ReservedError):
+class ReservationLostError(ReservedError, code="reservation_lost"):
     """The reservation under which files were put in place is not ours any more: the version was not published by us."""
 
-    code = "reservation_lost"
 
-
-class LockedError(RegistryError):
+class LockedError(RegistryError, code="locked", exit_code=6):
     """A reference that does not name one version exactly, where look-ups are locked; the hint names what it gives."""
 
-    code = "locked"
-    exit_code = 6
 
-
-class VerificationError(RegistryError, ValueError):
+class VerificationError(RegistryError, ValueError, code="verification_failed", exit_code=5):
     """Stored bytes are not what the catalog promises."""
 
-    code = "verification_failed"
-    exit_code = 5
 
-
-class CorruptRecordError(VerificationError):
+class CorruptRecordError(VerificationError, code="corrupt_record"):
     """Framing or checksum of one record is wrong: truncated, a flipped bit, a wrong length.
 
     ``details`` holds ``path``, ``record`` (index in the file, from 0) and ``offset`` (of the record's first byte).
     """
-
-    code = "corrupt_record"
 
     def __init__(self, problem: str, *, path: str, record: int, offset: int | None) -> None:
         where = "" if offset is None else f" at byte {offset}"
@@ -376,65 +315,46 @@ class CorruptRecordError(VerificationError):
         )
 
 
-class CorruptExampleError(VerificationError):
+class CorruptExampleError(VerificationError, code="corrupt_example"):
     """A record that is no tf.train.Example, or one that does not hold the dataset's features."""
 
-    code = "corrupt_example"
 
-
-class ShardMismatchError(VerificationError):
+class ShardMismatchError(VerificationError, code="shard_mismatch"):
     """A shard whose size, number of records or sha256 is not the catalog's."""
 
-    code = "shard_mismatch"
 
-
-class ForeignShardError(ShardMismatchError):
+class ForeignShardError(ShardMismatchError, code="foreign_shard"):
     """A shard that is whole, every record with its checksum, and is another file than the catalog's."""
 
-    code = "foreign_shard"
 
-
-class VersionTooSmallError(VerificationError):
+class VersionTooSmallError(VerificationError, code="version_too_small"):
     """What changed since the version below (or until the one above) asks for a larger step of the number.
 
     ``details`` holds ``base``, ``level`` (patch, minor, major), ``smallest`` and ``changes``.
     """
 
-    code = "version_too_small"
 
-
-class LogTamperedError(VerificationError):
+class LogTamperedError(VerificationError, code="log_tampered"):
     """The event log, or rows of the catalog, were changed past the registry; ``details`` holds ``faults``."""
 
-    code = "log_tampered"
 
-
-class PinChangedError(VerificationError):
+class PinChangedError(VerificationError, code="pin_changed"):
     """A pin file was changed since it was written; ``details['key']`` is the path of the field, where one was."""
 
-    code = "pin_changed"
 
-
-class RecordsMismatchError(VerificationError):
+class RecordsMismatchError(VerificationError, code="records_mismatch"):
     """Records that are not those of a pin; ``details['faults']`` has file, record, features and digests of each."""
 
-    code = "records_mismatch"
 
-
-class SignatureError(VerificationError):
+class SignatureError(VerificationError, code="signature"):
     """A signature that is not of this file, not of this key, or is none."""
 
-    code = "signature"
 
-
-class PinFormatError(RegistryError, ValueError):
+class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=VerificationError.exit_code):
     """A file that is no pin file, or holds values that cannot be; every fault with its key path.
 
     ``details['faults']`` lists them: ``key`` (``pins[0].files[2].num_bytes``), ``line`` (from 1, or None), ``problem``.
     """
-
-    code = "pin_format"
-    exit_code = VerificationError.exit_code
 
     @classmethod
     def of(
@@ -459,132 +379,91 @@ class PinFormatError(RegistryError, ValueError):
         )
 
 
-class PreparedFormatError(RegistryError, ValueError):
+class PreparedFormatError(RegistryError, ValueError, code="prepared_format"):
     """A folder that is no prepared dataset, or one of its JSON files is malformed (``details['key']`` is the path)."""
 
-    code = "prepared_format"
 
-
-class FeatureError(RegistryError, ValueError):
+class FeatureError(RegistryError, ValueError, code="feature"):
     """A value that does not fit its feature, or a feature schema that contradicts itself.
 
     ``details['feature']`` is the feature's path, nested names joined by ``/``.
     """
 
-    code = "feature"
 
-
-class BuildError(RegistryError):
+class BuildError(RegistryError, code="build"):
     """A builder that cannot be run to its end."""
 
-    code = "build"
 
-
-class DuplicateKeyError(BuildError):
+class DuplicateKeyError(BuildError, code="duplicate_key"):
     """Two examples of a split have the same key, or keys that hash alike; the message names both."""
 
-    code = "duplicate_key"
 
-
-class StorageError(RegistryError, OSError):
+class StorageError(RegistryError, OSError, code="storage"):
     """Bytes could not be read or written: permission, disk full, a path that leaves its folder.
 
     ``errno`` is the operating system's number where there is one; ``details`` holds ``path``, ``errno`` and ``doing``.
     """
 
-    code = "storage"
 
-
-class AlreadyStoredError(StorageError, FileExistsError):
+class AlreadyStoredError(StorageError, FileExistsError, code="already_stored"):
     """A file or folder of that name is stored already, and stored bytes are not replaced unasked."""
 
-    code = "already_stored"
 
-
-class FolderExistsError(AlreadyStoredError):
+class FolderExistsError(AlreadyStoredError, code="folder_exists"):
     """The name that a staged folder was to have is taken: somebody else published there, or a run died after it did."""
 
-    code = "folder_exists"
 
-
-class NotStoredError(StorageError, FileNotFoundError):
+class NotStoredError(StorageError, FileNotFoundError, code="not_stored"):
     """No file of that name is stored."""
 
-    code = "not_stored"
 
-
-class FetchNotAllowedError(StorageError, PermissionError):
+class FetchNotAllowedError(StorageError, PermissionError, code="fetch_not_allowed", exit_code=6):
     """A place that a pin names was not asked, because its reader did not agree to that.
 
     ``details['allow']`` is what ``--allow-host`` takes to agree, or None where nothing does.
     """
 
-    code = "fetch_not_allowed"
-    exit_code = 6
 
-
-class StorageUnavailableError(StorageError):
+class StorageUnavailableError(StorageError, code="storage_unavailable", exit_code=75):
     """A store cannot be reached, is silent or overloaded, or breaks off its answers; trying again may help.
 
     Raised after the retries that ``registry.storage.network.Limits`` allows; ``details['tries']`` says how many.
     """
 
-    code = "storage_unavailable"
-    exit_code = 75
 
-
-class CatalogError(RegistryError):
+class CatalogError(RegistryError, code="catalog"):
     """The SQL catalog cannot do what was asked."""
 
-    code = "catalog"
 
-
-class NotACatalogError(CatalogError):
+class NotACatalogError(CatalogError, code="not_a_catalog"):
     """The database holds something else than a registry catalog, or the file is no database."""
 
-    code = "not_a_catalog"
 
-
-class SchemaBehindError(CatalogError):
+class SchemaBehindError(CatalogError, code="schema_behind", exit_code=8):
     """The catalog was made by an older registry and has to be upgraded first."""
 
-    code = "schema_behind"
-    exit_code = 8
 
-
-class SchemaAheadError(CatalogError):
+class SchemaAheadError(CatalogError, code="schema_ahead", exit_code=8):
     """The catalog was made by a newer registry than this one."""
 
-    code = "schema_ahead"
-    exit_code = 8
 
-
-class CatalogUnavailableError(CatalogError):
+class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_code=75):
     """The database is busy, locked or not answering; trying again may help."""
 
-    code = "catalog_unavailable"
-    exit_code = 75
 
-
-class OutOfRangeError(RegistryError, StopIteration):
+class OutOfRangeError(RegistryError, StopIteration, code="out_of_range"):
     """A data provider has handed out its last record: TensorFlow's name for the end of the data."""
 
-    code = "out_of_range"
 
-
-class ReaderFailedError(RegistryError, RuntimeError):
+class ReaderFailedError(RegistryError, RuntimeError, code="reader_failed"):
     """A reader of somebody's own failed while it read a file; ``__cause__`` is what it raised.
 
     ``details`` holds ``path``, ``reader``, ``record`` (how many it gave before) and ``key`` (of the last of them).
     """
 
-    code = "reader_failed"
 
-
-class MissingExtraError(RegistryError, ImportError):
+class MissingExtraError(RegistryError, ImportError, code="missing_extra"):
     """An optional dependency is not installed; the hint holds the line that installs it."""
-
-    code = "missing_extra"
 
     def __init__(self, *, package: str, extra: str, needed_for: str) -> None:
         super().__init__(
@@ -592,6 +471,23 @@ class MissingExtraError(RegistryError, ImportError):
             hint=f"Install it with: pip install 'shardbook[{extra}]'",
             details={"package": package, "extra": extra},
         )
+
+
+@contextmanager
+def require_extra(extra: str, *, package: str, needed_for: str) -> Iterator[None]:
+    """Turn an import of ``package`` that fails in the block into a MissingExtraError that names the ``extra``.
+
+    >>> with require_extra("torch", package="no_such_package", needed_for="a read into torch"):
+    ...     import no_such_package
+    Traceback (most recent call last):
+    registry.errors.MissingExtraError: a read into torch needs the package 'no_such_package', which is not installed
+    """
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] == "registry":
+            raise  # a broken import of our own is not an extra that is missing
+        raise MissingExtraError(package=package, extra=extra, needed_for=needed_for) from error
 
 
 def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:

@@ -9,8 +9,9 @@ Exact behaviour follows Earth Engine's guide to TFRecord and what real exports h
 points that the guide leaves open, and what was chosen. Names are loaded when they are first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from registry.builders.earth_engine.assembling.assemble import assemble, to_xarray
@@ -30,27 +31,6 @@ if TYPE_CHECKING:
     from registry.builders.earth_engine.stored.found_files import FoundExport, find_export
     from registry.builders.earth_engine.stored.importing import import_export, preview_export
     from registry.builders.earth_engine.table import ExportedTable, Table, read_table, write_table
-
-_HOMES: Final = {
-    "assembling.assemble": "assemble to_xarray",
-    "assembling.assembly": "Assembly",
-    "assembling.predictions": "WrittenPredictions write_predictions",
-    "exporting.geotiff_raster": "GeoTiffRaster",
-    "exporting.image": "Exported export_image plan_export",
-    "exporting.options": "ExportOptions",
-    "exporting.raster": "ArrayRaster Band BandRows Raster",
-    "exporting.version": "ExportedSplit export_version",
-    "grid": "Bounds Grid Size Transform Window",
-    "mixer": "Mixer",
-    "patch_reader": "Patch PatchBatch Patches",
-    "pixel_series": "PixelSeries",
-    "row_files": "read_rows write_rows",
-    "stored.export": "StoredExport open_export",
-    "stored.found_files": "FoundExport find_export",
-    "stored.importing": "import_export preview_export",
-    "table": "ExportedTable Table read_table write_table",
-}
-_HOME_OF: Final = {name: f"{__name__}.{module}" for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "ArrayRaster",
@@ -93,16 +73,25 @@ __all__ = [
     "write_table",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load a public name from the module it lives in."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted({*globals(), *_HOME_OF})
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "assembling.assemble": "assemble to_xarray",
+        "assembling.assembly": "Assembly",
+        "assembling.predictions": "WrittenPredictions write_predictions",
+        "exporting.geotiff_raster": "GeoTiffRaster",
+        "exporting.image": "Exported export_image plan_export",
+        "exporting.options": "ExportOptions",
+        "exporting.raster": "ArrayRaster Band BandRows Raster",
+        "exporting.version": "ExportedSplit export_version",
+        "grid": "Bounds Grid Size Transform Window",
+        "mixer": "Mixer",
+        "patch_reader": "Patch PatchBatch Patches",
+        "pixel_series": "PixelSeries",
+        "row_files": "read_rows write_rows",
+        "stored.export": "StoredExport open_export",
+        "stored.found_files": "FoundExport find_export",
+        "stored.importing": "import_export preview_export",
+        "table": "ExportedTable Table read_table write_table",
+    },
+)

@@ -13,7 +13,7 @@ from registry.api.catalog import Catalog, connect
 from registry.api.dataset import Dataset
 from registry.api.lock import current_lock
 from registry.errors import DatasetNotFoundError, UsageError, YankedVersionWarning
-from registry.model import Reference, SlicingRule
+from registry.model import Reference, SlicingRule, whole_number
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
@@ -233,11 +233,9 @@ def _form(
             f"{who} has no supervised keys, and as_supervised=True asks for them",
             hint=f"Leave as_supervised out. Its features are: {', '.join(dataset.features)}.",
         )
-    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < -1):
-        raise UsageError(
-            f"batch_size is a whole number, not {batch_size!r:.60}",
-            hint="None gives examples one by one, -1 all of them at once.",
-        )
+    if batch_size is not None:
+        hint = "None gives examples one by one, -1 all of them at once."
+        batch_size = whole_number(batch_size, "batch_size", least=-1, hint=hint)
 
     def form(reader: Reader) -> Reader | SupervisedReader | Batches | Any:
         source = SupervisedReader(reader, keys) if keys else reader

@@ -11,16 +11,14 @@ The names below are all that others use. Those that run a build are loaded when 
 or asking which are installed, takes neither features nor storage.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from registry.building.builder import BuilderConfig, DatasetBuilder
 from registry.building.discovery import ENTRY_POINT_GROUP, find_builder, list_builders, load_builder, open_builder
+from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from registry.building.build import BuildPhase, BuildProgress, StagedBuild, build_dataset
-
-_IN_BUILD: Final = ("BuildPhase", "BuildProgress", "StagedBuild", "build_dataset")
 
 __all__ = [
     "ENTRY_POINT_GROUP",
@@ -36,8 +34,4 @@ __all__ = [
     "open_builder",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _IN_BUILD:
-        raise AttributeError(f"module 'registry.building' has no attribute {name!r}")
-    return getattr(import_module("registry.building.build"), name)
+__getattr__, __dir__ = lazy_exports(__name__, {"build": "BuildPhase BuildProgress StagedBuild build_dataset"})

@@ -22,6 +22,7 @@ from registry.model.digests import (
 )
 from registry.model.event import ACTIONS, Event, describe_moment, parse_moment
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
+from registry.model.numbers import shown, whole_number
 from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
 from registry.model.split import (
     DEFAULT_TEMPLATE,
@@ -114,8 +115,10 @@ __all__ = [
     "parse_moment",
     "read_code_version",
     "request_bounds",
+    "shown",
     "tfds_id",
     "use_effects",
     "version_folder",
     "version_status",
+    "whole_number",
 ]

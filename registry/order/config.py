@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import index as whole_number
 from typing import Any, Final, Literal
 
 from registry.errors import UsageError
+from registry.model import whole_number
 
 
 class _DefaultNumber(int):
@@ -113,20 +113,10 @@ class ReadConfig:
     ) -> None:
         """Hold the option ``name`` to be a whole number or, where that is its default, None; kept as an int."""
         given = getattr(self, name)
-        if given is None and name in _OPTIONAL:
+        if isinstance(given, _DefaultNumber) or (given is None and name in _OPTIONAL):
             return
-        try:
-            value = whole_number(given)
-        except TypeError:
-            value = None
-        if value is None or isinstance(given, bool):
-            raise UsageError(f"{name} is a whole number, not {given!r:.60}", hint=hint)
-        if least is not None and value < least:
-            raise UsageError(f"{name} is at least {least}, not {value}", hint=hint)
-        if below is not None and value >= below:
-            raise UsageError(f"{name} is less than 2**{below.bit_length() - 1}, not {value}", hint=hint)
-        if not isinstance(given, _DefaultNumber):
-            object.__setattr__(self, name, value)  # a number of numpy is no int
+        number = whole_number(given, name, least=least, below=below, hint=hint)
+        object.__setattr__(self, name, number)  # a number of numpy is no int
 
     @property
     def needs_seed(self) -> bool:

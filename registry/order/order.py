@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import index as whole_number
+from operator import index
 from typing import Any, Final
 
 import numpy as np
 
 from registry.errors import UsageError
-from registry.model import ShardSpan
+from registry.model import ShardSpan, whole_number
 from registry.order.config import ReadConfig
 from registry.order.files import Files, Integers, Pattern, Pieces, Run, join, spell_out, starts_of
 from registry.order.interleave import Interleave
@@ -55,7 +55,7 @@ class Order:
                 f"the shuffle has no seed: give {name}; without one every read has an order of its own",
                 hint=f"ReadConfig({name}=42, ...), or config.with_seed(number).",
             )
-        epoch = _check_epoch(epoch)
+        epoch = whole_number(epoch, "epoch", least=0, below=_LIMIT)
         files = Files(spans)
         self.config = config
         self.epoch = epoch
@@ -107,7 +107,7 @@ class Order:
 
     def _bounds(self, *bounds: Any) -> tuple[int, int]:
         try:
-            start, stop = map(whole_number, bounds)
+            start, stop = map(index, bounds)
         except (TypeError, ValueError):
             raise UsageError(f"start and stop are two whole numbers, not {bounds!r:.60}") from None
         if not 0 <= start <= stop <= self.num_examples:
@@ -115,16 +115,6 @@ class Order:
                 f"the order has {self.num_examples} positions from 0, and {start}..{stop} is no range of them"
             )
         return start, stop
-
-
-def _check_epoch(epoch: Any) -> int:
-    try:
-        number = whole_number(epoch)
-    except TypeError:
-        number = -1
-    if not 0 <= number < 2**62:
-        raise UsageError(f"an epoch is a whole number from 0 to 2**62, not {epoch!r:.60}")
-    return number
 
 
 def _order_files(count: int, config: ReadConfig, epoch: int, sorted_files: Sequence[int] | None) -> Integers | None:

@@ -6,8 +6,9 @@
 Names are loaded when they are first used: a worker that hashes records needs neither pydantic nor YAML.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
+
+from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from registry.pins.create import PinSource, choose_names, make_entry
@@ -15,14 +16,6 @@ if TYPE_CHECKING:
     from registry.pins.pin import Pin
     from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
     from registry.pins.places import Places
-
-_HOME_OF: Final = {
-    **dict.fromkeys(("PinSource", "choose_names", "make_entry"), "registry.pins.create"),
-    **dict.fromkeys(("AliasEntry", "BuilderEntry", "PinEntry"), "registry.pins.document"),
-    **dict.fromkeys(("DEFAULT_FILENAME", "PinFile"), "registry.pins.pin_file"),
-    "Pin": "registry.pins.pin",
-    "Places": "registry.pins.places",
-}
 
 __all__ = [
     "DEFAULT_FILENAME",
@@ -37,10 +30,13 @@ __all__ = [
     "make_entry",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'registry.pins' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_exports(
+    __name__,
+    {
+        "create": "PinSource choose_names make_entry",
+        "document": "AliasEntry BuilderEntry PinEntry",
+        "pin": "Pin",
+        "pin_file": "DEFAULT_FILENAME PinFile",
+        "places": "Places",
+    },
+)

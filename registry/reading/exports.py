@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
 from registry.errors import MissingExtraError, UsageError
+from registry.model import whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,8 +181,8 @@ class Exports:
 
 def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:
     """Refuse options of batches that mean nothing."""
-    if batch_size is not None and (isinstance(batch_size, bool) or batch_size < 1):
-        raise UsageError(f"the size of a batch is a whole number from 1, not {batch_size!r:.60}")
+    if batch_size is not None:
+        whole_number(batch_size, "batch_size", least=1)
     if drop_remainder and batch_size is None:
         raise UsageError("drop_remainder leaves out a batch, and there are none without batch_size")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from operator import index as whole_number
 from types import FunctionType
 from typing import Any, TypeAlias, overload
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
+from registry.model import whole_number
 from registry.order import Order, ReadConfig, check_config
 from registry.reading.exports import Exports
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
@@ -150,7 +151,7 @@ class Reader(Exports):
         An optional feature is always a masked array (``numpy.ma``), whose mask says which values are missing.
         Errors as iterating; batches before the one that holds a bad record are handed out.
         """
-        size = _check_size(size)
+        size = whole_number(size, "batch_size", least=1)
 
         return self._iterate(partial(self._items.batches, size=size, drop_remainder=drop_remainder))
 
@@ -343,19 +344,9 @@ def _restore_reader(
     return reader
 
 
-def _check_size(size: Any) -> int:
-    try:
-        number = 0 if isinstance(size, bool) else whole_number(size)
-    except TypeError:
-        number = 0
-    if number < 1:
-        raise UsageError(f"the size of a batch is a whole number from 1, not {size!r:.60}")
-    return number
-
-
 def _check_process(process: tuple[int, int]) -> tuple[int, int]:
     try:
-        index, count = map(whole_number, process)
+        index, count = map(operator.index, process)
     except (TypeError, ValueError):
         raise UsageError(f"process is (index, count), two whole numbers, not {process!r:.60}") from None
     if not 0 <= index < count:

@@ -6,26 +6,19 @@
 ``Plan`` is what readers run. ``even_splits`` and ``k_fold`` write expressions, ``relation`` compares plans.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
+from registry.lazy import lazy_exports
 from registry.splits.documented import round_percent
 from registry.splits.even import Fold, even_splits, k_fold, split_for_process
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Layout, RecordRange, counted, print_ranges
-from registry.splits.plan import FileInstruction, Plan
+from registry.splits.plan import FileInstruction, Plan, Relation, overlaps_between, relation, uncovered
 from registry.splits.resolve import resolve
 from registry.splits.terms import BoundReason, EvenPart, SplitSlice
 
 if TYPE_CHECKING:
     from registry.splits.explanation import Explanation, TermReason, explain
-    from registry.splits.plan import Relation, overlaps_between, relation, uncovered
-
-_HOME_OF: Final = {
-    **dict.fromkeys(("Explanation", "TermReason", "explain"), "registry.splits.explanation"),
-    **dict.fromkeys(("Relation", "overlaps_between", "relation", "uncovered"), "registry.splits.plan"),
-}
-"""What resolving needs not, loaded when it is first used."""
 
 __all__ = [
     "BoundReason",
@@ -53,10 +46,5 @@ __all__ = [
     "uncovered",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'registry.splits' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
-    globals()[name] = value
-    return value
+# Resolving does not need these.
+__getattr__, __dir__ = lazy_exports(__name__, {"explanation": "Explanation TermReason explain"})

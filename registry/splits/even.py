@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Final, Literal, NamedTuple, overload
 
 from registry.errors import SplitSyntaxError, UsageError
-from registry.model import SlicingRule
+from registry.model import SlicingRule, shown, whole_number
 from registry.splits.instruction import ReadInstruction
-from registry.splits.terms import EvenPart, PartUnit, SplitSlice, check_count, shown, whole_number
+from registry.splits.terms import EvenPart, PartUnit, SplitSlice, check_count
 
 _START: Final = Fraction(0)
 _END: Final = Fraction(100)
@@ -58,7 +58,7 @@ def even_splits(
         UsageError: ``n`` is below 1, an unknown unit, or percent of what is sliced already, or with a remainder.
         SplitSyntaxError: ``split`` is no expression.
     """
-    n = check_count(n)
+    n = check_count(n, "n")
     if unit != "%":
         whole = _whole(split)
         return [_part(whole, n, place, place + 1, unit, drop_remainder=drop_remainder) for place in range(n)]
@@ -83,7 +83,7 @@ def split_for_process(
         UsageError: not 0 <= index < count, or an unknown unit.
         SplitSyntaxError: ``split`` is no expression.
     """
-    count, index = check_count(count), whole_number(index)
+    count, index = check_count(count, "count"), whole_number(index, "index")
     if not 0 <= index < count:
         raise UsageError(
             f"there is no process {shown(index)} of {count}",
@@ -108,9 +108,7 @@ def k_fold(split: str | ReadInstruction, k: int, *, unit: Literal["%"] | PartUni
         UsageError: ``k`` is below 2, an unknown unit, or percent of what is sliced already.
         SplitSyntaxError: ``split`` is no expression.
     """
-    k = check_count(k)
-    if k < 2:
-        raise UsageError("a cross-validation has 2 folds or more, not 1")
+    k = check_count(k, "k", least=2)
     if unit == "%":
         names = _whole_names(split, "k_fold")
         return [

@@ -16,6 +16,7 @@ from numbers import Rational, Real
 from typing import Any, Final, Literal, SupportsIndex, TypeAlias, TypeVar, cast
 
 from registry.errors import SliceError, UsageError
+from registry.model import shown, whole_number
 
 Unit: TypeAlias = Literal["abs", "%", "shard"]
 Rounding: TypeAlias = Literal["closest", "pct1_dropremainder"]
@@ -169,14 +170,6 @@ def _exact_percent(bound: Any) -> int | Fraction:
     return percent
 
 
-def shown(value: object) -> str:
-    """What a caller gave, short enough for a message."""
-    try:
-        return f"{value!r:.40}"
-    except ValueError:  # Python does not print a number of thousands of digits
-        return "a number of very many digits"
-
-
 def _is_long(number: Decimal) -> bool:
     """Whether its digits or its exponent would make a huge number."""
     return len(number.as_tuple().digits) > 2 * MAX_DIGITS or abs(number.adjusted()) > MAX_DIGITS
@@ -241,9 +234,9 @@ class EvenPart:
                 f"exact parts have no unit {self.unit!r}",
                 hint="Give unit='abs' for records or unit='shard' for whole files.",
             )
-        for name in ("count", "first", "stop"):
-            object.__setattr__(self, name, whole_number(getattr(self, name)))
-        check_count(self.count)
+        object.__setattr__(self, "count", check_count(self.count))
+        for name in ("first", "stop"):
+            object.__setattr__(self, name, whole_number(getattr(self, name), name))
         if not 0 <= self.first <= self.stop <= self.count:
             raise UsageError(
                 f"there {'is 1 part' if self.count == 1 else f'are {self.count} parts'}, counted from 0; "
@@ -288,22 +281,9 @@ Term: TypeAlias = SplitSlice | EvenPart
 """One term of a union."""
 
 
-def check_count(count: SupportsIndex) -> int:
-    """A number of parts, 1 or more; UsageError where it is none."""
-    number = whole_number(count)
-    if number < 1:
-        raise UsageError(f"a split is divided into 1 part or more, not {shown(number)}")
-    if number >= 10**MAX_DIGITS:
-        raise UsageError(f"a number of parts has at most {MAX_DIGITS} digits")
-    return number
-
-
-def whole_number(number: SupportsIndex) -> int:
-    """``number`` as an int; UsageError where it is not whole."""
-    try:
-        return operator.index(number)
-    except TypeError as error:
-        raise UsageError(f"parts are counted in whole numbers, not {shown(number)}") from error
+def check_count(count: SupportsIndex, name: str = "the number of parts", *, least: int = 1) -> int:
+    """``count`` as an int; UsageError if it is less than ``least`` or has very many digits."""
+    return whole_number(count, name, least=least, below=10**MAX_DIGITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,7 +88,7 @@ def test_options_that_mean_nothing_are_refused(digits: Cli) -> None:
     assert digits("read", "digits", "train", "--shuffle", "records").code == 2
     ran = digits("read", "digits", "train", "--shuffle", "global", "--shuffle-seed", "-1")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err == "error: seed is at least 0, not -1\n"
+    assert ran.err == "error: seed must be 0 or more, not -1\n"
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_among_the_examples(digits: Cli, workspace: Path) -> None:

@@ -310,7 +310,7 @@ def test_options_that_would_do_nothing_are_refused() -> None:
     reader = wide_reader([10], ReadConfig(repeat=None), features=IDS)
     with pytest.raises(UsageError, match=r"^batch_size, drop_remainder and process are options of iterable=True$"):
         reader.to_torch(batch_size=3)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match=r"^the size of a batch is a whole number from 1, not 0$"):
+    with pytest.raises(UsageError, match=r"^batch_size must be 1 or more, not 0$"):
         reader.to_torch(iterable=True, batch_size=0)
     with pytest.raises(UsageError, match=r"^drop_remainder leaves out a batch, and there are none without batch_size$"):
         reader.to_torch(iterable=True, drop_remainder=True)

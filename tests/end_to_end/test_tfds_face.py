@@ -157,7 +157,8 @@ def test_batches_are_counted_and_read_again(digits: registry.Catalog) -> None:
     for wrong in (-2, 2.5, True, "32"):
         with pytest.raises(UsageError) as caught:
             registry.load("digits", split="train", batch_size=wrong, catalog=digits)  # type: ignore[arg-type]
-        assert caught.value.message == f"batch_size is a whole number, not {wrong!r}"
+        kind = "-1 or more" if wrong == -2 else "a whole number"
+        assert caught.value.message == f"batch_size must be {kind}, not {wrong!r}"
         assert caught.value.hint == "None gives examples one by one, -1 all of them at once."
 
 

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset, IterableDataset, get_worker_info
 from registry.errors import StateMismatchError, UsageError
 from registry.features import NestedExamples, Ragged
 from registry.features.dtypes import is_bfloat16
+from registry.model import whole_number
 from registry.reading.frameworks.arrays import missing_rows
 from registry.reading.frameworks.sharing import Begun, EpochCounter, SharedReader
 from registry.reading.state import Intervals, cut, divide, size_of
@@ -87,9 +88,7 @@ class ReaderIterable(IterableDataset):
 
     def set_epoch(self, epoch: int) -> None:
         """Let the iteration that is begun next read ``epoch``; without it, each reads the one after the last."""
-        if isinstance(epoch, bool) or epoch < 0:
-            raise UsageError(f"an epoch is a whole number from 0, not {epoch!r:.60}")
-        self._epochs.set(epoch)
+        self._epochs.set(whole_number(epoch, "epoch", least=0))
         self._place = self._loaded = None
 
     def __len__(self) -> int:

@@ -1,0 +1,30 @@
+"""Names of a package that are loaded when they are first used, so that importing the package costs next to nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_exports(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The functions ``__getattr__`` and ``__dir__`` of ``package``.
+
+    ``homes`` gives the names, separated by spaces, that each module of the package defines; those under ``""`` are
+    modules themselves. A name is looked up once: then it is an attribute of the package.
+    """
+    home_of = {name: home for home, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home = home_of[name]
+        value = getattr(import_module(f"{package}.{home}"), name) if home else import_module(f"{package}.{name}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home_of})
+
+    return load, names

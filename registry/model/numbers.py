@@ -1,0 +1,49 @@
+"""The check that an option is a whole number, and how a value is shown in an error."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any
+
+from registry.errors import UsageError
+
+
+def whole_number(
+    value: Any,
+    name: str,
+    *,
+    least: int | None = None,
+    below: int | None = None,
+    hint: str | None = None,
+    error: type[UsageError] = UsageError,
+) -> int:
+    """``value`` of the option ``name`` as an int. Integers of numpy are whole numbers, True and False are not.
+
+    >>> whole_number(0, "batch_size", least=1)
+    Traceback (most recent call last):
+    registry.errors.UsageError: batch_size must be 1 or more, not 0
+
+    Raises:
+        UsageError: it is no whole number (raised as ``error``), or not in ``least``..``below`` (excluded).
+    """
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = index(value)
+    except TypeError:
+        raise error(f"{name} must be a whole number, not {shown(value)}", hint=hint) from None
+    if least is not None and number < least:
+        raise UsageError(f"{name} must be {least} or more, not {shown(number)}", hint=hint)
+    if below is not None and number >= below:
+        powers = {2: below.bit_length() - 1, 10: len(f"{below}") - 1}
+        limit = next((f"{base}**{power}" for base, power in powers.items() if below == base**power), f"{below:,}")
+        raise UsageError(f"{name} must be less than {limit}, not {shown(number)}", hint=hint)
+    return number
+
+
+def shown(value: object) -> str:
+    """The start of a value's repr, short enough for a message."""
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # Python does not print a number of thousands of digits
+        return "a number of very many digits"
