@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text
+from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text, codec_of
 from registry.wire import encode_example
 from registry.wire.varint import write_varint
 
@@ -65,7 +65,7 @@ def block_of(features: FeaturesDict, count: int, *, any_size: bool = False, shuf
         orders[0].sort()
     records = []
     for number in range(count):
-        flat = features.flatten_example(example_of(features, number, chance, any_size=any_size))
+        flat = codec_of(features).flatten(example_of(features, number, chance, any_size=any_size))
         entries = [encode_example({key: value}) for key, value in flat.items()]
         entries = [entry[1 + len(write_varint(len(entry) - 2)) :] for entry in entries]
         content = b"".join(entries[place] for place in orders[chance.integers(len(orders))])
@@ -92,11 +92,11 @@ def exhaust(iterator: Iterator[Any]) -> None:
 def ways(features: FeaturesDict, block: Block) -> dict[str, Callable[[], Any]]:
     """What is measured, by its name."""
     return {
-        "columns": lambda: features.decode_block(*block).columns(),
-        "col. no copy": lambda: features.decode_block(*block, copy=False).columns(),
-        "examples": lambda: exhaust(features.decode_block(*block).examples()),
-        "ex. no copy": lambda: exhaust(features.decode_block(*block, copy=False).examples()),
-        "one by one": lambda: exhaust(map(features.decode_example, records_of(block))),
+        "columns": lambda: codec_of(features).decode_block(*block).columns(),
+        "col. no copy": lambda: codec_of(features).decode_block(*block, copy=False).columns(),
+        "examples": lambda: exhaust(codec_of(features).decode_block(*block).examples()),
+        "ex. no copy": lambda: exhaust(codec_of(features).decode_block(*block, copy=False).examples()),
+        "one by one": lambda: exhaust(map(codec_of(features).decode, records_of(block))),
         "protobuf": lambda: exhaust(map(read_with_protobuf, records_of(block))),
     }
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.readers.ours import Limit
 from benchmarks.readers.peer import BATCH, JOBS, Example, Peer
+from registry.features import codec_of
 
 MIN_PASSES: Final = 3
 CHUNK: Final = 256
@@ -75,7 +76,7 @@ def check_answer(peer: Peer, job: str) -> None:
     """The job's first answer is what was written."""
     sample = peer.sample
     if job == "i":
-        assert bytes(next(peer.records())) == sample.features.encode_example(sample.example(0)), "another record"
+        assert bytes(next(peer.records())) == codec_of(sample.features).encode(sample.example(0)), "another record"
         return
     index = {"iv": 7, "ivb": 7, "v": peer.middle}.get(job, 0)
     found = {

@@ -99,7 +99,7 @@ def _write(folder: Path, shards: int, num_records: int) -> None:
     """Records of random bytes, as many in each shard."""
     import numpy as np
 
-    from registry.features import FeaturesDict, Text
+    from registry.features import FeaturesDict, Text, codec_of
     from registry.model import DatasetMetadata, ShardedFileTemplate, ShardLengths, Split, Version
     from registry.prepared import PreparedDataset, write_prepared
     from registry.storage import open_store
@@ -114,7 +114,7 @@ def _write(folder: Path, shards: int, num_records: int) -> None:
         with store.create(name) as file:
             writer = RecordWriter(file)
             for _ in range(num_records):
-                writer.write(features.encode_example({"data": generator.bytes(RECORD_BYTES // 2).hex()}))
+                writer.write(codec_of(features).encode({"data": generator.bytes(RECORD_BYTES // 2).hex()}))
     prepared = PreparedDataset(
         name="samples",
         config=None,

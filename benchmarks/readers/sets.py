@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from registry.catalog import open_catalog
-from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text
+from registry.features import ClassLabel, FeaturesDict, Scalar, Tensor, Text, codec_of, features_to_json
 from registry.model import DatasetVersion, Shard, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import open_store
@@ -164,7 +164,7 @@ def _numbers(sample: SampleSet) -> list[NDArray[Any]]:
 def _records(sample: SampleSet) -> list[bytes]:
     """The pool as records."""
     features = sample.features
-    return [features.encode_example(sample.example(index)) for index in range(len(sample.columns["label"]))]
+    return [codec_of(features).encode(sample.example(index)) for index in range(len(sample.columns["label"]))]
 
 
 def _describe(sample: SampleSet, folder: Path, records: list[bytes], file_format: str) -> PreparedDataset:
@@ -211,7 +211,7 @@ def _write_tfrecord(sample: SampleSet, folder: Path) -> None:
         name=sample.dataset,
         version=VERSION,
         splits=prepared.splits,
-        features_json=sample.features.to_json(),
+        features_json=features_to_json(sample.features),
         location=f"{sample.dataset}/{VERSION}",
         content_digest=hashlib.sha256(b"".join(shard.sha256.encode() for shard in shards)).hexdigest(),
     )

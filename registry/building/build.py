@@ -22,6 +22,7 @@ from registry.building.encoding import Engine
 from registry.building.generation import call_features, call_splits, key_examples
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, Entry, ExternalSorter
 from registry.errors import BuildError, UsageError
+from registry.features import codec_of
 from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split, version_folder
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
@@ -104,7 +105,7 @@ def build_dataset(
     staged = store.stage(final)
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
-        with Engine(features, processes=processes) as engine:
+        with Engine(codec_of(features), processes=processes) as engine:
             for name, examples in splits.items():
                 job = _SplitJob(
                     builder=builder,

@@ -30,9 +30,9 @@ _MOST_PROCESSES: Final = 16  # one generator cannot feed more
 
 
 class RecordEncoder(Protocol):
-    """What the engine needs of a dataset's features."""
+    """What the engine needs of the codec of a dataset's features."""
 
-    def encode_example(self, example: Any, /) -> bytes:
+    def encode(self, example: Any, /) -> bytes:
         """The record of ``example``; FeatureError where it does not fit."""
         ...
 
@@ -99,7 +99,7 @@ class Engine:
     def _start(self) -> None:
         try:
             self._pool = WorkerPool(
-                self._features.encode_example, processes=self._processes, doing="encoded examples", failure=BuildError
+                self._features.encode, processes=self._processes, doing="encoded examples", failure=BuildError
             )
         except NotSendableError as error:
             self._warn_once(error)
@@ -112,7 +112,7 @@ class Engine:
     def _encode_here(self, split: str, item: KeyedExample) -> Entry:
         started = time.perf_counter()
         try:
-            record = self._features.encode_example(item.example)
+            record = self._features.encode(item.example)
         except Exception as error:
             raise _example_error(split, item.label, error) from error
         self._num_seconds += time.perf_counter() - started
@@ -145,7 +145,7 @@ class Engine:
                 records = future.result()
             except NotSendableError as error:
                 self._warn_once(error)
-                records = call_each(self._features.encode_example, [item.example for item in chunk])
+                records = call_each(self._features.encode, [item.example for item in chunk])
         except ItemFailedError as failure:
             raise _example_error(split, chunk[failure.index].label, failure.error) from failure.error
         self._num_examples += len(records)

@@ -83,6 +83,8 @@ def parquet(
 
 def _print_prepared(session: Session, prepared: PreparedDataset, published: str | None) -> None:
     """Say which version the files make; ``published`` is the digest of one that has its number already."""
+    from registry.features import features_to_json
+
     reference = prepared.reference
     data = {
         "dataset": reference.dataset,
@@ -93,7 +95,7 @@ def _print_prepared(session: Session, prepared: PreparedDataset, published: str 
             {"name": split.name, "num_examples": split.num_examples, "num_shards": split.num_shards}
             for split in prepared.splits
         ],
-        "features": json.loads(prepared.features.to_json()),
+        "features": json.loads(features_to_json(prepared.features)),
     }
 
     def human() -> None:

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from registry.errors import MissingExtraError
 from registry.features.dtypes import exact_array, wire_kind
-from registry.features.feature import FlatValue, Part, Shape, corrupt_fault, feature_fault, fits_shape, stack_values
+from registry.features.feature import Part, Shape, corrupt_fault, feature_fault, fits_shape, stack_values
 from registry.features.image import read_file
 from registry.features.tensor import Tensor
+from registry.wire import FlatValue
 
 if TYPE_CHECKING:
     from registry.features.block_columns import BlockColumn, BlockParts

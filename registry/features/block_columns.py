@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Protocol
@@ -13,10 +12,7 @@ import numpy.typing as npt
 from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT
 from registry.wire import FlatColumn
-from registry.wire.gather import as_rows, constant, take
-
-_SMALL_TEXT: Final = 256
-"""Up to this mean size texts of many sizes are taken together by their size; above, one by one, as measured."""
+from registry.wire.gather import SMALL_TEXT, as_rows, constant, cut_views, take, take_texts
 
 _LARGE_ROW: Final = 2**14
 """From this size on each row gets memory of its own."""
@@ -97,11 +93,11 @@ class TextColumn:
         """``bytes``, or memoryviews."""
         starts, sizes = self.starts[start:stop], self.sizes[start:stop]
         if not self.copy:
-            return list(_cut(self.data.data, starts, sizes))
+            return list(cut_views(self.data.data, starts, sizes))
         if self._size is not None:
             return take(self.data, starts, self._size).tolist() if self._size else [b""] * starts.size
-        if self.sizes.mean() > _SMALL_TEXT:  # so that no more is copied than is asked for
-            return list(map(bytes, _cut(self.data.data, starts, sizes)))
+        if self.sizes.mean() > SMALL_TEXT:  # so that no more is copied than is asked for
+            return list(map(bytes, cut_views(self.data.data, starts, sizes)))
         return list(self._small[start:stop])
 
     @cached_property
@@ -202,26 +198,3 @@ def all_masked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ma.MaskedArra
     is_float = dtype.kind == "f" or is_bfloat16(dtype)
     values = np.full(shape, np.nan if is_float else None if dtype == TEXT else 0, dtype)
     return np.ma.MaskedArray(values, np.ones(shape, np.bool_), fill_value=np.nan if is_float else None)
-
-
-def take_texts(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> npt.NDArray[Any]:
-    """``data[start : start + size]`` as ``bytes``, in an object array."""
-    texts = np.empty(starts.size, TEXT)
-    if starts.size and (int(sizes.max()) > 2**15 or sizes.mean() > _SMALL_TEXT):
-        texts[:] = list(map(bytes, _cut(data.data, starts, sizes)))
-        return texts
-    order = np.argsort(sizes.astype(np.int16), kind="stable")
-    in_order = starts[order]
-    taken: list[bytes] = []
-    counts = np.bincount(sizes)
-    for size in np.flatnonzero(counts).tolist():
-        some = in_order[len(taken) : len(taken) + int(counts[size])]
-        taken += take(data, some, size).tolist() if size else [b""] * some.size
-    texts[order] = taken
-    return texts
-
-
-def _cut(view: memoryview, starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Iterable[memoryview]:
-    return map(view.__getitem__, map(slice, starts.tolist(), (starts + sizes).tolist()))

@@ -1,72 +1,104 @@
-"""How does an example become a record, and a record an example? The plan of one schema, made once and run for each.
+"""Encodes the examples of a schema as records and decodes records, one at a time or a block at once.
 
     example -> flat values by key (pure) -> tf.train.Example bytes (registry.wire)
     bytes -> flat values by key -> example
+    data, offsets, lengths -> ExampleBlock -> columns(): one array for each leaf; examples(): what ``decode`` gives
 
 Keys follow TFDS: nested names joined by ``/``; inside one Sequence the flat list; inside several
-``k/ragged_flat_values`` and ``k/ragged_row_lengths_0..``, the lengths of the levels below the outermost one.
+``k/ragged_flat_values`` and ``k/ragged_row_lengths_0..``, the lengths of the levels below the outermost one. Column
+``i`` of a block equals the leaf of example ``i``, whatever way its record took.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import count
-from typing import Any, Final, TypeAlias
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Sequence as AnySequence
+from itertools import chain, count, repeat
+from operator import setitem
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from registry.errors import suggest
-from registry.features.containers import Column, Dataset, FeaturesDict, Sequence, columns_of
-from registry.features.feature import (
-    Feature,
-    FlatValue,
-    Leaf,
-    Part,
-    RawFeature,
-    corrupt_fault,
-    empty_flat,
-    feature_fault,
-)
+from registry.errors import CorruptExampleError, RegistryError, suggest
+from registry.features.block_columns import BlockColumn
+from registry.features.column_reader import ColumnReader, RawReader
+from registry.features.containers import Dataset, FeaturesDict, Sequence, columns_of
+from registry.features.feature import Feature, Leaf, RawFeature, feature_fault
 from registry.features.nested import NestedExamples, NestedNode, Ragged, plain_tree
-from registry.wire import decode_example, encode_example
+from registry.wire import BlockDecoder, FlatBlock, FlatValue, decode_example, encode_example
+from registry.wire.gather import check_pieces, constant
 
-_INT64: Final = np.dtype(np.int64)
-_FLOAT32: Final = np.dtype(np.float32)
+_MIN_VECTORIZED: Final = 13
+_MIN_VECTORIZED_UNLIKE: Final = 65
+"""Fewer records, or fewer of different lengths, are decoded one by one, which then costs less, as measured."""
 
-_Restore: TypeAlias = Callable[[tuple[FlatValue, ...], int | None, str], Any]
+_CHUNK_EXAMPLES: Final = 512
+_CHUNK_BYTES: Final = 2**20
+"""Most examples, and bytes of them, that are made at a time: they fit the processor's cache, and whoever keeps one
+example keeps no more than its chunk."""
 
 
-@dataclass(frozen=True, slots=True)
+def codec_of(features: FeaturesDict) -> Codec:
+    """The codec of ``features``, made at the first call for this object and kept beside its fields.
+
+    >>> codec = codec_of(FeaturesDict({"id": "int64", "name": "str"}))
+    >>> codec.decode(codec.encode({"id": 7, "name": "x"}))["name"]
+    b'x'
+    """
+    # Not in a cache by value: schemas are equal in any order of their features, and examples have that order.
+    kept = features.__dict__
+    if "_codec" not in kept:
+        kept["_codec"] = Codec(features)
+    codec: Codec = kept["_codec"]
+    return codec
+
+
 class Codec:
-    """Encodes and decodes the examples of one schema.
+    """Encodes and decodes the examples of one schema; ``codec_of`` makes it.
 
-    ``tree`` is the nested dict of an example with the place in ``columns`` for each leaf, and a ``NestedNode`` for a
-    Dataset.
+    Attributes:
+        features: the schema.
+        columns: a reader for each leaf, in the order of ``columns_of``.
+        tree: the nested dict of an example with the place in ``columns`` for each leaf, and a ``NestedNode`` for a
+            Dataset.
+        has_unknown: whether a feature is not known. Its keys are found only by a look at all keys of a record.
+        block_decoder: decodes blocks of records to flat columns; what it learns of their form helps with the next.
     """
 
-    features: FeaturesDict
-    columns: tuple[ColumnReader, ...]
-    tree: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, features: FeaturesDict) -> Codec:
-        """The codec of ``features``."""
+    def __init__(self, features: FeaturesDict) -> None:
         columns = columns_of(features)
         known = frozenset(key for column in columns for part in column.leaf.parts for key in column.keys(part))
-        readers = tuple(ColumnReader.of(column, known) for column in columns)
-        return cls(features, readers, _tree_of(features, (), count()))
+        self.features = features
+        self.columns = tuple(ColumnReader.of(column, known) for column in columns)
+        self.tree: Mapping[str, Any] = _tree_of(features, (), count())
+        self.has_unknown = any(isinstance(reader, RawReader) for reader in self.columns)
+        self.block_decoder = BlockDecoder(known)
+
+    def __reduce__(self) -> tuple[Callable[[FeaturesDict], Codec], tuple[FeaturesDict]]:
+        return codec_of, (self.features,)
 
     def encode(self, example: Mapping[str, Any]) -> bytes:
-        """The record of ``example``."""
+        """The record of ``example``: a serialized tf.train.Example, the same bytes on every run and machine.
+
+        Raises:
+            FeatureError: a name is missing or unknown, or a value does not fit; ``details['feature']`` is its path.
+            MissingExtraError: an array is to be stored as JPEG, and Pillow is not installed.
+        """
         return encode_example(self.flatten(example))
 
     def decode(self, record: bytes | memoryview) -> dict[str, Any]:
-        """The example in ``record``."""
+        """The example in ``record``: arrays, NumPy scalars, ``bytes``, ``Ragged``, and dicts of them.
+
+        Raises:
+            CorruptExampleError: no tf.train.Example, or one that does not hold these features.
+            MissingExtraError: an image needs Pillow, and it is not installed.
+        """
         return self.restore(decode_example(record))
 
     def flatten(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
-        """The flat values of ``example``, by key."""
+        """The flat values of ``example`` by their keys: all of ``encode`` but the bytes."""
         flat: dict[str, FlatValue] = {}
         _flatten(self.features, [example], (), "", flat)
         return flat
@@ -75,127 +107,147 @@ class Codec:
         """The example of these flat values; keys that no feature asks for are ignored, as TFDS does."""
         return fill_tree(self.tree, [column.read(flat) for column in self.columns])
 
-    def decode_values(self, record: bytes) -> list[Any]:
-        """The value of each of ``columns`` in ``record``."""
-        flat = decode_example(record)
-        return [column.read(flat) for column in self.columns]
+    def decode_block(
+        self,
+        data: npt.NDArray[np.uint8],
+        offsets: npt.NDArray[np.int64],
+        lengths: npt.NDArray[np.int64],
+        *,
+        copy: bool = True,
+    ) -> ExampleBlock:
+        """The examples in many records at once: of each of ``lengths`` bytes from one of ``offsets`` in ``data`` on.
+
+        ``data`` is contiguous, 1-d uint8, and may be a read-only view of a mapped file; records may be in any order and
+        may repeat. Without ``copy``, text comes as memoryviews of ``data``, and tensors stored as bytes come as
+        read-only arrays on it; nothing else keeps ``data`` alive, and all else may be written to.
+
+        A record that cannot be decoded ends the block: see ``ExampleBlock``.
+        """
+        least = _MIN_VECTORIZED_UNLIKE if constant(lengths) is None else _MIN_VECTORIZED
+        if self.has_unknown or (copy and offsets.size < least):
+            return self._decode_each(data, offsets, lengths)
+        flat = self.block_decoder.decode(data, offsets, lengths)
+        found = self._read_columns(repeat(flat, len(self.columns)), flat.num_records, flat.fault, copy=copy)
+        if len(found) < flat.num_records:  # what the bad record holds may not show in the columns of those before it
+            size = len(found)
+            found.leaves = self.decode_block(data, offsets[:size], lengths[:size], copy=copy).leaves
+        return found
+
+    def restore_block(self, blocks: AnySequence[FlatBlock], num_records: int, *, copy: bool = True) -> ExampleBlock:
+        """The examples of ``num_records`` rows that were never records: ``blocks`` has a block for each of ``columns``.
+
+        A row that is no example ends the block, as in ``decode_block``.
+        """
+        if not num_records:
+            return ExampleBlock(self.tree, [reader.column_of([]) for reader in self.columns], 0)
+        return self._read_columns(blocks, num_records, None, copy=copy)
+
+    def _read_columns(
+        self, blocks: Iterable[FlatBlock], num_sound: int, fault: RegistryError | None, *, copy: bool
+    ) -> ExampleBlock:
+        columns: list[BlockColumn] = []
+        for reader, flat in zip(self.columns, blocks, strict=True):
+            column = reader.read_block(flat, copy=copy)
+            if column is None:
+                values, error = reader.read_each(flat, num_sound)
+                num_sound, fault = len(values), error or fault
+                column = reader.column_of(values)
+            columns.append(column)
+        return ExampleBlock(self.tree, columns, num_sound, None if fault is None else at_record(fault, num_sound))
+
+    def _decode_each(
+        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ) -> ExampleBlock:
+        """The same one by one."""
+        check_pieces(data, offsets, lengths)
+        rows: list[list[Any]] = []
+        fault = None
+        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+            try:
+                flat = decode_example(data[offset : offset + length].tobytes())
+                rows.append([column.read(flat) for column in self.columns])
+            except RegistryError as error:
+                fault = at_record(error, len(rows))
+                break
+        columns = [reader.column_of([row[at] for row in rows]) for at, reader in enumerate(self.columns)]
+        return ExampleBlock(self.tree, columns, len(rows), fault)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnReader:
-    """Reads one leaf: the keys of its parts are spelled out once."""
+class ExampleBlock:
+    """The decoded examples of a block of records, made by ``Codec.decode_block``.
 
-    path: str
-    leaf: Leaf
-    lengths: tuple[int | None, ...]
-    parts: tuple[tuple[Part, tuple[str, ...]], ...]
-    may_be_missing: bool
-    may_be_absent: bool
-    may_read_none: bool
-    is_object_column: bool
+    ``len`` is the number of sound examples: all, or those before the first record that could not be decoded. Why that
+    one could not be is ``fault``, which ``columns`` and ``examples`` raise; ``sound`` is the block without it.
+    ``leaves`` are the values of each leaf, not yet put together.
+    """
 
-    @classmethod
-    def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
-        """The reader of ``column``; ``known`` are the keys of all features whose keys are known."""
-        if isinstance(column.leaf, RawFeature):
-            return RawReader(column.path, column.leaf, (), (), True, False, False, True, known)
-        parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
-        # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
-        # writers left empty lists out at times.
-        may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
-        is_object_column = column.leaf.is_object_column and not column.lengths
-        absent = (column.may_be_absent, column.may_read_none)
-        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent, is_object_column)
+    __slots__ = ("_num_examples", "_tree", "fault", "leaves")
 
-    def read(self, flat: Mapping[str, FlatValue]) -> Any:
-        """The value of this leaf in the example of these flat values."""
-        if self.may_be_absent and self._is_absent(flat):
-            return self.leaf.restore_absent()
-        return self._read(flat, self.leaf.restore)
+    def __init__(
+        self,
+        tree: Mapping[str, Any],
+        columns: AnySequence[BlockColumn],
+        num_examples: int,
+        fault: RegistryError | None = None,
+    ) -> None:
+        self._tree = tree
+        self.leaves = columns
+        self._num_examples = num_examples
+        self.fault = fault
 
-    def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
-        """What of the value two examples are compared by; where it may be None, a list of one value, or of none."""
-        if not self.may_be_absent:
-            return self._read(flat, self.leaf.restore_content)
-        return [] if self._is_absent(flat) else [self._read(flat, self.leaf.restore_content)]
+    def __len__(self) -> int:
+        return self._num_examples
 
-    def _is_absent(self, flat: Mapping[str, FlatValue]) -> bool:
-        return not any(key in flat for _, keys in self.parts for key in keys)
+    @property
+    def sound(self) -> ExampleBlock:
+        """The examples before the first bad record, without the fault."""
+        return ExampleBlock(self._tree, self.leaves, self._num_examples)
 
-    def _read(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Any:
-        if len(self.lengths) > 1:
-            return self._read_ragged(flat, restore)
-        values = tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts])
-        return restore(values, self._count(values[0]) if self.lengths else None, self.path)
+    def columns(self) -> dict[str, Any]:
+        r"""For each feature an array of its values in all examples, nested as an example is.
 
-    def _values(self, flat: Mapping[str, FlatValue], key: str, kind: str) -> FlatValue:
-        values = flat.get(key)
-        if values is None:
-            if self.may_be_missing:
-                return empty_flat(kind)  # type: ignore[arg-type]  # a WireKind
-            raise corrupt_fault(self.path, f"the record has no key {key!r}")
-        if isinstance(values, list):
-            found = "bytes"
-        else:
-            found = "int64" if values.dtype == _INT64 else "float" if values.dtype == _FLOAT32 else str(values.dtype)
-        if found != kind:
-            if not len(values):  # an empty list does not say of what
-                return empty_flat(kind)  # type: ignore[arg-type]  # a WireKind
-            raise corrupt_fault(self.path, f"the record holds {found} values, where {kind} belongs")
-        return values
+        The first dimension counts examples, and ``column[i]`` equals the value in example ``i``:
 
-    def _count(self, values: FlatValue) -> int:
-        """Number of elements of a Sequence that stores ``values`` in its first part."""
-        size, length = self.parts[0][0].size, self.lengths[0]
-        count = len(values) // size if size else length
-        if count is None or (size and len(values) % size):
-            raise corrupt_fault(self.path, f"holds {len(values)} values, not a multiple of {size}")
-        if length not in (None, count):
-            raise corrupt_fault(self.path, f"holds {count} elements, where {length} belong")
-        return count
+        - an array (n, \*shape) of the feature's dtype, where the value has the same shape in every example;
+        - an object array (n,) of ``bytes`` for text, (n, \*shape) for arrays of text;
+        - an object array (n,) of arrays where their shapes differ, of ``Ragged`` for a Sequence of Sequences;
+        - of a Dataset what a Sequence gives; an object array (n,) of raw values for a feature that is not known;
+        - for an optional feature whose missing values read as None, always a masked array (``numpy.ma``) of these
+          shapes and dtypes, masked where an example has None, with a mask for every entry.
 
-    def _read_ragged(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Ragged:
-        values: list[FlatValue] = []
-        lengths: list[Any] = []
-        for part, keys in self.parts:
-            values.append(self._values(flat, keys[0], part.kind))
-            levels = [self._values(flat, key, "int64") for key in keys[1:]]
-            if lengths and not all(map(np.array_equal, lengths, levels)):
-                raise corrupt_fault(self.path, "its values and their shapes have different row lengths")
-            lengths = levels
-        size = self.parts[0][0].size or 1
-        if len(values[0]) % size:
-            raise corrupt_fault(self.path, f"holds {len(values[0])} values, not a multiple of {size}")
-        restored = restore(tuple(values), len(values[0]) // size, self.path)
-        for level, (length, found) in enumerate(zip(self.lengths, [[len(lengths[0])], *lengths], strict=True)):
-            if length is not None and any(number != length for number in found):
-                raise corrupt_fault(self.path, f"a row of level {level} has not the declared length {length}")
-        try:
-            return Ragged(restored, lengths)
-        except ValueError as error:
-            raise corrupt_fault(self.path, str(error)) from error
+        Raises:
+            CorruptExampleError: a record could not be decoded; ``details["record"]`` is its place in the block.
+        """
+        if self.fault is not None:
+            raise self.fault
+        return fill_tree(plain_tree(self._tree), [column.array(self._num_examples) for column in self.leaves])
+
+    def examples(self) -> Iterator[dict[str, Any]]:
+        """The examples, equal to what ``Codec.decode`` gives for each record. Errors as ``example_lists``."""
+        return chain.from_iterable(self.example_lists())
+
+    def example_lists(self) -> Iterator[list[dict[str, Any]]]:
+        """The examples, some hundreds at a time, so that they are in the processor's cache when they are used.
+
+        Raises:
+            CorruptExampleError: a record could not be decoded, after all examples before it.
+        """
+        row_bytes = sum(column.row_bytes for column in self.leaves)
+        size = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // max(1, row_bytes)))
+        for start in range(0, self._num_examples, size):
+            stop = min(start + size, self._num_examples)
+            yield make_dicts(self._tree, [column.rows(start, stop) for column in self.leaves], stop - start)
+        if self.fault is not None:
+            raise self.fault
 
 
-@dataclass(frozen=True, slots=True)
-class RawReader(ColumnReader):
-    """Reads a feature that is not known: whatever stands under its key, if it is of no other feature."""
-
-    others: frozenset[str]
-
-    def read(self, flat: Mapping[str, FlatValue]) -> Any:
-        """What is stored: an array, or a dict of them by suffix."""
-        if not isinstance(self.leaf, RawFeature):
-            raise TypeError(self.leaf)
-        return self.leaf.take(flat, self.path, self.others)
-
-    def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
-        """The same, with the suffix and the kind of each array."""
-        found = self.read(flat)
-        arrays = found if isinstance(found, dict) else {None: found}
-        return [
-            [b"" if suffix is None else f"/{suffix}".encode(), array.dtype.name.encode(), array]
-            for suffix, array in arrays.items()
-        ]
+def at_record(error: RegistryError, place: int) -> RegistryError:
+    """``error``; where the record is at fault, with its place in the block."""
+    if not isinstance(error, CorruptExampleError):
+        return error
+    fault = CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
+    fault.__cause__ = error
+    return fault
 
 
 def fill_tree(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:
@@ -330,3 +382,31 @@ def _tree_of(feature: Feature, names: tuple[str, ...], places: Iterator[int], *,
     if isinstance(feature, Sequence):
         return _tree_of(feature.feature, names, places, is_nested=False)
     return next(places)
+
+
+def make_dicts(tree: Mapping[str, Any], columns: AnySequence[list[Any]], count: int) -> list[dict[str, Any]]:
+    """The dicts ``tree``, one for each of ``count`` values of the columns that it names."""
+    lists = [columns[at] if type(at) is int else _make_inner(at, columns, count) for at in tree.values()]
+    match list(tree):  # dicts with so many keys at once are made fastest, as measured
+        case []:
+            return [{} for _ in range(count)]
+        case [a]:
+            return [{a: x} for x in lists[0]]
+        case [a, b]:
+            return [{a: x, b: y} for x, y in zip(*lists, strict=True)]
+        case [a, b, c]:
+            return [{a: x, b: y, c: z} for x, y, z in zip(*lists, strict=True)]
+        case [a, b, c, d, *more]:
+            dicts = [{a: w, b: x, c: y, d: z} for w, x, y, z in zip(*lists[:4], strict=True)]
+            for name, values in zip(more, lists[4:], strict=True):
+                deque(map(setitem, dicts, repeat(name), values), maxlen=0)
+            return dicts
+    raise AssertionError(tree)
+
+
+def _make_inner(tree: Any, columns: AnySequence[list[Any]], count: int) -> list[Any]:
+    if not isinstance(tree, NestedNode):
+        return make_dicts(tree, columns, count)
+    inner = plain_tree(tree.tree)
+    rows = columns[inner] if type(inner) is int else make_dicts(inner, columns, count)
+    return [NestedExamples(row, tree.tree, tree.path) for row in rows]

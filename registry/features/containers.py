@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from registry.errors import FeatureError, suggest
 from registry.features.dtypes import is_sane_shape
-from registry.features.feature import Feature, FlatValue, Leaf, Part, RawFeature, feature_fault, is_text
+from registry.features.feature import Feature, Leaf, Part, RawFeature, feature_fault, is_text
 from registry.features.nested import Ragged
 from registry.features.tensor import Tensor
 
 if TYPE_CHECKING:
-    from registry.features.block import BlockCodec, ExampleBlock
-    from registry.features.codec import Codec
     from registry.features.text import ClassLabel
 
 
@@ -99,56 +95,6 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         """Dtype of each feature, by name."""
         return {name: feature.dtype for name, feature in self.features.items()}
 
-    def encode_example(self, example: Mapping[str, Any]) -> bytes:
-        """The record of ``example``: a serialized tf.train.Example, the same bytes on every run and machine.
-
-        Raises:
-            FeatureError: a name is missing or unknown, or a value does not fit; ``details['feature']`` is its path.
-            MissingExtraError: an array is to be stored as JPEG, and Pillow is not installed.
-        """
-        return self._codec.encode(example)
-
-    def decode_example(self, record: bytes | memoryview) -> dict[str, Any]:
-        """The example in ``record``: arrays, NumPy scalars, ``bytes``, ``Ragged``, and dicts of them.
-
-        Raises:
-            CorruptExampleError: no tf.train.Example, or one that does not hold these features.
-            MissingExtraError: an image needs Pillow, and it is not installed.
-        """
-        return self._codec.decode(record)
-
-    def decode_block(
-        self,
-        data: npt.NDArray[np.uint8],
-        offsets: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        *,
-        copy: bool = True,
-    ) -> ExampleBlock:
-        """The examples in many records at once: of each of ``lengths`` bytes from one of ``offsets`` in ``data`` on.
-
-        ``data`` is contiguous, 1-d uint8, and may be a read-only view of a mapped file; records stand in any order and
-        may repeat. Without ``copy``, text comes as memoryviews of ``data``, and tensors stored as bytes come as
-        read-only arrays on it; nothing else keeps ``data`` alive, and all else may be written to.
-
-        A record that cannot be decoded ends the block: see ``ExampleBlock``.
-        """
-        return self._block_codec.decode(data, offsets, lengths, copy=copy)
-
-    def flatten_example(self, example: Mapping[str, Any]) -> dict[str, FlatValue]:
-        """The flat values of ``example`` by their keys: all of ``encode_example`` but the bytes."""
-        return self._codec.flatten(example)
-
-    def restore_example(self, flat: Mapping[str, FlatValue]) -> dict[str, Any]:
-        """The example of these flat values; the inverse of ``flatten_example``."""
-        return self._codec.restore(flat)
-
-    def to_json(self) -> str:
-        """The text of TFDS's features.json for this schema."""
-        from registry.features.schema import features_to_json
-
-        return features_to_json(self)
-
     def labels(self) -> dict[str, list[str]]:
         """The label names of every named ClassLabel and LabeledImage, by the stem of its file: ``<stem>.labels.txt``.
 
@@ -198,10 +144,10 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         That is the lowest number of the dtype, ``b""`` or False, which nobody can tell from an equal value that is
         there. Columns are plain arrays. features.json is the same.
 
-        >>> from registry.features import Scalar
+        >>> from registry.features import Scalar, codec_of
         >>> features = FeaturesDict({"age": Scalar("int8", optional=True)})
-        >>> record = features.encode_example({"age": None})
-        >>> features.decode_example(record)["age"], int(features.missing_as_tfds().decode_example(record)["age"])
+        >>> record = codec_of(features).encode({"age": None})
+        >>> codec_of(features).decode(record)["age"], int(codec_of(features.missing_as_tfds()).decode(record)["age"])
         (None, -128)
         """
         return self._with_missing(lambda leaf, _: replace(leaf, missing=leaf.lowest_value))
@@ -240,18 +186,6 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
             raise TypeError(found)
         return found
 
-    @cached_property
-    def _codec(self) -> Codec:
-        from registry.features.codec import Codec
-
-        return Codec.of(self)
-
-    @cached_property
-    def _block_codec(self) -> BlockCodec:
-        from registry.features.block import BlockCodec
-
-        return BlockCodec(self._codec)
-
     def __getitem__(self, name: str) -> Feature:
         feature: Feature = self.features[name]
         return feature
@@ -266,7 +200,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return hash(frozenset(self.features))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if not key.endswith("_codec")}
+        return {key: value for key, value in self.__dict__.items() if key != "_codec"}  # see codec_of
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,8 +1,9 @@
-"""What of a record is content? For each feature the bytes that are equal if, and only if, a reader gets the same value.
+"""Content of a record: for each feature bytes that are equal if, and only if, a reader gets the same value.
 
-Over what is decoded, so that the encoding of a tensor, the compression of a PNG and the order of map keys do not count.
-One exception: a JPEG, and a PNG that only Pillow decodes, is its file's bytes, because its pixels differ between
-versions of libjpeg. Every form says where it ends, so that two rows of values never give the same bytes.
+They are made of decoded values, so that the encoding of a tensor, the compression of a PNG and the order of map keys
+do not count. One exception: a JPEG, and a PNG that only Pillow decodes, is its file's bytes, because its pixels differ
+between versions of libjpeg. Every form says where it ends, so that two different rows of values never give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -11,37 +12,43 @@ import hashlib
 import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.features.block import restore_column, split_leaf
 from registry.features.block_columns import ArrayColumn, BlockColumn, StoredColumn, TextColumn
-from registry.features.codec import Codec, ColumnReader, RawReader
+from registry.features.codec import codec_of
+from registry.features.column_reader import ColumnReader
 from registry.features.containers import FeaturesDict, columns_of
 from registry.features.feature import TEXT, Leaf
 from registry.features.nested import Ragged
-from registry.wire import BlockDecoder, FlatBlock, FlatValue, decode_example
-from registry.wire.gather import take_ragged
+from registry.wire import FlatBlock, FlatValue, decode_example
+from registry.wire.gather import Octets, Places, take_ragged
 
 _COUNT: Final = struct.Struct("<Q")
 _IS_LITTLE: Final = sys.byteorder == "little"
 _MOST_PATH_BYTES: Final = 1000
+
+_LARGE_ROW: Final = 4096
+"""Values of this size are handed on as they lie, not laid out anew."""
+
+_COUNT_DTYPE: Final = np.dtype("<u8")
 
 
 class ContentReader:
     """Takes the content out of the records of one schema; ``paths`` are the features, in the order of what it gives.
 
     >>> reader = ContentReader(FeaturesDict({"id": "int64", "name": "str"}))
-    >>> record = reader.features.encode_example({"id": 7, "name": "x"})
+    >>> record = codec_of(reader.features).encode({"id": 7, "name": "x"})
     >>> reader.paths, [content.hex() for content in reader.read(record)]
     (('id', 'name'), ['000700000000000000', '010000000000000078'])
     """
 
     def __init__(self, features: FeaturesDict) -> None:
         self.features = features
-        readers = zip(columns_of(features), Codec.of(features.missing_as_none()).columns, strict=True)
+        self._codec = codec_of(features.missing_as_none())
+        readers = zip(columns_of(features), self._codec.columns, strict=True)
         found = ((content_path(column.names), reader) for column, reader in readers)
         self._columns: dict[str, ColumnReader] = dict(sorted(found, key=lambda pair: pair[0]))
         self.paths = tuple(self._columns)
@@ -57,6 +64,22 @@ class ContentReader:
     def read_flat(self, flat: Mapping[str, FlatValue]) -> list[bytes]:
         """The content of each feature of the record that has these flat values. Errors as ``read``."""
         return [content_bytes(column.read_content(flat)) for column in self._columns.values()]
+
+    def read_block(self, data: Octets, offsets: Places, lengths: Places) -> list[Iterator[Any]] | None:
+        """The content of many records: for each of ``paths`` buffers that, joined, are the contents of the records.
+
+        What takes a hundred calls for each record takes a few for a thousand: columns are decoded together, and laid
+        out in the bytes that each value alone would give.
+
+        None where a record may be damaged: read alone, it says what is wrong. None, too, where a feature is not known,
+        because its keys are not. ``CorruptExampleError``, while the buffers are made, means the same.
+        """
+        if self._codec.has_unknown:
+            return None
+        flat = self._codec.block_decoder.decode(data, offsets, lengths)
+        if flat.fault is not None:
+            return None
+        return [_buffers(flat, reader) for reader in self._columns.values()]
 
     def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:
         """The decoded values of the features ``paths`` of ``record``; None for a missing one.
@@ -112,47 +135,12 @@ def _little_endian(value: Any) -> bytes:
     return stored
 
 
-Octets: TypeAlias = npt.NDArray[np.uint8]
-
-_LARGE_ROW: Final = 4096
-"""Values of this size are handed on as they lie, not laid out anew."""
-
-_COUNT_DTYPE: Final = np.dtype("<u8")
-
-
-class BlockContentReader:
-    """Takes the content out of many records of one schema at once; ``paths`` as ``ContentReader.paths``."""
-
-    def __init__(self, features: FeaturesDict) -> None:
-        codec = Codec.of(features.missing_as_none())
-        found = zip((content_path(one.names) for one in columns_of(features)), codec.columns, strict=True)
-        self._columns = dict(sorted(found, key=lambda pair: pair[0]))
-        self.paths = tuple(self._columns)
-        self._holds_unknown = any(isinstance(one, RawReader) for one in codec.columns)
-        self._decoder = BlockDecoder([key for one in codec.columns for _, keys in one.parts for key in keys])
-
-    def read(
-        self, data: Octets, offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> list[Iterator[Any]] | None:
-        """For each of ``paths`` buffers that, one after the other, are the contents of the records.
-
-        None where a record may not be sound: read alone, it says what is wrong. So does ``CorruptExampleError`` while
-        the buffers are made. None, too, where a feature is not known: then nobody knows its keys.
-        """
-        if self._holds_unknown:
-            return None
-        flat = self._decoder.decode(data, offsets, lengths)
-        if flat.fault is not None:
-            return None
-        return [_buffers(flat, reader) for reader in self._columns.values()]
-
-
 def _buffers(flat: FlatBlock, reader: ColumnReader) -> Iterator[Any]:
     # Where content is another thing than the value, as with images, it is told one by one.
     is_plain = type(reader.leaf).restore_content is Leaf.restore_content and not reader.may_be_absent
-    column = restore_column(flat, reader, copy=False) if is_plain else None
+    column = reader.read_block(flat, copy=False) if is_plain else None
     if column is None:
-        return (content_bytes(reader.read_content(record)) for record in split_leaf(flat, reader))
+        return (content_bytes(reader.read_content(record)) for record in reader.split(flat))
     return _lay_out(column, flat.num_records)
 
 

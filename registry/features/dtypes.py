@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
-from registry.features.feature import TEXT, FlatValue, Shape, WireKind, corrupt_fault, feature_fault
+from registry.features.feature import TEXT, Shape, corrupt_fault, feature_fault
+from registry.wire import FlatValue, WireKind
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     name: np.dtype(name)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, FeatureError
+from registry.wire import FlatValue, WireKind
 
 if TYPE_CHECKING:
     from typing import Self
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from registry.features.block_columns import BlockColumn, BlockParts
     from registry.features.text import ClassLabel
 
-
-FlatValue: TypeAlias = npt.NDArray[Any] | list[bytes]
-"""1-d int64 array, 1-d float32 array, or list of bytes."""
-
-WireKind: TypeAlias = Literal["int64", "float", "bytes"]
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Number of values in each dimension; None where it differs from example to example."""

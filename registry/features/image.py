@@ -14,20 +14,12 @@ import numpy.typing as npt
 
 from registry.features.containers import Sequence
 from registry.features.dtypes import as_dtype, check_shape, exact_array
-from registry.features.feature import (
-    FlatValue,
-    Leaf,
-    Part,
-    Shape,
-    corrupt_fault,
-    feature_fault,
-    fits_shape,
-    stack_values,
-)
+from registry.features.feature import Leaf, Part, Shape, corrupt_fault, feature_fault, fits_shape, stack_values
 from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
 from registry.features.png import encode_png
 from registry.features.tensor import Tensor
 from registry.features.text import ClassLabel
+from registry.wire import FlatValue
 
 MAX_UNDECLARED_PIXELS: Final = 2**26
 """Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError
-from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, StoredColumn, TextColumn, take_texts
+from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, StoredColumn, TextColumn
 from registry.features.deflate import compress
 from registry.features.dtypes import (
     as_dtype,
@@ -34,7 +34,6 @@ from registry.features.dtypes import (
 )
 from registry.features.feature import (
     TEXT,
-    FlatValue,
     Leaf,
     Part,
     Shape,
@@ -44,8 +43,8 @@ from registry.features.feature import (
     fits_shape,
     stack_values,
 )
-from registry.wire import BytesColumn
-from registry.wire.gather import as_rows, constant, take
+from registry.wire import BytesColumn, FlatValue
+from registry.wire.gather import as_rows, constant, take, take_texts
 
 if TYPE_CHECKING:
     from registry.features.block_columns import BlockColumn, BlockParts

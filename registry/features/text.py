@@ -13,8 +13,9 @@ import numpy.typing as npt
 from registry.errors import suggest
 from registry.features.containers import FeaturesDict, Sequence
 from registry.features.dtypes import to_bytes
-from registry.features.feature import TEXT, FlatValue, Shape, feature_fault, is_text
+from registry.features.feature import TEXT, Shape, feature_fault, is_text
 from registry.features.tensor import Tensor
+from registry.wire import FlatValue
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -146,7 +147,8 @@ class ClassLabel(Tensor):
 class Translation(FeaturesDict):
     """A text in each of ``languages``: a dict of ``Text`` by language.
 
-    >>> Translation(languages=["en", "de"]).flatten_example({"de": "Katze", "en": "cat"})
+    >>> from registry.features import codec_of
+    >>> codec_of(Translation(languages=["en", "de"])).flatten({"de": "Katze", "en": "cat"})
     {'de': [b'Katze'], 'en': [b'cat']}
 
     Raises:
@@ -176,7 +178,8 @@ class TranslationVariableLanguages(Sequence):
         languages: those that there may be; None for any.
 
     >>> feature = TranslationVariableLanguages(languages=["de", "en", "fr"])
-    >>> FeaturesDict({"x": feature}).flatten_example({"x": {"fr": ["chat", "chatte"], "en": "cat"}})
+    >>> from registry.features import codec_of
+    >>> codec_of(FeaturesDict({"x": feature})).flatten({"x": {"fr": ["chat", "chatte"], "en": "cat"}})
     {'x/language': [b'en', b'fr', b'fr'], 'x/translation': [b'cat', b'chat', b'chatte']}
     """
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from registry.engines import call_in_order, call_in_threads, num_cpus
 from registry.errors import CorruptExampleError, UsageError, VerificationError
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, codec_of
 from registry.order import Order, ReadConfig
 from registry.pins.record_digests import LEAF_RECORDS, DigestPile, RecordSums, hash_leaf, join_leaves
 from registry.reading.pieces import RecordSource
@@ -241,7 +241,7 @@ class Measurer:
     def _require_examples(self, block: RecordBlock, first: int) -> None:
         """Raise CorruptExampleError for a record that is not an example, or not one of the features."""
         features = FeaturesDict({}) if self.features is None else self.features
-        fault = features.decode_block(*block, copy=False).fault
+        fault = codec_of(features).decode_block(*block, copy=False).fault
         if isinstance(fault, CorruptExampleError):
             ((name, record),) = locate_records(self.plan, [first + fault.details["record"]])
             raise CorruptExampleError(

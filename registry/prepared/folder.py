@@ -26,7 +26,7 @@ from registry.errors import (
     UsageError,
     VersionNotFoundError,
 )
-from registry.features import FeaturesDict, features_from_json
+from registry.features import FeaturesDict, features_from_json, features_to_json
 from registry.features.json_node import parse_json
 from registry.features.schema import FILENAME as FEATURES_FILENAME
 from registry.model import Reference, Version, VersionRequest, check_config
@@ -55,7 +55,7 @@ def write_prepared(store: Store, prepared: PreparedDataset) -> list[str]:
     texts = {_label_file(stem): "\n".join(names) + "\n" for stem, names in sorted(prepared.features.labels().items())}
     if prepared.metadata.custom:
         texts[METADATA_FILENAME] = json.dumps(dict(prepared.metadata.custom), sort_keys=True, allow_nan=False)
-    texts |= {FEATURES_FILENAME: prepared.features.to_json(), INFO_FILENAME: info_to_json(prepared)}
+    texts |= {FEATURES_FILENAME: features_to_json(prepared.features), INFO_FILENAME: info_to_json(prepared)}
     for name, text in texts.items():
         with store.create(name) as file:
             file.write(text.encode())

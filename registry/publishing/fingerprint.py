@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from registry.engines import call_in_order, num_cpus
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, features_from_json
-from registry.features.content import BlockContentReader, ContentReader
+from registry.features.content import ContentReader
 from registry.model import LEAF_EXAMPLES, DatasetVersion, FeatureFingerprint, Split, SplitFingerprint
 from registry.shards import as_records, open_shard, read_flat_values, read_records
 from registry.storage import Store
@@ -33,7 +33,7 @@ class LeafHasher:
         """The digests, leaf by leaf, in each leaf in the order of the features' paths."""
         if self.stored.has_columns(run):  # in one go: a row group that reaches over many leaves is decoded once
             return b"".join(self._hash_each(run))
-        reader = BlockContentReader(self.stored.features)
+        reader = ContentReader(self.stored.features)
         digests: list[bytes] = []
         leaf = _Leaf(reader)
         for position, block in self.stored.blocks(run):
@@ -62,7 +62,7 @@ class LeafHasher:
 class _Leaf:
     """Hashes one leaf, block by block, unless a record of it may not be sound."""
 
-    def __init__(self, reader: BlockContentReader) -> None:
+    def __init__(self, reader: ContentReader) -> None:
         self._reader = reader
         self._hashers = [hashlib.sha256() for _ in reader.paths]
         self._is_sound = True
@@ -70,7 +70,7 @@ class _Leaf:
     def add(self, block: RecordBlock) -> None:
         """Hash the next records."""
         try:
-            contents = self._reader.read(*block) if self._is_sound else None
+            contents = self._reader.read_block(*block) if self._is_sound else None
             if contents is not None:
                 for hasher, buffers in zip(self._hashers, contents, strict=True):
                     for buffer in buffers:

@@ -23,7 +23,7 @@ from registry.errors import (
     VerificationError,
     VersionExistsError,
 )
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, features_to_json
 from registry.model import DatasetVersion, Shard, SlicingRule, Split, check_new_name, content_digest, version_folder
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.fingerprint import Advance
@@ -305,7 +305,7 @@ def measure_folder(
 
 def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:
     """The version that sound shards make, at its place below the data directory."""
-    features_json = prepared.features.to_json()
+    features_json = features_to_json(prepared.features)
     labels = {stem: tuple(names) for stem, names in prepared.features.labels().items()}
     return DatasetVersion(
         name=prepared.name,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, RegistryError, StorageError, VerificationError
-from registry.features import ExampleBlock, FeaturesDict
+from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.order import Order, tfds_id
 from registry.reading.state import Intervals, cut, size_of
 from registry.shards import Block, BlockCache, Shard, decode_block, join_blocks, name_record, open_shard
@@ -219,7 +219,7 @@ class PieceReader:
             return next(self.decode(piece).examples())
         (record,) = piece.block.views()
         try:
-            return self._features.decode_example(record)
+            return codec_of(self._features).decode(record)
         except CorruptExampleError as error:
             raise self._name_record(error, piece, place=0) from error
 

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from registry.errors import RegistryError, ShardMismatchError
-from registry.features import ExampleBlock, FeaturesDict
-from registry.features.block import restore_flat_blocks, split_values
+from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.shards.arrow_values import BadRowError, flatten_table, import_pyarrow
 from registry.tfrecord import Places, RecordBlock
 from registry.tfrecord import join_blocks as join_record_blocks
@@ -54,7 +53,7 @@ class TableBlock(NamedTuple):
         for block in blocks:
             for (key, _), column in block.columns.items():
                 holders = flats if column.rows is None else map(flats.__getitem__, column.rows.tolist())
-                for flat, value in zip(holders, split_values(block, column), strict=True):
+                for flat, value in zip(holders, block.split(column), strict=True):
                     flat[key] = value
         return flats
 
@@ -72,7 +71,7 @@ class TableBlock(NamedTuple):
     def decode(self, *, copy: bool = True) -> ExampleBlock:
         """The examples of all rows; a row that is none ends the block, as a bad record does."""
         blocks, table, fault = self._flatten()
-        decoded = restore_flat_blocks(self.features, blocks, table.num_rows, copy=copy)
+        decoded = codec_of(self.features).restore_block(blocks, table.num_rows, copy=copy)
         if decoded.fault is not None:  # what the bad row holds may not show in the columns of those before it
             fault = decoded.fault
             decoded = TableBlock(table.slice(0, len(decoded)), self.features).decode(copy=copy)
@@ -125,10 +124,10 @@ def join_blocks(blocks: Sequence[Block]) -> Block:
 
 
 def decode_block(features: FeaturesDict, block: Block, *, copy: bool = True) -> ExampleBlock:
-    """The examples of a block; see ``FeaturesDict.decode_block``."""
+    """The examples of a block; see ``Codec.decode_block``."""
     if isinstance(block, TableBlock):
         return block.decode(copy=copy)
-    return features.decode_block(block.data, block.offsets, block.lengths, copy=copy)
+    return codec_of(features).decode_block(block.data, block.offsets, block.lengths, copy=copy)
 
 
 def as_records(block: Block) -> RecordBlock:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, suggest
-from registry.features.block_columns import take_texts
 from registry.slim.feature_specs import (
     STRING,
     FeatureSpec,
@@ -28,6 +27,7 @@ from registry.slim.feature_specs import (
 )
 from registry.tfrecord import RecordBlock
 from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatValue
+from registry.wire.gather import take_texts
 
 INDICES: Final = VarLenFeature(np.int64)
 """As what the indices of a SparseFeature are stored."""

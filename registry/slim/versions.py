@@ -10,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import UsageError, WrongTypeError
-from registry.features import ClassLabel, FeaturesDict, Leaf
-from registry.features.block import column_of_rows
-from registry.features.codec import Codec
+from registry.features import ClassLabel, FeaturesDict, Leaf, codec_of
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.data_files import DataFile, PlannedFiles
 from registry.splits import Plan
@@ -162,7 +160,7 @@ class FeaturesDecoder(DataDecoder):
             ItemNotFoundError: no such feature.
         """
         names = self.check_items(items)
-        example = self._features_of(names).decode_example(data)
+        example = codec_of(self._features_of(names)).decode(data)
         return [example[name] for name in names]
 
     def list_items(self) -> list[str]:
@@ -172,7 +170,7 @@ class FeaturesDecoder(DataDecoder):
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
         """What ``decode`` gives for each record of a block, decoded together."""
         names = self.check_items(items)
-        decoded = self._features_of(names).decode_block(block.data, block.offsets, block.lengths)
+        decoded = codec_of(self._features_of(names)).decode_block(block.data, block.offsets, block.lengths)
         for example in decoded.examples():
             yield [example[name] for name in names]
 
@@ -181,10 +179,10 @@ class FeaturesDecoder(DataDecoder):
         names, block = self.check_items(items), as_block(records)
         if block.num_records:
             features = self._features_of(names)
-            decoded = features.decode_block(block.data, block.offsets, block.lengths)
+            decoded = codec_of(features).decode_block(block.data, block.offsets, block.lengths)
             if decoded.fault is None:
                 record = block.data[block.offsets[0] : block.offsets[0] + block.lengths[0]].tobytes()
-                first, columns = features.decode_example(record), decoded.columns()
+                first, columns = codec_of(features).decode(record), decoded.columns()
                 if all(isinstance(first[name], np.ndarray | np.generic | bytes | None) for name in names):
                     return [columns[name] for name in names]
         return super().decode_batch(block, names)
@@ -194,8 +192,8 @@ class FeaturesDecoder(DataDecoder):
         feature = self._features[item]
         if not isinstance(feature, Leaf) or not feature.may_read_none:
             return super().stack(item, values)
-        (column,) = Codec.of(self._features_of([item])).columns
-        return column_of_rows(values, column).array(len(values))
+        (column,) = codec_of(self._features_of([item])).columns
+        return column.column_of(values).array(len(values))
 
     def _features_of(self, names: Sequence[str]) -> FeaturesDict:
         """The schema of some features: others are not decoded."""

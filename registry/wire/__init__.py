@@ -1,4 +1,4 @@
-"""What do the bytes of a record say? tf.train.Example and SequenceExample to numpy, without TensorFlow.
+"""Reads and writes tf.train.Example and tf.train.SequenceExample as NumPy values, without TensorFlow.
 
 One record at a time: a flat mapping of names to lists of int64, float32 or bytes. Many at once: flat columns. Shapes,
 dtypes and nesting are what ``registry.features`` makes of them. ``example.proto`` has TensorFlow's fields under a
@@ -16,6 +16,7 @@ from registry.wire.codec import (
     encode_example,
     encode_sequence_example,
 )
+from registry.wire.entries import WireKind
 
 __all__ = [
     "BlockDecoder",
@@ -26,6 +27,7 @@ __all__ = [
     "FlatValue",
     "NumberColumn",
     "SequenceValues",
+    "WireKind",
     "decode_block",
     "decode_example",
     "decode_features",

@@ -17,9 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError
-from registry.wire.codec import decode_example, encode_example
+from registry.wire.codec import FlatValue, decode_example, encode_example
 from registry.wire.entries import SpanCollector, Spans, WireKind
-from registry.wire.gather import Octets, Places, as_rows, check_pieces, constant, take, take_ragged, take_windows
+from registry.wire.gather import (
+    Octets,
+    Places,
+    as_rows,
+    check_pieces,
+    constant,
+    take,
+    take_ragged,
+    take_texts,
+    take_windows,
+)
 from registry.wire.locate import FormBook, TemplateBook, walk_records
 from registry.wire.varint import FIELD_1, read_any_rows, read_varint, read_varint_rows
 
@@ -40,6 +50,18 @@ class FlatBlock:
     columns: Mapping[tuple[str, WireKind], FlatColumn]
     data: Octets
     fault: CorruptExampleError | None = None
+
+    def split(self, column: FlatColumn) -> list[FlatValue]:
+        """The flat value of each record that has one in ``column``."""
+        num_rows = self.num_records if column.rows is None else column.rows.size
+        if isinstance(column, NumberColumn) and isinstance(column.counts, int):
+            return list(column.values.reshape(num_rows, column.counts))
+        ends = np.broadcast_to(column.counts, num_rows).cumsum()
+        cuts = map(slice, (ends - column.counts).tolist(), ends.tolist())
+        if isinstance(column, NumberColumn):
+            return list(map(column.values.__getitem__, cuts))
+        items: list[bytes] = take_texts(self.data, column.starts, column.sizes).tolist()
+        return list(map(items.__getitem__, cuts))
 
 
 def decode_block(data: Octets, offsets: Places, lengths: Places, keys: Collection[str] | None = None) -> FlatBlock:

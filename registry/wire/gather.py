@@ -6,7 +6,7 @@ the items at some places is one copy of each piece, at the speed of memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -24,10 +24,13 @@ Places: TypeAlias = npt.NDArray[np.int64]
 _MANY_UNITS: Final = 64
 """From this mean number of units on, pieces of many sizes are copied one by one; below, by units, as measured."""
 
+SMALL_TEXT: Final = 256
+"""Up to this mean size texts of many sizes are taken together by their size; above, one by one, as measured."""
+
 _CHUNK_UNITS: Final = 2**14
 
 
-def check_pieces(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> None:
+def check_pieces(data: Octets, offsets: Places, lengths: Places) -> None:
     """Refuses pieces that do not lie in ``data``, and a buffer that is not plain bytes in one run.
 
     Raises:
@@ -45,7 +48,7 @@ def check_pieces(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], le
         raise UsageError(f"a record does not lie in the {data.size} bytes that are given")
 
 
-def constant_step(places: npt.NDArray[np.int64]) -> int | None:
+def constant_step(places: Places) -> int | None:
     """How far each place is from the one before, where that is the same, and positive, for all of two or more."""
     if places.size < 2:
         return None
@@ -55,7 +58,7 @@ def constant_step(places: npt.NDArray[np.int64]) -> int | None:
     return step if bool((places[1:] - places[:-1] == step).all()) else None
 
 
-def take(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.void]:
+def take(data: Octets, places: Places, size: int) -> npt.NDArray[np.void]:
     """The ``size`` bytes at each of ``places``, as items of ``void``.
 
     Where the places have a constant step, a view of ``data``, read-only if that is; else a copy, in one run.
@@ -78,7 +81,7 @@ def as_rows(pieces: npt.NDArray[np.void], dtype: Any) -> npt.NDArray[Any]:
     return rows
 
 
-def take_words(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], shift: int) -> npt.NDArray[np.uint64]:
+def take_words(data: Octets, places: Places, shift: int) -> npt.NDArray[np.uint64]:
     """The 8 bytes that stand ``shift`` after each of ``places``, as little-endian numbers; a view where it can be."""
     step = constant_step(places)
     if step is not None:
@@ -86,7 +89,7 @@ def take_words(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], shift
     return _every(data, np.dtype("<u8"))[places + shift]
 
 
-def take_windows(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.void]:
+def take_windows(data: Octets, places: Places, size: int) -> npt.NDArray[np.void]:
     """The ``size`` bytes from each of ``places`` on, as items of ``void``; zeros where ``data`` has come to its end."""
     kind = np.dtype((np.void, size))
     last = data.size - size
@@ -101,9 +104,7 @@ def take_windows(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], siz
     return found
 
 
-def take_ragged(
-    data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], unit: int = 1
-) -> npt.NDArray[np.uint8]:
+def take_ragged(data: Octets, places: Places, counts: Places, unit: int = 1) -> Octets:
     """As many times ``unit`` bytes as ``counts`` says from each of ``places`` on, all in one run; a new array."""
     ends = counts.cumsum()
     total = int(ends[-1]) if ends.size else 0
@@ -122,7 +123,29 @@ def take_ragged(
     return taken.view(np.uint8)
 
 
-def chunks_of(ends: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+def take_texts(data: Octets, starts: Places, sizes: Places) -> npt.NDArray[Any]:
+    """``data[start : start + size]`` as ``bytes``, in an object array."""
+    texts = np.empty(starts.size, object)
+    if starts.size and (int(sizes.max()) > 2**15 or sizes.mean() > SMALL_TEXT):
+        texts[:] = list(map(bytes, cut_views(data.data, starts, sizes)))
+        return texts
+    order = np.argsort(sizes.astype(np.int16), kind="stable")
+    in_order = starts[order]
+    taken: list[bytes] = []
+    counts = np.bincount(sizes)
+    for size in np.flatnonzero(counts).tolist():
+        some = in_order[len(taken) : len(taken) + int(counts[size])]
+        taken += take(data, some, size).tolist() if size else [b""] * some.size
+    texts[order] = taken
+    return texts
+
+
+def cut_views(view: memoryview, starts: Places, sizes: Places) -> Iterable[memoryview]:
+    """``view[start : start + size]`` for each, made when it is asked for."""
+    return map(view.__getitem__, map(slice, starts.tolist(), (starts + sizes).tolist()))
+
+
+def chunks_of(ends: Places, most: int) -> Iterator[tuple[int, int]]:
     """Cuts rows, which end at ``ends`` when laid in one run, into chunks of ``most`` and the rest of a row."""
     if not ends.size:
         return iter(())
@@ -130,7 +153,7 @@ def chunks_of(ends: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int
     return pairwise([0, *(cut for cut in np.unique(cuts).tolist() if 0 < cut < ends.size), ends.size])
 
 
-def constant(numbers: npt.NDArray[np.int64]) -> int | None:
+def constant(numbers: Places) -> int | None:
     """The one number that all of one or more are."""
     if not numbers.size:
         return None
@@ -138,6 +161,6 @@ def constant(numbers: npt.NDArray[np.int64]) -> int | None:
     return first if bool((numbers == first).all()) else None
 
 
-def _every(data: npt.NDArray[np.uint8], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+def _every(data: Octets, kind: np.dtype[Any]) -> npt.NDArray[Any]:
     """The items of ``kind`` that start at each byte of ``data``."""
     return np.ndarray(max(0, data.size - kind.itemsize + 1), kind, buffer=data, strides=(1,))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prepared_samples import ANIMALS, animals, prepare
 
-from registry.features import ClassLabel, FeaturesDict, Text
+from registry.features import ClassLabel, FeaturesDict, Text, codec_of
 
 Cli = Callable[..., Any]
 
@@ -319,7 +319,7 @@ def test_records_that_no_longer_decode_do_not_end_a_diff(published: Cli, workspa
 
 
 def test_a_record_that_is_not_of_its_features_is_not_published(cli: Cli, workspace: Path) -> None:
-    other = FeaturesDict({"name": "int64"}).encode_example({"name": 5})
+    other = codec_of(FeaturesDict({"name": "int64"})).encode({"name": 5})
     folder = prepare(workspace / "first", "1.0.0", {"train": [*animals(3), other]}, shards=2)
     ran = cli("publish", str(folder))
     assert ran.code == 5

@@ -25,6 +25,7 @@ from registry.features import (
     Translation,
     TranslationVariableLanguages,
     Video,
+    codec_of,
 )
 from registry.features import Sequence as SequenceOf
 from registry.model import ShardedFileTemplate, ShardLengths, Split
@@ -129,14 +130,14 @@ def wide_reader(
             writer = RecordWriter(file)
             for n in range(number, number + length):
                 whole = example(n)
-                writer.write(features.encode_example({name: whole[name] for name in features}))
+                writer.write(codec_of(features).encode({name: whole[name] for name in features}))
         number += length
     return Reader(resolve("train", {"train": split}), store=store, features=features, config=config, **options)
 
 
 def stored(examples: Sequence[dict[str, Any]], features: FeaturesDict) -> Reader:
     """The reader of these examples, in one shard."""
-    return stored_records([features.encode_example(example) for example in examples], features)
+    return stored_records([codec_of(features).encode(example) for example in examples], features)
 
 
 def stored_records(records: Sequence[bytes], features: FeaturesDict) -> Reader:

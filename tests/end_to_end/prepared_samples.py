@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from registry.features import ClassLabel, FeaturesDict, Text
+from registry.features import ClassLabel, FeaturesDict, Text, codec_of
 from registry.model import DatasetMetadata, ShardedFileTemplate, ShardLengths, Split, Version
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import open_store
@@ -55,7 +55,7 @@ def prepare(
         assert not isinstance(lengths, int)
         files = ShardedFileTemplate(dataset=name)
         split = Split(name=split_name, shard_lengths=ShardLengths(lengths), files=files)
-        left = (one if isinstance(one, bytes) else features.encode_example(one) for one in given)
+        left = (one if isinstance(one, bytes) else codec_of(features).encode(one) for one in given)
         num_bytes = 0
         for filename, length in zip(split.filenames, lengths, strict=True):
             shard = io.BytesIO()

@@ -18,7 +18,7 @@ import registry
 from registry.building import BuilderConfig, DatasetBuilder, StagedBuild, build_dataset
 from registry.building.generation import hash_key
 from registry.errors import BuildError, DuplicateKeyError, FeatureError, UsageError
-from registry.features import ClassLabel, FeaturesDict, Scalar, Text
+from registry.features import ClassLabel, FeaturesDict, Scalar, Text, codec_of
 from registry.prepared import read_prepared
 from registry.storage import open_store
 from registry.tfrecord import read_records, walk_file
@@ -70,7 +70,7 @@ def numbers(build: StagedBuild, split: str = "train") -> list[int]:
     """The feature ``number`` of every stored example, in stored order."""
     (stored,) = (stored for stored in build.prepared.splits if stored.name == split)
     records = (record for name in stored.filenames for record in read_records(build.staged.store, name))
-    return [int(build.prepared.features.decode_example(record)["number"]) for record in records]
+    return [int(codec_of(build.prepared.features).decode(record)["number"]) for record in records]
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -123,7 +123,7 @@ def test_shards_are_described_as_they_were_written(tmp_path: Path) -> None:
 def test_the_author_sees_the_version_that_is_built(tmp_path: Path) -> None:
     with build_dataset(Words.pick("words:2.0.0"), open_store(tmp_path)) as build:
         record = next(read_records(build.staged.store, build.prepared.splits[0].filename(0)))
-    assert bytes(build.prepared.features.decode_example(record)["word"]).endswith(b" of 2.0.0")
+    assert bytes(codec_of(build.prepared.features).decode(record)["word"]).endswith(b" of 2.0.0")
 
 
 def test_bytes_depend_on_nothing_but_the_builder(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from registry.errors import FeatureError, MissingExtraError
 class Encoder:
     """Encodes text; some texts are orders."""
 
-    def encode_example(self, example):
+    def encode(self, example):
         match example:
             case "refuse":
                 raise FeatureError("text: not this one", hint="Another.", details={"feature": "text"})
@@ -199,7 +199,7 @@ def test_what_cannot_be_sent_is_encoded_here(encoder: Any, caplog: pytest.LogCap
 
 def test_features_that_cannot_be_sent_encode_here(caplog: pytest.LogCaptureFixture) -> None:
     class OnlyHere:
-        def encode_example(self, example: str) -> bytes:
+        def encode(self, example: str) -> bytes:
             return example.encode()
 
     with caplog.at_level(logging.WARNING), Engine(OnlyHere(), processes=2) as engine:

@@ -26,6 +26,7 @@ from registry.errors import (
     VersionExistsError,
     VersionTooSmallError,
 )
+from registry.features import codec_of
 from registry.interop.parquet import describe_parquet
 from registry.order import ReadConfig
 from registry.publishing.fingerprint import StoredSplits, fingerprint_splits
@@ -115,7 +116,7 @@ def test_batches_resume_pickles_and_exports(catalog: Catalog, tmp_path: Path) ->
     assert dataset.read("train").to_arrow()["name"].to_pylist() == table_of()["name"].to_pylist()
     views = list(dataset.read("train[:3]", copy=False))
     assert [bytes(example["name"]) for example in views] == [b"animal 0", b"animal 1", b"animal 2"]
-    decoded = [dataset.features.decode_example(record) for record in reader.records()]
+    decoded = [codec_of(dataset.features).decode(record) for record in reader.records()]
     for one, other in zip(decoded, dataset.read("train[:50]"), strict=True):
         assert_same(one, other)
 
@@ -215,7 +216,7 @@ def test_scalars_may_be_null(catalog: Catalog, tmp_path: Path) -> None:
     for one in dataset.read("train", ReadConfig(shuffle="global", seed=1)):
         assert one["age"] == ages[int(one["id"])]
     records = list(dataset.read("train").records())
-    assert [dataset.features.decode_example(one)["age"] for one in records] == ages
+    assert [codec_of(dataset.features).decode(one)["age"] for one in records] == ages
     loaded = registry.load("animals", split="train", catalog=catalog)
     assert [int(one["age"]) for one in loaded] == [-128 if age is None else age for age in ages]
     assert [one["name"] for one in loaded] == [b""] * COUNT

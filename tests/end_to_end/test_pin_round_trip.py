@@ -16,7 +16,7 @@ from prepared_samples import ANIMALS, animals, prepare
 import registry
 from registry.api import Catalog
 from registry.cli.main import run
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, codec_of
 from registry.features import Sequence as SequenceFeature
 from registry.pins import PinFile
 from registry.pins.report import PinFault, PinReport
@@ -264,7 +264,7 @@ def test_records_that_are_not_all_of_one_form(paper: Path, catalog: Catalog) -> 
     features = FeaturesDict({**ANIMALS, "legs": SequenceFeature("int64")})
     records: list[bytes] = []
     for number, example in enumerate(animals(60)):
-        entries = entries_of(features.encode_example({**example, "legs": [1] * (number % 3)}))
+        entries = entries_of(codec_of(features).encode({**example, "legs": [1] * (number % 3)}))
         if number % 3 == 0:  # an absent key is an empty list
             entries = [entry for entry in entries if b"legs" not in entry]
         turn = number % len(entries)
@@ -291,7 +291,7 @@ def test_records_that_are_not_all_of_one_form(paper: Path, catalog: Catalog) -> 
     assert "is serialized otherwise, with the same values: its sha256 is " in fault.problem
     given = list(records)
     absent = next(number for number in range(30, 60) if number % 3 == 0)
-    given[absent] = features.encode_example({**animals(60)[absent], "legs": [4]})
+    given[absent] = codec_of(features).encode({**animals(60)[absent], "legs": [4]})
     folder = prepare(paper / "given", "1.0.1", {"train": given}, features=features, shards=2, name="odd")
     (fault,) = faults(pin.verify(folder=folder))
     assert (fault.position, list(fault.features)) == (absent, ["legs"])

@@ -13,6 +13,7 @@ from shard_samples import WRITERS, write_parquet
 import registry
 from registry.api import Catalog
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
+from registry.features import codec_of
 from registry.order import ReadConfig
 from registry.storage import open_store
 
@@ -37,7 +38,7 @@ def prepare_as(folder: Path, file_format: str) -> Path:
     store, start = open_store(folder), 0
     for index, length in enumerate(cut_evenly(COUNT, SHARDS)):
         (folder / f"animals-train.tfrecord-{index:05}-of-{SHARDS:05}").unlink(missing_ok=True)
-        records = [ANIMALS.encode_example(one) for one in animals(COUNT)[start : start + length]]
+        records = [codec_of(ANIMALS).encode(one) for one in animals(COUNT)[start : start + length]]
         if file_format in WRITERS:
             WRITERS[file_format](store, f"animals-train.{file_format}-{index:05}-of-{SHARDS:05}", records)
         start += length
@@ -74,7 +75,7 @@ def test_the_order_is_that_of_tfds(catalog: Catalog, tmp_path: Path, file_format
 @pytest.mark.parametrize("file_format", OTHERS)
 def test_a_folder_that_lies_is_not_published(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
     folder = prepare_as(tmp_path / "1.0.0", file_format)
-    records = [ANIMALS.encode_example(one) for one in animals(4)]
+    records = [codec_of(ANIMALS).encode(one) for one in animals(4)]
     WRITERS[file_format](open_store(folder), f"animals-train.{file_format}-00001-of-00003", records)
     (folder / f"animals-train.{file_format}-00002-of-00003").write_bytes(b"no shard")
     with pytest.raises(ShardMismatchError) as caught:
@@ -94,7 +95,7 @@ def test_a_parquet_shard_that_lost_records_when_tfds_wrote_it_is_named(catalog: 
     info = json.loads((folder / "dataset_info.json").read_text())
     info["fileFormat"] = "parquet"
     (folder / "dataset_info.json").write_text(json.dumps(info))
-    kept = [ANIMALS.encode_example(one) for one in animals(250)[:100]]
+    kept = [codec_of(ANIMALS).encode(one) for one in animals(250)[:100]]
     write_parquet(open_store(folder), "animals-train.parquet-00000-of-00001", kept, group_size=100)
     with pytest.raises(ShardMismatchError, match="250 records were promised, but it holds 100 records"):
         catalog.publish(folder)

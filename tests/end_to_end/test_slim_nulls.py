@@ -11,7 +11,7 @@ from framework_samples import FEATURES, plain, stored, stored_records, wide_read
 
 from registry import slim
 from registry.errors import CorruptExampleError, WrongTypeError
-from registry.features import FeaturesDict, Scalar
+from registry.features import FeaturesDict, Scalar, codec_of
 from registry.reading import Reader
 
 SOME = FeaturesDict({name: FEATURES[name] for name in ("id", "maybe", "corners", "name")})
@@ -56,7 +56,7 @@ def test_texts_are_masked_in_slices_of_what_was_decoded_together() -> None:
 
 
 def test_a_record_at_fault_does_not_change_the_type_of_its_batch() -> None:
-    records = [TEXT.encode_example({"id": n, "text": None}) for n in range(6)]
+    records = [codec_of(TEXT).encode({"id": n, "text": None}) for n in range(6)]
     records[3] = b"\x0a\x07\x0a\x05\x0a\x01a\x12\x00"  # holds none of the features
     reader = stored_records(records, TEXT)
     with provider_of(reader) as provider:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from registry.features import ClassLabel, FeaturesDict, Image, Text
+from registry.features import ClassLabel, FeaturesDict, Image, Text, codec_of
 from registry.features import Sequence as SequenceFeature
 from registry.features.schema import features_to_json
 from registry.model import (
@@ -46,7 +46,7 @@ FILES_EACH_TIME = ReadConfig(shuffle_files=True, shuffle_seed=-5, shuffle_reshuf
 
 
 def make_record(number: int) -> bytes:
-    return FLAT.encode_example({"id": number})
+    return codec_of(FLAT).encode({"id": number})
 
 
 def make_source(
@@ -120,7 +120,7 @@ def nested_record(number: int) -> bytes:
     kinds = [place % 3 for place in range(number % 4)]
     objects = {"kind": kinds, "area": [0.5 * number] * len(kinds)}
     pixels = np.full((2, 2, 1), number, np.uint8)
-    return NESTED.encode_example({"image": pixels, "objects": objects, "text.é": "é" * number})
+    return codec_of(NESTED).encode({"image": pixels, "objects": objects, "text.é": "é" * number})
 
 
 @cache

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, codec_of
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
@@ -31,7 +31,7 @@ def stored(lengths: Sequence[int], where: str | None = None) -> Stored:
         with store.create(split.filename(index)) as file:
             writer = RecordWriter(file)
             for _ in range(length):
-                writer.write(FEATURES.encode_example({"id": number}))
+                writer.write(codec_of(FEATURES).encode({"id": number}))
                 number += 1
     return Stored(store, split)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from test_wire_laws import EXAMPLES
 
 from registry.errors import CorruptExampleError
-from registry.features import FeaturesDict, NestedExamples, Ragged, features_from_json
-from registry.features.content import BlockContentReader, ContentReader
+from registry.features import FeaturesDict, NestedExamples, Ragged, codec_of, features_from_json, features_to_json
+from registry.features.content import ContentReader
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.versions import FeaturesDecoder
 from registry.wire import encode_example
@@ -25,7 +25,7 @@ from registry.wire import encode_example
 def schemas_and_records(draw: st.DrawFn) -> tuple[FeaturesDict, list[bytes]]:
     """A schema and records of it; a few different ones, each of them maybe many times."""
     features = draw(schemas())
-    different = [features.encode_example(values(draw, features)) for _ in range(draw(st.integers(0, 4)))]
+    different = [codec_of(features).encode(values(draw, features)) for _ in range(draw(st.integers(0, 4)))]
     order = draw(st.lists(st.sampled_from(range(len(different))), max_size=40)) if different else []
     return features, [different[place] for place in order] * draw(st.sampled_from([1, 2, 5, 10]))
 
@@ -52,7 +52,7 @@ def one_by_one(features: FeaturesDict, records: list[bytes]) -> tuple[list[Any],
     examples = []
     for record in records:
         try:
-            examples.append(features.decode_example(record))
+            examples.append(codec_of(features).decode(record))
         except CorruptExampleError as error:
             return examples, error
     return examples, None
@@ -61,7 +61,7 @@ def one_by_one(features: FeaturesDict, records: list[bytes]) -> tuple[list[Any],
 def check_block(features: FeaturesDict, records: list[bytes]) -> None:
     """A block of ``records`` gives the same examples, the same columns and the same error as one record at a time."""
     expected, error = one_by_one(features, records)
-    block = features.decode_block(*joined(records))
+    block = codec_of(features).decode_block(*joined(records))
     found = []
     if error is None:
         found.extend(block.examples())
@@ -113,7 +113,7 @@ def as_bytes(value: Any) -> Any:
 def test_a_block_without_copies_has_the_same_values(given_: tuple[FeaturesDict, list[bytes]]) -> None:
     features, records = given_
     expected, _ = one_by_one(features, records)
-    block = features.decode_block(*joined(records), copy=False)
+    block = codec_of(features).decode_block(*joined(records), copy=False)
     assert [exact(as_bytes(example)) for example in block.examples()] == [exact(example) for example in expected]
     check_columns(block.columns(), expected)
 
@@ -128,7 +128,7 @@ def test_a_block_with_features_that_are_not_known_is_its_records_one_by_one(
     given_: tuple[FeaturesDict, list[bytes]], data: st.DataObject
 ) -> None:
     features, records = given_
-    tree = json.loads(features.to_json())
+    tree = json.loads(features_to_json(features))
     entries = tree["featuresDict"].get("features", {})
     for name in data.draw(st.lists(st.sampled_from(sorted(entries)), max_size=2) if entries else st.just([])):
         entries[name]["pythonClassName"] = "my.Own"
@@ -179,22 +179,20 @@ def test_flat_values_of_any_bytes_are_those_of_each_alone(records: list[bytes], 
 
 def check_content(features: FeaturesDict, records: list[bytes]) -> None:
     """The content of a block is that of its records, one after the other; or one of them has none alone."""
-    alone = ContentReader(features)
-    together = BlockContentReader(features)
-    assert together.paths == alone.paths
+    reader = ContentReader(features)
     if features.unknown_features():
-        assert together.read(*joined(records)) is None
+        assert reader.read_block(*joined(records)) is None
         return
     try:
-        expected = [b"".join(column) for column in zip(*map(alone.read, records), strict=True)]
+        expected = [b"".join(column) for column in zip(*map(reader.read, records), strict=True)]
     except CorruptExampleError:
         expected = None
     try:
-        found = together.read(*joined(records))
+        found = reader.read_block(*joined(records))
         told = None if found is None else [b"".join(map(bytes, buffers)) for buffers in found]
     except CorruptExampleError:
         told = None
-    assert told == (expected if records else [b""] * len(alone.paths))
+    assert told == (expected if records else [b""] * len(reader.paths))
 
 
 @given(schemas_and_records())

@@ -11,7 +11,7 @@ from feature_strategies import schemas
 from hypothesis import assume, given, settings
 
 from registry.errors import FeatureError
-from registry.features import FeaturesDict
+from registry.features import FeaturesDict, features_to_json
 from registry.features.containers import columns_of
 from registry.interop.croissant import croissant_to_json, describe_croissant
 from registry.model import DatasetVersion, Shard, ShardedFileTemplate, ShardLengths, Split, Version
@@ -48,7 +48,7 @@ def test_every_schema_has_a_document_with_a_field_for_each_leaf(features: Featur
         name="any",
         version=Version(1, 0, 0),
         splits=SPLITS,
-        features_json=features.to_json(),
+        features_json=features_to_json(features),
         location="any/1.0.0",
         content_digest="0" * 64,
     )

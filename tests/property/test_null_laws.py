@@ -21,7 +21,7 @@ from pyarrow import parquet
 from shard_samples import assert_same
 
 from registry.cli.read import jsonable
-from registry.features import features_from_json
+from registry.features import features_from_json, features_to_json
 from registry.features.dtypes import lowest_value
 from registry.interop.parquet import describe_parquet
 from registry.order import ReadConfig
@@ -77,7 +77,7 @@ def reader_of(table: pa.Table, *, row_group_size: int) -> Iterator[Reader]:
         yield Reader(
             resolve("train", {split.name: split for split in prepared.splits}),
             store=store,
-            features=features_from_json(prepared.features.to_json()),
+            features=features_from_json(features_to_json(prepared.features)),
             config=ReadConfig(interleave_cycle_length=1),
             file_format=prepared.file_format,
         )

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from shard_samples import assert_same, write_columns, write_tfrecord
 
 from registry.errors import PreparedFormatError
-from registry.features import FeaturesDict, Tensor, features_from_json
+from registry.features import FeaturesDict, Tensor, codec_of, features_from_json, features_to_json
 from registry.interop.parquet import describe_parquet
 from registry.interop.parquet_schema import features_of_schema
 from registry.model import ShardedFileTemplate, Split
@@ -46,7 +46,7 @@ def assert_alike(features: FeaturesDict, table: TableBlock, records: Sequence[by
     """A block of rows gives what the block of their records gives."""
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     data = np.frombuffer(b"".join(records), np.uint8)
-    expected = features.decode_block(data, lengths.cumsum() - lengths, lengths)
+    expected = codec_of(features).decode_block(data, lengths.cumsum() - lengths, lengths)
     found = decode_block(features, table, copy=copy)
     assert len(found) == len(expected) == len(records)
     if copy:
@@ -65,7 +65,7 @@ def test_rows_give_what_their_records_give(schema: pa.Schema, data: st.DataObjec
     table = pa.Table.from_pylist(rows, schema=schema)
     start = data.draw(st.integers(0, len(rows)))
     block = TableBlock(table.slice(start), features)
-    records = [features.encode_example(row) for row in rows[start:]]
+    records = [codec_of(features).encode(row) for row in rows[start:]]
     assert block.records() == records
     assert list(map(bytes, block.views())) == records
     assert_alike(features, block, records, copy=copy)
@@ -86,14 +86,14 @@ def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.S
         for index, some in enumerate(rows):
             write_columns(store, f"train-{index:05}-of-{len(rows):05}.parquet", some, schema)
         prepared = describe_parquet(store)
-        features = features_from_json(prepared.features.to_json())
+        features = features_from_json(features_to_json(prepared.features))
         (split,) = prepared.splits
         assert tuple(split.shard_lengths) == tuple(map(len, rows))
         other = open_store(Path(folder) / "records")
         files = ShardedFileTemplate(dataset="rows")
         stored = Split(name="train", shard_lengths=split.shard_lengths, files=files)
         for index, some in enumerate(rows):
-            write_tfrecord(other, stored.filename(index), list(map(features.encode_example, some)))
+            write_tfrecord(other, stored.filename(index), list(map(codec_of(features).encode, some)))
         percent = data.draw(st.integers(0, 100))
         config = data.draw(
             st.sampled_from(
@@ -148,7 +148,7 @@ def test_rows_with_nulls_give_what_their_records_give(
         assert (isinstance(leaf, Tensor) and leaf.optional) == has_null
     features = features.missing_as_tfds() if as_tfds else features
     block = TableBlock(table, features)
-    records = [features.encode_example(row) for row in rows]
+    records = [codec_of(features).encode(row) for row in rows]
     assert block.records() == records
     assert_alike(features, block, records, copy=True)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import registry
 from registry.errors import CorruptExampleError, FeatureError, PreparedFormatError
-from registry.features import FeaturesDict, NestedExamples, features_from_json
+from registry.features import FeaturesDict, NestedExamples, codec_of, features_from_json, features_to_json
 from registry.features.content import ContentReader
 
 OLD_FORMS = json.loads((Path(__file__).parents[1] / "conformance/schemas/old_forms.json").read_text(encoding="utf-8"))[
@@ -67,8 +67,8 @@ def read_schema(root: Any) -> FeaturesDict | None:
     except PreparedFormatError as error:
         assert {"file", "key", "problem"} <= error.details.keys()  # noqa: PT017 - either end is right
         return None
-    text = features.to_json()
-    assert features_from_json(text).to_json() == text
+    text = features_to_json(features)
+    assert features_to_json(features_from_json(text)) == text
     return features
 
 
@@ -86,14 +86,14 @@ def use(value: Any) -> None:
 def read_record(features: FeaturesDict, record: bytes) -> None:
     """Decodes the record in every way; all of them give a value, or all an error that names the feature."""
     try:
-        use(features.decode_example(record))
+        use(codec_of(features).decode(record))
     except CorruptExampleError as error:
         assert isinstance(error.details["feature"], str)  # noqa: PT017
     except FeatureError as error:  # of a tensor that no record holds, as it stores no shape: of no fault of a record
         assert error.message.endswith("has several unknown dimensions")  # noqa: PT017
         return
     for num_records in (1, 70):
-        block = features.decode_block(*joined([record] * num_records))
+        block = codec_of(features).decode_block(*joined([record] * num_records))
         assert len(block) == 0 or block.fault is None
         use(block.sound.columns())
     try:
@@ -107,8 +107,8 @@ def test_a_record_of_another_schema_decodes_or_is_corrupt(
     given_: tuple[FeaturesDict, dict[str, Any]], data: st.DataObject
 ) -> None:
     features, example = given_
-    record = features.encode_example(example)
-    root = json.loads(features.to_json())
+    record = codec_of(features).encode(example)
+    root = json.loads(features_to_json(features))
     for _ in range(data.draw(st.integers(1, 3))):
         root = change(data, root)
         if not isinstance(root, (dict, list)) or not root:
@@ -124,4 +124,4 @@ def test_a_record_of_another_schema_decodes_or_is_corrupt(
 def test_a_changed_schema_of_the_old_form_is_read_or_names_the_key(case: Any, data: st.DataObject) -> None:
     features = read_schema(change(data, json.loads(json.dumps(case["old"]))))
     if features is not None:
-        read_record(features, registry.features.FeaturesDict({"f": "int64"}).encode_example({"f": 1}))
+        read_record(features, codec_of(registry.features.FeaturesDict({"f": "int64"})).encode({"f": 1}))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shard_samples import WRITERS, assert_same
 
-from registry.features import FeaturesDict, Sequence, Text
+from registry.features import FeaturesDict, Sequence, Text, codec_of
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
@@ -41,7 +41,7 @@ def readers(file_format: str, lengths: list[int], expression: str, config: ReadC
             number = 0
             for index, length in enumerate(lengths):
                 examples = [_example(number + place) for place in range(length)]
-                WRITERS[one](store, split.filename(index), list(map(FEATURES.encode_example, examples)))
+                WRITERS[one](store, split.filename(index), list(map(codec_of(FEATURES).encode, examples)))
                 number += length
             plan = resolve(expression, {"train": split})
             made.append(Reader(plan, store=store, features=FEATURES, config=config, file_format=one))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from registry.errors import UsageError
-from registry.features import BBox, ClassLabel, FeaturesDict, Image, Sequence, Tensor, Text
+from registry.features import BBox, ClassLabel, FeaturesDict, Image, Sequence, Tensor, Text, features_to_json
 from registry.interop.croissant import croissant_to_json, describe_croissant, id_part, missing_properties
 from registry.model import (
     DatasetMetadata,
@@ -52,7 +52,7 @@ def published(
             Split(name=name, shard_lengths=ShardLengths(found), num_bytes=100, files=files)
             for name, found in ({"train": (3, 2), "test": (1,)} if lengths is None else lengths).items()
         ),
-        features_json=features.to_json(),
+        features_json=features_to_json(features),
         location="mnist/3.0.1",
         content_digest="0" * 64,
         file_format=file_format,

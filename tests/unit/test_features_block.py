@@ -12,8 +12,8 @@ import pytest
 from block_checks import joined
 
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.features import FeaturesDict, Image, Ragged, Scalar, Sequence, Tensor, Text
-from registry.features.content import BlockContentReader
+from registry.features import FeaturesDict, Image, Ragged, Scalar, Sequence, Tensor, Text, codec_of
+from registry.features.content import ContentReader
 from registry.wire import encode_example
 
 FEATURES = FeaturesDict(
@@ -31,12 +31,12 @@ def image(number: int) -> dict[str, Any]:
 
 
 def records(features: FeaturesDict, examples: Iterator[dict[str, Any]]) -> list[bytes]:
-    return [features.encode_example(one) for one in examples]
+    return [codec_of(features).encode(one) for one in examples]
 
 
 @pytest.mark.parametrize("number", [1, 12, 13, 64, 65, 300])
 def test_columns_are_arrays_nested_as_an_example_is(number: int) -> None:
-    columns = FEATURES.decode_block(*joined(records(FEATURES, map(example, range(number))))).columns()
+    columns = codec_of(FEATURES).decode_block(*joined(records(FEATURES, map(example, range(number))))).columns()
     assert list(columns) == ["label", "vec", "id", "inner"]
     assert columns["label"].dtype == np.int64
     assert columns["label"].tolist() == list(range(number))
@@ -58,7 +58,7 @@ def test_columns_of_no_records_have_the_declared_shapes() -> None:
             "image": Image(shape=(None, 4, 3)),
         }
     )
-    block = features.decode_block(*joined([]))
+    block = codec_of(features).decode_block(*joined([]))
     columns = block.columns()
     assert {name: (column.shape, column.dtype.name) for name, column in columns.items()} == {
         "box": ((0, 2, 0), "uint8"),
@@ -74,7 +74,7 @@ def test_columns_of_no_records_have_the_declared_shapes() -> None:
 def test_values_of_different_shapes_are_an_object_array(number: int) -> None:
     features = FeaturesDict({"a": Sequence("int32"), "b": Sequence(Text()), "c": Sequence(Sequence("int64"))})
     examples = [{"a": [1] * (n % 3), "b": ["x"] * (n % 2), "c": [[1]] * (n % 2)} for n in range(number)]
-    columns = features.decode_block(*joined(records(features, iter(examples)))).columns()
+    columns = codec_of(features).decode_block(*joined(records(features, iter(examples)))).columns()
     for column in columns.values():
         assert (column.shape, column.dtype) == ((number,), object)
     assert [value.dtype for value in columns["a"][:3]] == [np.int32] * 3
@@ -87,28 +87,28 @@ def test_values_of_different_shapes_are_an_object_array(number: int) -> None:
 def test_sequences_of_one_length_are_stacked(number: int) -> None:
     features = FeaturesDict({"a": Sequence("int32"), "b": Sequence(Tensor(shape=(2,), dtype="float32"))})
     examples = [{"a": [n, n, n], "b": np.full((4, 2), n)} for n in range(number)]
-    columns = features.decode_block(*joined(records(features, iter(examples)))).columns()
+    columns = codec_of(features).decode_block(*joined(records(features, iter(examples)))).columns()
     assert columns["a"].shape == (number, 3)
     assert columns["b"].shape == (number, 4, 2)
 
 
 def test_without_copies_images_are_views_and_texts_memoryviews() -> None:
     data, offsets, lengths = joined(records(IMAGES, map(image, range(100))))
-    columns = IMAGES.decode_block(data, offsets, lengths, copy=False).columns()
+    columns = codec_of(IMAGES).decode_block(data, offsets, lengths, copy=False).columns()
     assert np.shares_memory(columns["image"], data)
     assert not columns["image"].flags.writeable
     assert columns["image"].shape == (100, 4, 5)
     assert isinstance(columns["name"][7], memoryview)
     assert columns["name"][7].readonly
     assert columns["name"][7] == b"007"
-    for one in IMAGES.decode_block(data, offsets, lengths, copy=False).examples():
+    for one in codec_of(IMAGES).decode_block(data, offsets, lengths, copy=False).examples():
         assert np.shares_memory(one["image"], data)
 
 
 def test_without_copies_a_writable_buffer_is_not_written_to_through_a_value() -> None:
     data, offsets, lengths = joined(records(IMAGES, map(image, range(100))))
     data = data.copy()
-    one = next(IMAGES.decode_block(data, offsets, lengths, copy=False).examples())
+    one = next(codec_of(IMAGES).decode_block(data, offsets, lengths, copy=False).examples())
     assert not one["image"].flags.writeable
     assert one["name"].readonly
     assert data.flags.writeable
@@ -119,7 +119,7 @@ def test_with_copies_nothing_is_shared(size: tuple[int, int]) -> None:
     features = FeaturesDict({"image": Tensor(shape=size, dtype="uint8", encoding="bytes"), "vec": FEATURES["vec"]})
     examples = ({"image": np.full(size, n), "vec": np.full(8, n)} for n in range(20))
     data, offsets, lengths = joined(records(features, examples))
-    block = features.decode_block(data, offsets, lengths)
+    block = codec_of(features).decode_block(data, offsets, lengths)
     columns = block.columns()
     found = list(block.examples())
     for name in features:
@@ -131,13 +131,13 @@ def test_with_copies_nothing_is_shared(size: tuple[int, int]) -> None:
 
 
 def test_whoever_keeps_an_example_keeps_no_more_than_some_of_its_block() -> None:
-    kept = next(FEATURES.decode_block(*joined(records(FEATURES, map(example, range(3000))))).examples())
+    kept = next(codec_of(FEATURES).decode_block(*joined(records(FEATURES, map(example, range(3000))))).examples())
     assert kept["vec"].base.size <= 512 * 8
 
 
 def bad_at(place: int, number: int) -> list[bytes]:
     made = records(FEATURES, map(example, range(number)))
-    flat = FEATURES.flatten_example(example(place))
+    flat = codec_of(FEATURES).flatten(example(place))
     flat["vec"] = flat["vec"][:7]
     made[place] = encode_example(flat)
     return made
@@ -146,7 +146,7 @@ def bad_at(place: int, number: int) -> list[bytes]:
 @pytest.mark.parametrize("number", [10, 100])
 @pytest.mark.parametrize("copy", [True, False])
 def test_examples_before_a_bad_record_are_given(number: int, copy: bool) -> None:
-    block = FEATURES.decode_block(*joined(bad_at(7, number)), copy=copy)
+    block = codec_of(FEATURES).decode_block(*joined(bad_at(7, number)), copy=copy)
     found = []
     with pytest.raises(CorruptExampleError) as caught:
         found.extend(block.examples())
@@ -161,7 +161,7 @@ def test_examples_before_a_bad_record_are_given(number: int, copy: bool) -> None
 
 
 def test_columns_of_a_block_with_a_bad_record_are_refused_and_those_before_it_are_sound() -> None:
-    block = FEATURES.decode_block(*joined(bad_at(7, 100)))
+    block = codec_of(FEATURES).decode_block(*joined(bad_at(7, 100)))
     with pytest.raises(CorruptExampleError, match="holds 7 values, which do not make shape"):
         block.columns()
     columns = block.sound.columns()
@@ -173,10 +173,12 @@ def test_columns_of_a_block_with_a_bad_record_are_refused_and_those_before_it_ar
 def test_the_first_bad_record_counts_whatever_is_wrong_with_it() -> None:
     made = bad_at(50, 100)
     made[30] = b"\xff"
-    made[40] = encode_example({**FEATURES.flatten_example(example(40)), "label": [b"5"]})
-    assert FEATURES.decode_block(*joined(made)).fault.message.startswith("these 1 bytes are no tf.train.Example")
+    made[40] = encode_example({**codec_of(FEATURES).flatten(example(40)), "label": [b"5"]})
+    assert (
+        codec_of(FEATURES).decode_block(*joined(made)).fault.message.startswith("these 1 bytes are no tf.train.Example")
+    )
     made[20] = made[40]
-    fault = FEATURES.decode_block(*joined(made)).fault
+    fault = codec_of(FEATURES).decode_block(*joined(made)).fault
     assert (fault.message, fault.details["record"]) == (
         "feature 'label': the record holds bytes values, where int64 belongs",
         20,
@@ -186,7 +188,10 @@ def test_the_first_bad_record_counts_whatever_is_wrong_with_it() -> None:
 def test_of_two_features_that_are_wrong_in_a_record_the_first_is_named() -> None:
     made = records(FEATURES, map(example, range(100)))
     made[5] = encode_example({"label": np.array([1, 2]), "vec": np.ones(3, np.float32)})
-    assert FEATURES.decode_block(*joined(made)).fault.message == "feature 'label': holds 2 values, where 1 belongs"
+    assert (
+        codec_of(FEATURES).decode_block(*joined(made)).fault.message
+        == "feature 'label': holds 2 values, where 1 belongs"
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,10 +205,10 @@ def test_a_record_with_two_values_among_others_with_one_is_named(feature: Any, p
     features = FeaturesDict({"a": feature})
     made = [encode_example({"a": [b"12345678"]})] * 90
     made[70] = encode_example({"a": [b"12345678", b""]})
-    fault = features.decode_block(*joined(made)).fault
+    fault = codec_of(features).decode_block(*joined(made)).fault
     assert fault is not None
     assert (fault.message, fault.details["record"]) == (f"feature 'a': {problem}", 70)
-    contents = BlockContentReader(features).read(*joined(made))
+    contents = ContentReader(features).read_block(*joined(made))
     assert contents is not None
     with pytest.raises(CorruptExampleError, match=problem):
         list(contents[0])
@@ -214,21 +219,21 @@ def test_a_missing_extra_is_no_fault_of_the_record(monkeypatch: pytest.MonkeyPat
     made = records(features, iter([{"image": np.zeros((4, 4, 3), np.uint8)}] * 20))
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(MissingExtraError):
-        features.decode_example(made[0])
+        codec_of(features).decode(made[0])
     with pytest.raises(MissingExtraError):
-        list(features.decode_block(*joined(made)).examples())
+        list(codec_of(features).decode_block(*joined(made)).examples())
 
 
 def test_features_that_have_decoded_blocks_are_pickled_without_what_they_learned() -> None:
-    FEATURES.decode_block(*joined(records(FEATURES, map(example, range(100)))))
+    codec_of(FEATURES).decode_block(*joined(records(FEATURES, map(example, range(100)))))
     assert pickle.loads(pickle.dumps(FEATURES)) == FEATURES  # noqa: S301 - our own bytes
 
 
 def test_lists_that_were_left_out_where_empty_are_empty() -> None:
     features = FeaturesDict({"a": Sequence("int64"), "b": Sequence(Text()), "id": "int64"})
-    whole = features.flatten_example({"a": [1, 2], "b": ["x"], "id": 5})
+    whole = codec_of(features).flatten({"a": [1, 2], "b": ["x"], "id": 5})
     made = [encode_example(whole), encode_example({"id": whole["id"]}), encode_example({**whole, "a": []})] * 40
-    columns = features.decode_block(*joined(made)).columns()
+    columns = codec_of(features).decode_block(*joined(made)).columns()
     assert [value.tolist() for value in columns["a"][:3]] == [[1, 2], [], []]
     assert [value.tolist() for value in columns["b"][:3]] == [[b"x"], [], [b"x"]]
     assert {value.dtype for value in columns["a"]} == {np.dtype(np.int64)}

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image as Pillow
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
-from registry.features import FeaturesDict, Image, Sequence
+from registry.features import FeaturesDict, Image, Sequence, codec_of
 from registry.features.png import PngError, encode_png, read_png, undo_filters
 
 
@@ -62,7 +62,7 @@ def pillow_file(array: np.ndarray[Any, Any], format_: str = "PNG", mode: str | N
 
 def read_image(data: bytes, **options: Any) -> Any:
     features = FeaturesDict({"image": Image(**options)})
-    return features.restore_example({"image": [data]})["image"]
+    return codec_of(features).restore({"image": [data]})["image"]
 
 
 def hide_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +131,10 @@ def test_palette_few_bits_and_transparency_are_read_by_pillow() -> None:
 def test_jpeg_is_kept_and_decoded() -> None:
     data = pillow_file(gradient(32, 48, 3), "JPEG")
     features = FeaturesDict({"image": Image(encoding_format="jpeg")})
-    record = features.encode_example({"image": data})
-    assert features.flatten_example({"image": data})["image"] == [data]
+    record = codec_of(features).encode({"image": data})
+    assert codec_of(features).flatten({"image": data})["image"] == [data]
     with Pillow.open(io.BytesIO(data)) as image:
-        np.testing.assert_array_equal(features.decode_example(record)["image"], np.asarray(image))
+        np.testing.assert_array_equal(codec_of(features).decode(record)["image"], np.asarray(image))
 
 
 def test_grey_and_colour_jpeg_become_the_declared_channels() -> None:
@@ -152,7 +152,9 @@ def test_grey_and_colour_jpeg_become_the_declared_channels() -> None:
 def test_array_is_written_as_jpeg_where_it_is_asked_for() -> None:
     features = FeaturesDict({"image": Image(shape=(16, 16, 1), encoding_format="jpeg")})
     array = np.full((16, 16, 1), 100, np.uint8)
-    np.testing.assert_array_equal(features.decode_example(features.encode_example({"image": array}))["image"], array)
+    np.testing.assert_array_equal(
+        codec_of(features).decode(codec_of(features).encode({"image": array}))["image"], array
+    )
 
 
 def test_channels_of_png_become_the_declared_ones() -> None:
@@ -197,7 +199,7 @@ def test_depth_becomes_the_declared_one() -> None:
 def test_float_image_keeps_every_bit() -> None:
     features = FeaturesDict({"depth": Image(shape=(None, None, 1), dtype="float32")})
     array = np.array([[[1e-30], [np.inf]], [[-0.0], [3.14]]], np.float32)
-    decoded = features.decode_example(features.encode_example({"depth": array}))["depth"]
+    decoded = codec_of(features).decode(codec_of(features).encode({"depth": array}))["depth"]
     assert decoded.tobytes() == array.tobytes()
 
 
@@ -207,18 +209,18 @@ def test_image_is_taken_from_array_bytes_path_or_file(tmp_path: Path) -> None:
     path.write_bytes(data)
     features = FeaturesDict({"image": Image()})
     for value in (gradient(5, 5, 3), gradient(5, 5, 3).astype(np.float64), data, path, str(path), io.BytesIO(data)):
-        assert features.flatten_example({"image": value})["image"] == [data]
+        assert codec_of(features).flatten({"image": value})["image"] == [data]
 
 
 def test_images_in_a_sequence_are_stacked_where_they_can_be() -> None:
     features = FeaturesDict({"frames": Sequence(Image())})
-    same = features.decode_example(features.encode_example({"frames": [gradient(4, 4, 3)] * 2}))["frames"]
+    same = codec_of(features).decode(codec_of(features).encode({"frames": [gradient(4, 4, 3)] * 2}))["frames"]
     assert same.shape == (2, 4, 4, 3)
-    mixed = features.decode_example(features.encode_example({"frames": [gradient(4, 4, 3), gradient(2, 3, 3)]}))[
+    mixed = codec_of(features).decode(codec_of(features).encode({"frames": [gradient(4, 4, 3), gradient(2, 3, 3)]}))[
         "frames"
     ]
     assert [frame.shape for frame in mixed] == [(4, 4, 3), (2, 3, 3)]
-    assert features.decode_example(features.encode_example({"frames": []}))["frames"].shape == (0, 0, 0, 3)
+    assert codec_of(features).decode(codec_of(features).encode({"frames": []}))["frames"].shape == (0, 0, 0, 3)
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_images_in_a_sequence_are_stacked_where_they_can_be() -> None:
 )
 def test_value_that_is_no_such_image_is_refused(value: Any, message: str) -> None:
     with pytest.raises(FeatureError) as caught:
-        FeaturesDict({"image": Image(shape=(4, 4, 3))}).encode_example({"image": value})
+        codec_of(FeaturesDict({"image": Image(shape=(4, 4, 3))})).encode({"image": value})
     assert message in str(caught.value)
     assert caught.value.details["feature"] == "image"
 
@@ -288,7 +290,7 @@ def test_pillow_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
         read_image(data)
     assert caught.value.hint == "Install it with: pip install 'shardbook[image]'"
     with pytest.raises(MissingExtraError):
-        FeaturesDict({"x": Image(encoding_format="jpeg")}).encode_example({"x": gradient(8, 8, 3)})
+        codec_of(FeaturesDict({"x": Image(encoding_format="jpeg")})).encode({"x": gradient(8, 8, 3)})
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from registry.features import (
     TranslationVariableLanguages,
     Video,
     features_from_json,
+    features_to_json,
 )
 
 PACKAGE = "tensorflow_datasets.core.features."
@@ -92,18 +93,18 @@ def only(text: str) -> Any:
 
 
 def test_every_feature_is_read_back() -> None:
-    text = EVERYTHING.to_json()
+    text = features_to_json(EVERYTHING)
     assert text.isascii()
     assert features_from_json(text) == EVERYTHING
-    assert features_from_json(text).to_json() == text
+    assert features_to_json(features_from_json(text)) == text
 
 
 def test_snake_case_is_read_as_well() -> None:
-    assert features_from_json(json.dumps(snake(json.loads(EVERYTHING.to_json())))) == EVERYTHING
+    assert features_from_json(json.dumps(snake(json.loads(features_to_json(EVERYTHING))))) == EVERYTHING
 
 
 def test_defaults_are_left_out_as_proto3_does() -> None:
-    written = json.loads(EVERYTHING.to_json())["featuresDict"]["features"]
+    written = json.loads(features_to_json(EVERYTHING))["featuresDict"]["features"]
     assert written["unknown_label"]["classLabel"] == {}
     assert written["empty"]["featuresDict"] == {}
     assert "length" not in written["none_at_all"]["sequence"]
@@ -115,7 +116,7 @@ def test_defaults_are_left_out_as_proto3_does() -> None:
 def test_dtype_is_written_as_the_tensor_that_tfds_makes_of_it() -> None:
     features = FeaturesDict({"f": "int8"})
     assert features == FeaturesDict({"f": Tensor(shape=(), dtype="int8")})
-    written = json.loads(features.to_json())["featuresDict"]["features"]["f"]["pythonClassName"]
+    written = json.loads(features_to_json(features))["featuresDict"]["features"]["f"]["pythonClassName"]
     assert written == f"{PACKAGE}tensor_feature.Tensor"
 
 
@@ -123,7 +124,7 @@ def test_dtype_is_written_as_the_tensor_that_tfds_makes_of_it() -> None:
 def test_bounds_are_64_bit_integers_that_tfds_writes_as_text(written: Any) -> None:
     features = features_from_json(of(tensor(minimum="0", maximum=written)))
     assert features == FeaturesDict({"f": Tensor(shape=(), dtype="int8", minimum=0, maximum=9.0)})  # type: ignore[arg-type]  # whole
-    content = json.loads(features.to_json())["featuresDict"]["features"]["f"]["tensor"]
+    content = json.loads(features_to_json(features))["featuresDict"]["features"]["f"]["tensor"]
     assert (content["minimum"], content["maximum"]) == ("0", "9")
 
 
@@ -133,7 +134,7 @@ def test_every_name_of_text_is_read(dtype: str) -> None:
 
 
 def test_the_encoding_of_audio_is_written_in_capitals_and_read_in_any_case() -> None:
-    content = only(FeaturesDict({"f": Audio(encoding="zlib")}).to_json())
+    content = only(features_to_json(FeaturesDict({"f": Audio(encoding="zlib")})))
     assert content["audio"] == {"dtype": "int64", "encoding": "ZLIB", "shape": {"dimensions": ["-1"]}}
     for encoding in ("zlib", "Zlib", "ZLIB"):
         content["audio"]["encoding"] = encoding
@@ -149,9 +150,9 @@ def test_fields_that_are_not_known_are_kept_for_writing() -> None:
     content = tensor(shape={"dimensions": ["2"], "unknownRank": True}, newer=[1]) | {"alsoNew": {"a": 1}}
     features = features_from_json(of(content))
     assert features["f"].shape == (2,)
-    written = only(features.to_json())
+    written = only(features_to_json(features))
     assert written == content | {"tensor": content["tensor"] | {"encoding": "none"}}
-    assert features_from_json(features.to_json()) == features
+    assert features_from_json(features_to_json(features)) == features
 
 
 def test_older_class_path_of_tensor_is_read() -> None:

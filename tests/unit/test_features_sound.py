@@ -13,7 +13,7 @@ import pytest
 import soundfile
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
-from registry.features import Audio, FeaturesDict
+from registry.features import Audio, FeaturesDict, codec_of
 from registry.features.audio import MAX_SAMPLES, decode_sound
 from registry.features.content import ContentReader
 
@@ -28,7 +28,7 @@ def wav(frames: bytes, *, channels: int = 1, bits: int = 16, coding: int = 1, ex
 
 def decoded(feature: Audio, value: Any) -> Any:
     features = FeaturesDict({"x": feature})
-    return features.decode_example(features.encode_example({"x": value}))["x"]
+    return codec_of(features).decode(codec_of(features).encode({"x": value}))["x"]
 
 
 WAVES: list[tuple[int, bytes, list[int]]] = [
@@ -89,9 +89,9 @@ def test_arrays_files_and_paths_are_taken(encoding: str, tmp_path: Path) -> None
 def test_a_file_that_is_kept_is_kept_byte_for_byte() -> None:
     file = wav(b"\0\0" * 5)
     features = FeaturesDict({"x": Audio(lazy_decode=True)})
-    assert features.flatten_example({"x": io.BytesIO(file)}) == {"x": [file]}
+    assert codec_of(features).flatten({"x": io.BytesIO(file)}) == {"x": [file]}
     with pytest.raises(FeatureError) as caught:
-        features.encode_example({"x": [1, 2]})
+        codec_of(features).encode({"x": [1, 2]})
     assert caught.value.message == "feature 'x': list is no audio file, and it is stored as a file"
     assert caught.value.hint == "Give its bytes or its path; or leave lazy_decode out, which stores samples."
 
@@ -142,7 +142,7 @@ def test_a_wav_of_the_extensible_form_is_read_here(monkeypatch: pytest.MonkeyPat
 )
 def test_a_damaged_file_is_corrupt(data: bytes, problem: str) -> None:
     with pytest.raises(CorruptExampleError) as caught:
-        FeaturesDict({"x": Audio(lazy_decode=True)}).restore_example({"x": [data]})
+        codec_of(FeaturesDict({"x": Audio(lazy_decode=True)})).restore({"x": [data]})
     assert caught.value.details["feature"] == "x"
     assert caught.value.details["problem"].startswith(problem)
 
@@ -150,18 +150,18 @@ def test_a_damaged_file_is_corrupt(data: bytes, problem: str) -> None:
 def test_a_file_that_would_become_huge_is_refused() -> None:
     channels = 2**30
     with pytest.raises(CorruptExampleError) as caught:
-        FeaturesDict({"x": Audio(shape=(None, channels), lazy_decode=True)}).restore_example({"x": [wav(b"\0\0")]})
+        codec_of(FeaturesDict({"x": Audio(shape=(None, channels), lazy_decode=True)})).restore({"x": [wav(b"\0\0")]})
     problem = f"holds an audio file of 1 samples, more than {MAX_SAMPLES} in {channels} channels"
     assert caught.value.details["problem"] == problem
     with pytest.raises(CorruptExampleError, match="holds 2 audio files, where 1 belong"):
-        FeaturesDict({"x": Audio(lazy_decode=True)}).restore_example({"x": [b"", b""]})
+        codec_of(FeaturesDict({"x": Audio(lazy_decode=True)})).restore({"x": [b"", b""]})
 
 
 def test_content_is_of_samples_where_they_are_decoded_here() -> None:
     reader = ContentReader(FeaturesDict({"x": Audio(lazy_decode=True)}))
     frames = struct.pack("<2h", 1, 2)
     one, other = wav(frames), wav(frames, coding=0xFFFE, extra=struct.pack("<HHIH", 22, 16, 4, 1) + bytes(14))
-    records = [reader.features.encode_example({"x": file}) for file in (one, other, wav(frames + frames))]
+    records = [codec_of(reader.features).encode({"x": file}) for file in (one, other, wav(frames + frames))]
     contents = [reader.read(record)[0] for record in records]
     assert contents[0] == contents[1] != contents[2]
 

@@ -12,31 +12,31 @@ import numpy as np
 import pytest
 
 from registry.errors import CorruptExampleError, FeatureError, MissingExtraError
-from registry.features import FeaturesDict, Sequence, Tensor, features_from_json, tensor
+from registry.features import FeaturesDict, Sequence, Tensor, codec_of, features_from_json, features_to_json, tensor
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def restore(feature: Any, flat: Any) -> Any:
-    return FeaturesDict({"x": feature}).restore_example(flat)["x"]
+    return codec_of(FeaturesDict({"x": feature})).restore(flat)["x"]
 
 
 def test_a_compressed_tensor_is_a_zlib_stream_of_its_bytes() -> None:
     features = FeaturesDict({"x": Tensor(shape=(2, 2), dtype="float64", encoding="zlib")})
     value = np.arange(4).reshape(2, 2) / 7
-    (data,) = features.flatten_example({"x": value})["x"]
+    (data,) = codec_of(features).flatten({"x": value})["x"]
     assert zlib.decompress(data) == value.astype("<f8").tobytes()
-    assert features.restore_example({"x": [zlib.compress(value.tobytes(), 9)]})["x"].tolist() == value.tolist()
+    assert codec_of(features).restore({"x": [zlib.compress(value.tobytes(), 9)]})["x"].tolist() == value.tolist()
 
 
 def test_shapes_are_stored_beside_compressed_tensors_inside_sequences() -> None:
     tensor = Tensor(shape=(None, 2, None), dtype="int16", encoding="zlib")
     features = FeaturesDict({"x": Sequence(tensor), "y": Sequence(Sequence(tensor))})
     arrays = [np.arange(4, dtype=np.int16).reshape(1, 2, 2), np.zeros((0, 2, 5), np.int16)]
-    flat = features.flatten_example({"x": arrays, "y": [[], arrays]})
+    flat = codec_of(features).flatten({"x": arrays, "y": [[], arrays]})
     assert flat["x/shape"].tolist() == flat["y/shape/ragged_flat_values"].tolist() == [1, 2, 2, 0, 2, 5]  # type: ignore[union-attr]
     assert flat["y/value/ragged_row_lengths_0"].tolist() == [0, 2]  # type: ignore[union-attr]
-    found = features.restore_example(flat)
+    found = codec_of(features).restore(flat)
     for one in (found["x"], found["y"][1]):
         assert [array.tolist() for array in one] == [array.tolist() for array in arrays]
 
@@ -45,22 +45,23 @@ def test_shapes_are_stored_beside_compressed_tensors_inside_sequences() -> None:
 def test_bfloat16_is_the_upper_half_of_a_float32(encoding: str) -> None:
     features = FeaturesDict({"x": Tensor(shape=(None,), dtype="bfloat16", encoding=encoding)})
     value = np.array([1, -0.0, np.inf, 3e38], np.float32)
-    (data,) = features.flatten_example({"x": value})["x"]
+    (data,) = codec_of(features).flatten({"x": value})["x"]
     stored = zlib.decompress(data) if encoding == "zlib" else data
     assert stored == value.astype(BFLOAT16).tobytes()
-    found = features.decode_example(features.encode_example({"x": value}))["x"]
+    found = codec_of(features).decode(codec_of(features).encode({"x": value}))["x"]
     assert found.dtype == BFLOAT16 == features["x"].dtype
     assert found.tobytes() == stored
     assert features == FeaturesDict({"x": Tensor(shape=(None,), dtype=ml_dtypes.bfloat16, encoding=encoding)})
     assert (
-        FeaturesDict({"x": Tensor(shape=(4,), dtype="float32")}).flatten_example({"x": found})["x"].dtype == np.float32
+        codec_of(FeaturesDict({"x": Tensor(shape=(4,), dtype="float32")})).flatten({"x": found})["x"].dtype
+        == np.float32
     )  # type: ignore[union-attr]
     with pytest.raises(FeatureError, match=r"1e\+39 does not fit bfloat16"):
-        features.encode_example({"x": [1e39]})
+        codec_of(features).encode({"x": [1e39]})
 
 
 def test_bfloat16_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = FeaturesDict({"x": Tensor(shape=(), dtype="bfloat16", encoding="zlib")}).to_json()
+    text = features_to_json(FeaturesDict({"x": Tensor(shape=(), dtype="bfloat16", encoding="zlib")}))
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(MissingExtraError) as caught:
         features_from_json(text)

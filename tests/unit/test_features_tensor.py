@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from registry.errors import CorruptExampleError, FeatureError
-from registry.features import BBox, ClassLabel, FeaturesDict, Scalar, Tensor, Text
+from registry.features import BBox, ClassLabel, FeaturesDict, Scalar, Tensor, Text, codec_of
 
 
 def decode_one(feature: Any, flat: Any) -> Any:
-    return FeaturesDict({"x": feature}).restore_example(flat)["x"]
+    return codec_of(FeaturesDict({"x": feature})).restore(flat)["x"]
 
 
 def test_uint64_keeps_its_bits_in_int64() -> None:
@@ -46,7 +46,7 @@ def test_uint64_keeps_its_bits_in_int64() -> None:
 )
 def test_value_that_does_not_fit_is_refused(dtype: Any, value: Any, message: str) -> None:
     with pytest.raises(FeatureError) as caught:
-        FeaturesDict({"x": dtype}).encode_example({"x": value})
+        codec_of(FeaturesDict({"x": dtype})).encode({"x": value})
     assert str(caught.value).replace("9.223372036854776e+18", "9.223372036854775808e18") == message
     assert caught.value.details["feature"] == "x"
 
@@ -66,14 +66,14 @@ def test_value_that_does_not_fit_is_refused(dtype: Any, value: Any, message: str
 )
 def test_value_that_fits_keeps_its_value_in_the_declared_dtype(dtype: Any, value: Any, decoded: Any) -> None:
     features = FeaturesDict({"x": dtype})
-    found = features.decode_example(features.encode_example({"x": value}))["x"]
+    found = codec_of(features).decode(codec_of(features).encode({"x": value}))["x"]
     assert type(found) is type(decoded)
     np.testing.assert_equal(found, decoded)
 
 
 def test_text_in_arrays_keeps_trailing_zero_bytes() -> None:
     features = FeaturesDict({"x": Tensor(shape=(2,), dtype=str)})
-    decoded = features.decode_example(features.encode_example({"x": [b"a\0", "b"]}))["x"]
+    decoded = codec_of(features).decode(codec_of(features).encode({"x": [b"a\0", "b"]}))["x"]
     assert decoded.dtype == object
     assert decoded.tolist() == [b"a\0", b"b"]
 
@@ -87,15 +87,15 @@ def test_one_unknown_dimension_is_found_from_the_number_of_values() -> None:
 def test_several_unknown_dimensions_are_stored_as_shape_and_bytes() -> None:
     features = FeaturesDict({"x": Tensor(shape=(None, 3, None), dtype="float64", encoding="bytes")})
     value = np.arange(12, dtype=np.float64).reshape(2, 3, 2) / 7
-    flat = features.flatten_example({"x": value})
+    flat = codec_of(features).flatten({"x": value})
     assert flat["x/shape"].tolist() == [2, 3, 2]
     assert flat["x/value"] == [value.astype("<f8").tobytes()]
-    np.testing.assert_array_equal(features.restore_example(flat)["x"], value)
+    np.testing.assert_array_equal(codec_of(features).restore(flat)["x"], value)
 
 
 def test_several_unknown_dimensions_need_an_encoding() -> None:
     with pytest.raises(FeatureError, match="several unknown dimensions") as caught:
-        FeaturesDict({"x": Tensor(shape=(None, None), dtype="int8")}).encode_example({"x": [[1]]})
+        codec_of(FeaturesDict({"x": Tensor(shape=(None, None), dtype="int8")})).encode({"x": [[1]]})
     assert "encoding='bytes'" in str(caught.value.hint)
 
 
@@ -161,14 +161,14 @@ def test_feature_that_contradicts_itself_is_refused(make: Any) -> None:
 def test_class_label_takes_number_or_name_and_minus_one_for_none() -> None:
     features = FeaturesDict({"x": ClassLabel(names=["cat", "dog"])})
     for value, number in [("dog", 1), (b"cat", 0), (1, 1), (-1, -1), (np.uint8(1), 1)]:
-        decoded = features.decode_example(features.encode_example({"x": value}))["x"]
+        decoded = codec_of(features).decode(codec_of(features).encode({"x": value}))["x"]
         assert decoded == number
         assert type(decoded) is np.int64
 
 
 def test_unknown_label_offers_the_nearest() -> None:
     with pytest.raises(FeatureError) as caught:
-        FeaturesDict({"animal": ClassLabel(names=["cat", "dog"])}).encode_example({"animal": "cot"})
+        codec_of(FeaturesDict({"animal": ClassLabel(names=["cat", "dog"])})).encode({"animal": "cot"})
     assert str(caught.value) == "feature 'animal': there is no label 'cot'"
     assert caught.value.hint == "Did you mean 'cat'? There are: cat, dog."
 
@@ -176,7 +176,7 @@ def test_unknown_label_offers_the_nearest() -> None:
 @pytest.mark.parametrize("value", [2, -2, 0.5, None, [0], "dog", "2", "00000000000000000001"])
 def test_label_that_there_is_not_is_refused(value: Any) -> None:
     with pytest.raises(FeatureError):
-        FeaturesDict({"x": ClassLabel(num_classes=2)}).encode_example({"x": value})
+        codec_of(FeaturesDict({"x": ClassLabel(num_classes=2)})).encode({"x": value})
 
 
 def test_class_label_without_names_spells_its_numbers() -> None:
@@ -191,7 +191,7 @@ def test_class_label_without_names_spells_its_numbers() -> None:
 )
 def test_box_that_is_none_is_refused(box: Any) -> None:
     with pytest.raises(FeatureError):
-        FeaturesDict({"x": BBox()}).encode_example({"x": box})
+        codec_of(FeaturesDict({"x": BBox()})).encode({"x": box})
 
 
 def test_features_are_values() -> None:

@@ -22,7 +22,7 @@ from registry.errors import (
     StorageError,
     UsageError,
 )
-from registry.features import FeaturesDict, Text
+from registry.features import FeaturesDict, Text, codec_of
 from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
@@ -68,7 +68,7 @@ def test_some_features_are_read_from_the_same_place_on(tmp_path: Path) -> None:
     with store.create("two-train.tfrecord-00000-of-00001") as file:
         writer = RecordWriter(file)
         for number in range(9):
-            writer.write(features.encode_example({"id": number, "text": str(number)}))
+            writer.write(codec_of(features).encode({"id": number, "text": str(number)}))
     split = Split(name="train", shard_lengths=ShardLengths([9]), files=ShardedFileTemplate(dataset="two"))
     reader = Reader(
         resolve("train", {"train": split}), store=store, features=features, config=ReadConfig(shuffle="global")
@@ -186,7 +186,7 @@ def test_all_batches_before_a_bad_record_are_handed_out(files: Stored) -> None:
     with files.store.create(name, overwrite=True) as file:
         writer = RecordWriter(file)
         for number in range(20):
-            writer.write(b"\xff" if number == 13 else FEATURES.encode_example({"id": number}))
+            writer.write(b"\xff" if number == 13 else codec_of(FEATURES).encode({"id": number}))
     reader = reader_of("train", files, ReadConfig(interleave_cycle_length=1))
     found = []
     with pytest.raises(CorruptExampleError) as caught:
@@ -214,7 +214,7 @@ def test_a_file_that_holds_more_is_refused_before_its_last_record(files: Stored)
     with files.store.create(files.split.filename(0), overwrite=True) as file:
         writer = RecordWriter(file)
         for number in range(21):
-            writer.write(FEATURES.encode_example({"id": number}))
+            writer.write(codec_of(FEATURES).encode({"id": number}))
     found = []
     with pytest.raises(ShardMismatchError, match=r"20 records were promised, but it holds more than 20 records$"):
         found.extend(

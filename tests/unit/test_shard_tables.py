@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from registry.features import codec_of
 from registry.interop.parquet import describe_parquet
 from registry.interop.parquet_schema import features_of_schema
 from registry.shards import open_shard
@@ -27,7 +28,7 @@ def test_rows_are_taken_from_a_part_of_a_table(kind: pa.DataType) -> None:
     table = pa.table({"value": pa.array(rows, kind)})
     features = features_of_schema(table.schema)
     taken = TableBlock(table, features).take(np.arange(3, 7)).take(np.array([2, 0, 0, 3]))
-    assert taken.records() == [features.encode_example({"value": rows[3 + place]}) for place in (2, 0, 0, 3)]
+    assert taken.records() == [codec_of(features).encode({"value": rows[3 + place]}) for place in (2, 0, 0, 3)]
     assert taken.table.schema == table.schema
 
 

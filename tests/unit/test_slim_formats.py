@@ -11,7 +11,7 @@ import pytest
 from shard_samples import WRITERS, write_columns
 
 from registry.errors import RegistryError, ShardMismatchError
-from registry.features import FeaturesDict, Tensor
+from registry.features import FeaturesDict, Tensor, codec_of
 from registry.slim.data_files import DataFile
 from registry.slim.parallel_reader import parallel_read
 from registry.slim.readers import TFRecordReader
@@ -51,7 +51,7 @@ def test_rows_of_columns_are_read_as_records(tmp_path: Path) -> None:
         store=store, filename="f", num_records=20, file_format="parquet_columns", features=features, path="f"
     )
     found = list(parallel_read([file], num_epochs=1, num_readers=2, shuffle=False))
-    assert [features.decode_example(record)["n"] for _, record in found] == list(range(20))
+    assert [codec_of(features).decode(record)["n"] for _, record in found] == list(range(20))
     assert found[3][0] == b"f:3"
 
 

@@ -24,6 +24,8 @@ from registry.features import (
     Text,
     Translation,
     Video,
+    codec_of,
+    features_to_json,
 )
 from registry.features import Dataset as Nested
 from registry.features import Sequence as Repeated
@@ -48,7 +50,7 @@ ROWS: Mapping[str, Sequence[Mapping[str, Any]]] = {"train": [{"number": 1}, {"nu
 
 def fingerprint(features: FeaturesDict, examples: Sequence[Mapping[str, Any]]) -> SplitFingerprint:
     reader = ContentReader(features)
-    contents = [reader.read(features.encode_example(example)) for example in examples]
+    contents = [reader.read(codec_of(features).encode(example)) for example in examples]
     found = {}
     for place, path in enumerate(reader.paths):
         leaves = [
@@ -76,7 +78,7 @@ def described(
             Split(name=name, shard_lengths=ShardLengths([len(examples), *[0] * (shards - 1)]))
             for name, examples in splits.items()
         ),
-        features_json=features.to_json(),
+        features_json=features_to_json(features),
         labels={stem: tuple(names) for stem, names in features.labels().items()},
         location="",
         content_digest=hashlib.sha256(version.encode()).hexdigest(),

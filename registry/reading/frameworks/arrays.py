@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import FeatureError, UsageError
-from registry.features import FeaturesDict, Leaf, Ragged, Text
+from registry.features import FeaturesDict, Leaf, Ragged, Text, codec_of
 from registry.features.block_columns import all_masked
 from registry.features.containers import columns_of
 
@@ -75,7 +75,7 @@ def leaves_of(features: FeaturesDict) -> list[LeafColumn]:
 def no_examples(features: FeaturesDict) -> dict[str, Any]:
     """The columns of no example."""
     nothing = np.empty(0, np.int64)
-    return features.decode_block(np.empty(0, np.uint8), nothing, nothing).columns()
+    return codec_of(features).decode_block(np.empty(0, np.uint8), nothing, nothing).columns()
 
 
 def first_epoch(reader: Reader, *, batch_size: int | None = None) -> Iterator[dict[str, Any]]:

@@ -1,0 +1,286 @@
+"""Reads one column, which is a leaf of a schema, out of one record or out of a block of records.
+
+    flat values of a record -> ColumnReader.read -> a value
+    flat columns of a block -> ColumnReader.read_block -> a BlockColumn, equal to what ``read`` gives for each record
+
+``codec`` has a reader for each leaf of a schema and puts their values together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from registry.errors import RegistryError
+from registry.features.block_columns import ArrayColumn, BlockColumn, BlockParts, MaskedColumn
+from registry.features.containers import Column
+from registry.features.feature import TEXT, Leaf, Part, RawFeature, corrupt_fault, empty_flat
+from registry.features.nested import Ragged
+from registry.wire import BytesColumn, FlatBlock, FlatColumn, FlatValue, NumberColumn, WireKind
+from registry.wire.gather import constant
+
+_INT64: Final = np.dtype(np.int64)
+_FLOAT32: Final = np.dtype(np.float32)
+
+_Restore: TypeAlias = Callable[[tuple[FlatValue, ...], int | None, str], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """Reads one leaf: the keys of its parts are spelled out once."""
+
+    path: str
+    leaf: Leaf
+    lengths: tuple[int | None, ...]
+    parts: tuple[tuple[Part, tuple[str, ...]], ...]
+    may_be_missing: bool
+    may_be_absent: bool
+    may_read_none: bool
+    is_object_column: bool
+
+    @classmethod
+    def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
+        """The reader of ``column``; ``known`` are the keys of all features whose keys are known."""
+        if isinstance(column.leaf, RawFeature):
+            return RawReader(column.path, column.leaf, (), (), True, False, False, True, known)
+        parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
+        # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
+        # writers left empty lists out at times.
+        may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
+        is_object_column = column.leaf.is_object_column and not column.lengths
+        absent = (column.may_be_absent, column.may_read_none)
+        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent, is_object_column)
+
+    def read(self, flat: Mapping[str, FlatValue]) -> Any:
+        """The value of this leaf in the example of these flat values."""
+        if self.may_be_absent and self._is_absent(flat):
+            return self.leaf.restore_absent()
+        return self._read(flat, self.leaf.restore)
+
+    def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
+        """What of the value two examples are compared by; where it may be None, a list of one value, or of none."""
+        if not self.may_be_absent:
+            return self._read(flat, self.leaf.restore_content)
+        return [] if self._is_absent(flat) else [self._read(flat, self.leaf.restore_content)]
+
+    def read_block(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
+        """The values in a block of records; None where they cannot be read at once, or a record may be damaged."""
+        if len(self.lengths) > 1 or self.is_object_column or not flat.num_records:
+            return None
+        if self.may_be_absent:
+            return self._read_optional(flat, copy=copy)
+        return self._read_whole(flat, copy=copy)
+
+    def read_each(self, flat: FlatBlock, num_records: int) -> tuple[list[Any], RegistryError | None]:
+        """The values in the first records of a block, one by one, up to the first damaged one, and its error."""
+        values: list[Any] = []
+        for record in self.split(flat)[:num_records]:
+            try:
+                values.append(self.read(record))
+            except RegistryError as error:
+                return values, error
+        return values, None
+
+    def column_of(self, values: list[Any]) -> BlockColumn:
+        """The column of these ``values``, of one for each record."""
+        if not self.may_read_none:
+            return ArrayColumn(self._stack(values))
+        rows = np.array([row for row, value in enumerate(values) if value is not None], np.int64)
+        present = [value for value in values if value is not None]
+        return self._masked(ArrayColumn(self._stack(present)), rows, len(values))
+
+    def split(self, flat: FlatBlock) -> list[dict[str, FlatValue]]:
+        """The flat values of this leaf in each record of a block, by their keys."""
+        stored: list[dict[str, FlatValue]] = [{} for _ in range(flat.num_records)]
+        for _, keys in self.parts:
+            for key in keys:
+                for kind in ("int64", "float", "bytes"):
+                    column = flat.columns.get((key, kind))
+                    if column is not None:
+                        rows = range(flat.num_records) if column.rows is None else column.rows.tolist()
+                        for row, value in zip(rows, flat.split(column), strict=True):
+                            stored[row][key] = value
+        return stored
+
+    def _is_absent(self, flat: Mapping[str, FlatValue]) -> bool:
+        return not any(key in flat for _, keys in self.parts for key in keys)
+
+    def _read(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Any:
+        if len(self.lengths) > 1:
+            return self._read_ragged(flat, restore)
+        values = tuple([self._values(flat, keys[0], part.kind) for part, keys in self.parts])
+        return restore(values, self._count(values[0]) if self.lengths else None, self.path)
+
+    def _values(self, flat: Mapping[str, FlatValue], key: str, kind: str) -> FlatValue:
+        values = flat.get(key)
+        if values is None:
+            if self.may_be_missing:
+                return empty_flat(kind)  # type: ignore[arg-type]  # a WireKind
+            raise corrupt_fault(self.path, f"the record has no key {key!r}")
+        if isinstance(values, list):
+            found = "bytes"
+        else:
+            found = "int64" if values.dtype == _INT64 else "float" if values.dtype == _FLOAT32 else str(values.dtype)
+        if found != kind:
+            if not len(values):  # an empty list does not say of what
+                return empty_flat(kind)  # type: ignore[arg-type]  # a WireKind
+            raise corrupt_fault(self.path, f"the record holds {found} values, where {kind} belongs")
+        return values
+
+    def _count(self, values: FlatValue) -> int:
+        """Number of elements of a Sequence that stores ``values`` in its first part."""
+        size, length = self.parts[0][0].size, self.lengths[0]
+        count = len(values) // size if size else length
+        if count is None or (size and len(values) % size):
+            raise corrupt_fault(self.path, f"holds {len(values)} values, not a multiple of {size}")
+        if length not in (None, count):
+            raise corrupt_fault(self.path, f"holds {count} elements, where {length} belong")
+        return count
+
+    def _read_ragged(self, flat: Mapping[str, FlatValue], restore: _Restore) -> Ragged:
+        values: list[FlatValue] = []
+        lengths: list[Any] = []
+        for part, keys in self.parts:
+            values.append(self._values(flat, keys[0], part.kind))
+            levels = [self._values(flat, key, "int64") for key in keys[1:]]
+            if lengths and not all(map(np.array_equal, lengths, levels)):
+                raise corrupt_fault(self.path, "its values and their shapes have different row lengths")
+            lengths = levels
+        size = self.parts[0][0].size or 1
+        if len(values[0]) % size:
+            raise corrupt_fault(self.path, f"holds {len(values[0])} values, not a multiple of {size}")
+        restored = restore(tuple(values), len(values[0]) // size, self.path)
+        for level, (length, found) in enumerate(zip(self.lengths, [[len(lengths[0])], *lengths], strict=True)):
+            if length is not None and any(number != length for number in found):
+                raise corrupt_fault(self.path, f"a row of level {level} has not the declared length {length}")
+        try:
+            return Ragged(restored, lengths)
+        except ValueError as error:
+            raise corrupt_fault(self.path, str(error)) from error
+
+    def _read_whole(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
+        """The column of a leaf that all records hold."""
+        columns: list[FlatColumn] = []
+        for part, keys in self.parts:
+            column = _complete(flat, keys[0], part.kind, may_be_missing=self.may_be_missing)
+            if column is None:
+                return None
+            columns.append(column)
+        counts = None
+        if self.lengths:
+            size, length = self.parts[0][0].size, self.lengths[0]
+            counts = columns[0].counts
+            if not size or np.any(counts % size) or (length is not None and np.any(counts != length * size)):
+                return None
+            counts = counts // size
+        data = flat.data
+        if not copy:
+            data = data.view()
+            data.flags.writeable = False
+        return self.leaf.restore_block(BlockParts(flat.num_records, data, tuple(columns), counts, copy), self.path)
+
+    def _read_optional(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
+        """The column of an optional leaf, which some records may lack; None where one may not be sound."""
+        ((part, (key,)),) = self.parts  # one: its shape is known
+        stored = [kind for kind in ("int64", "float", "bytes") if (key, kind) in flat.columns]
+        column = flat.columns.get((key, part.kind))
+        if stored and (column is None or len(stored) > 1):
+            return None
+        rows = np.arange(flat.num_records) if column is None or column.rows is None else column.rows
+        found: BlockColumn | None = ArrayColumn(self._no_rows())
+        if column is None:
+            rows = rows[:0]
+        elif rows.size:
+            present = FlatBlock(rows.size, {(key, part.kind): replace(column, rows=None)}, flat.data)
+            found = self._read_whole(present, copy=copy)
+        if found is None:
+            return None
+        if self.may_read_none:
+            return self._masked(found, rows, flat.num_records)
+        if rows.size == flat.num_records:
+            return found
+        absent = self.leaf.restore_absent()
+        values = np.empty((flat.num_records, *np.shape(absent)), self.leaf.dtype)
+        values[...] = absent
+        values[rows] = found.array(rows.size)
+        return ArrayColumn(values)
+
+    def _masked(self, present: BlockColumn, rows: npt.NDArray[np.int64], num_rows: int) -> MaskedColumn:
+        leaf = self.leaf
+        if 0 in leaf.shape:  # of no entries a mask would not tell: each value is an object
+            values = np.fromiter(present.rows(0, rows.size), TEXT, rows.size)
+            return MaskedColumn(ArrayColumn(values), rows, num_rows, (), TEXT)
+        return MaskedColumn(present, rows, num_rows, tuple(leaf.shape), leaf.dtype)
+
+    def _stack(self, values: list[Any]) -> npt.NDArray[Any]:
+        """``values`` as ``ExampleBlock.columns`` describes them, of which none is missing."""
+        if self.is_object_column:
+            return np.fromiter(values, TEXT, len(values))
+        if not values:
+            return self._no_rows()
+        first = values[0]
+        if isinstance(first, np.generic):
+            return np.array(values, first.dtype)
+        if isinstance(first, np.ndarray) and all(
+            value.shape == first.shape and value.dtype == first.dtype for value in values
+        ):
+            return np.stack(values)
+        return np.fromiter(values, TEXT, len(values))
+
+    def _no_rows(self) -> npt.NDArray[Any]:
+        """The column of no values: of the leaf's dtype, and of its shape as far as it is known."""
+        if len(self.lengths) > 1:
+            return np.empty(0, TEXT)
+        shape = tuple(size or 0 for size in (*self.lengths, *self.leaf.shape))
+        return np.empty((0, *shape), self.leaf.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class RawReader(ColumnReader):
+    """Reads a feature that is not known: whatever stands under its key, if it is of no other feature."""
+
+    others: frozenset[str]
+
+    def read(self, flat: Mapping[str, FlatValue]) -> Any:
+        """What is stored: an array, or a dict of them by suffix."""
+        if not isinstance(self.leaf, RawFeature):
+            raise TypeError(self.leaf)
+        return self.leaf.take(flat, self.path, self.others)
+
+    def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
+        """The same, with the suffix and the kind of each array."""
+        found = self.read(flat)
+        arrays = found if isinstance(found, dict) else {None: found}
+        return [
+            [b"" if suffix is None else f"/{suffix}".encode(), array.dtype.name.encode(), array]
+            for suffix, array in arrays.items()
+        ]
+
+
+def _complete(flat: FlatBlock, key: str, kind: WireKind, *, may_be_missing: bool) -> FlatColumn | None:
+    """The values of ``key`` in all records, none in those that may go without it; None where one does not hold them."""
+    column = flat.columns.get((key, kind))
+    if column is not None and column.rows is None:
+        return column
+    known = np.zeros(flat.num_records, np.bool_)
+    for other in ("int64", "float", "bytes"):
+        found = flat.columns.get((key, other))
+        if found is not None:
+            if other != kind and np.any(found.counts != 0):
+                return None
+            known[slice(None) if found.rows is None else found.rows] = True
+    if not may_be_missing and not known.all():
+        return None
+    counts = np.zeros(flat.num_records, np.int64)
+    if column is None:
+        empty = np.empty(0, np.int64)
+        if kind == "bytes":
+            return BytesColumn(None, 0, empty, empty)
+        return NumberColumn(None, 0, empty if kind == "int64" else np.empty(0, np.float32))
+    counts[column.rows] = column.counts
+    same = constant(counts)
+    return replace(column, rows=None, counts=counts if same is None else same)
