@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import MissingExtraError
+from registry.errors import require_extra
 from registry.features.dtypes import exact_array, wire_kind
 from registry.features.feature import Part, Shape, corrupt_fault, feature_fault, fits_shape, stack_values
 from registry.features.image import read_file
@@ -257,11 +257,8 @@ def _wave_chunks(data: bytes) -> tuple[bytes, bytes]:
 def _open_with_soundfile(data: bytes) -> Iterator[Any]:
     """A ``soundfile.SoundFile``; what goes wrong in the block is a SoundError."""
     try:
-        import soundfile
-    except ImportError as error:
-        raise MissingExtraError(
-            package="soundfile", extra="audio", needed_for="decoding audio that is no WAV of integers"
-        ) from error
+        with require_extra("audio", package="soundfile", needed_for="decoding audio that is no WAV of integers"):
+            import soundfile
     except OSError as error:  # its library is not there
         raise SoundError(f"audio that soundfile cannot read: {error}") from error
     try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import MissingExtraError
+from registry.errors import require_extra
 from registry.features.feature import TEXT, Shape, corrupt_fault, feature_fault
 from registry.wire import FlatValue, WireKind
 
@@ -111,10 +111,8 @@ def is_sane_shape(sizes: Iterable[int | None]) -> bool:
 
 
 def _bfloat16() -> np.dtype[Any]:
-    try:
+    with require_extra(BFLOAT16, package="ml_dtypes", needed_for="a tensor of bfloat16"):
         from ml_dtypes import bfloat16
-    except ImportError as error:
-        raise MissingExtraError(package="ml_dtypes", extra=BFLOAT16, needed_for="a tensor of bfloat16") from error
     found: np.dtype[Any] = np.dtype(bfloat16)
     return found
 

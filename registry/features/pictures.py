@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import MissingExtraError
+from registry.errors import MissingExtraError, require_extra
 from registry.features.png import SIGNATURE, Png, PngError, read_png, undo_filters
 
 if TYPE_CHECKING:
@@ -240,8 +240,6 @@ def has_pillow() -> bool:
 
 def import_pillow(needed_for: str) -> Any:
     """The module ``PIL.Image``; MissingExtraError where it is not installed."""
-    try:
+    with require_extra("image", package="pillow", needed_for=needed_for):
         from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError(package="pillow", extra="image", needed_for=needed_for) from error
     return Image

@@ -13,20 +13,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, MissingExtraError, UsageError, WrongTypeError
-from registry.wire.entries import WireKind
+from registry.errors import CorruptExampleError, UsageError, WrongTypeError, require_extra
+from registry.features.feature import TEXT
+from registry.wire import WireKind
 
 if TYPE_CHECKING:
     import scipy.sparse
 
 
-STRING: Final = np.dtype(object)
-"""The dtype of texts: objects of ``bytes``."""
-
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "int64": np.dtype(np.int64),
     **dict.fromkeys(("float32", "float"), np.dtype(np.float32)),  # "float" is float64 to NumPy, and not to TensorFlow
-    **dict.fromkeys(("string", "bytes", "str", "object"), STRING),
+    **dict.fromkeys(("string", "bytes", "str", "object"), TEXT),
 }
 _KINDS: Final[dict[str, WireKind]] = {"i": "int64", "f": "float", "O": "bytes"}
 
@@ -184,7 +182,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     """int64, float32, or object for strings, whatever it is called; WrongTypeError for what records cannot store."""
     name = getattr(dtype, "name", dtype)
     if dtype in (str, bytes, object):
-        return STRING
+        return TEXT
     if dtype is float:
         return _DTYPES["float"]
     found = _DTYPES.get(name) if isinstance(name, str) else None
@@ -193,7 +191,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
             made = np.dtype(dtype)
         except TypeError:
             made = None
-        found = STRING if made is not None and made.kind in "SU" else _DTYPES.get("" if made is None else made.name)
+        found = TEXT if made is not None and made.kind in "SU" else _DTYPES.get("" if made is None else made.name)
     if found is None:
         raise WrongTypeError(
             f"features are int64, float32 or string, not {name!r:.60}",
@@ -224,17 +222,17 @@ def kind_of(spec: FeatureSpec) -> WireKind:
 
 def _default_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """The default as an array of ``shape``: as many values are needed as that takes, in any shape."""
-    if dtype is STRING:
-        found = np.array(given, dtype=STRING)
+    if dtype is TEXT:
+        found = np.array(given, dtype=TEXT)
         texts = [value.encode() if isinstance(value, str) else value for value in found.reshape(-1).tolist()]
         is_right = all(isinstance(value, bytes) for value in texts)
-        array = np.fromiter(texts, STRING, len(texts))
+        array = np.fromiter(texts, TEXT, len(texts))
     else:
         array = np.asarray(given)
         is_right = array.dtype.kind in ("iuf" if dtype.kind == "f" else "iu") or not array.size
     if not is_right:
         raise WrongTypeError(
-            f"default_value={given!r:.60} is not of the feature's type, {'string' if dtype is STRING else dtype}",
+            f"default_value={given!r:.60} is not of the feature's type, {'string' if dtype is TEXT else dtype}",
             hint="Give a default of the type that is declared.",
         )
     if array.size != prod(shape):
@@ -288,10 +286,8 @@ class SparseTensorValue(NamedTuple):
             MissingExtraError: scipy is not installed.
             UsageError: it has another rank, or holds texts.
         """
-        try:
+        with require_extra("scipy", package="scipy", needed_for="sparse arrays of scipy"):
             from scipy.sparse import coo_array
-        except ImportError as error:
-            raise MissingExtraError(package="scipy", extra="scipy", needed_for="sparse arrays of scipy") from error
         if self.dense_shape.size != 2 or self.values.dtype.kind == "O":
             kind = "texts" if self.values.dtype.kind == "O" else "values"
             raise UsageError(

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, suggest
+from registry.features.feature import TEXT
 from registry.slim.feature_specs import (
-    STRING,
     FeatureSpec,
     FixedLenFeature,
     FixedLenSequenceFeature,
@@ -102,7 +102,7 @@ def take_values(key: str, spec: FeatureSpec, stored: FlatValue | None) -> npt.ND
         return np.empty(0, spec.dtype)
     if kind != kind_of(spec):
         raise _other_kind(key, kind, spec)
-    return np.fromiter(stored, STRING, len(stored)) if isinstance(stored, list) else stored
+    return np.fromiter(stored, TEXT, len(stored)) if isinstance(stored, list) else stored
 
 
 def sparse_list(values: npt.NDArray[Any]) -> SparseTensorValue:
@@ -193,7 +193,7 @@ def _other_number(
     )
 
 
-class OddRecordError(Exception):
+class NeedsRowParsing(Exception):  # noqa: N818 - a signal to the caller, not an error
     """A record that has to be looked at alone."""
 
 
@@ -252,11 +252,11 @@ def parse_block(
     A SparseFeature that is not ``used`` is not put together, and has no column.
 
     Raises:
-        OddRecordError: records have to be parsed one by one.
+        NeedsRowParsing: records have to be parsed one by one.
     """
     flat = decoder.decode(block.data, block.offsets, block.lengths)
     if flat.fault is not None:
-        raise OddRecordError
+        raise NeedsRowParsing
     try:
         columns: dict[str, Column] = {}
         for key, spec in features.items():
@@ -265,7 +265,7 @@ def parse_block(
             else:
                 _stored_lists(flat, spec)
     except CorruptExampleError as error:
-        raise OddRecordError from error
+        raise NeedsRowParsing from error
     return columns
 
 
@@ -291,11 +291,11 @@ def _parse_column(flat: FlatBlock, key: str, spec: FeatureSpec) -> Column:
                 return DenseColumn(column.values.reshape(flat.num_records, *shaped.shape))
             return ValueColumn([shape_elements(key, spec, some) for some in column.pieces])
     if bool((column.counts[present] != spec.size).any()):
-        raise OddRecordError
+        raise NeedsRowParsing
     if isinstance(present, slice):
         return DenseColumn(column.values.reshape(flat.num_records, *spec.shape))
     if spec.default_value is None:
-        raise OddRecordError
+        raise NeedsRowParsing
     dense = np.empty((flat.num_records, *spec.shape), spec.dtype)
     dense[...] = spec.default_value
     dense[present] = column.values.reshape(present.size, *spec.shape)
@@ -313,7 +313,7 @@ def _lists_of(flat: FlatBlock, key: str, spec: FeatureSpec) -> tuple[RaggedColum
     kind = kind_of(spec)
     for other in ("int64", "float", "bytes"):
         if other != kind and (key, other) in flat.columns:
-            raise OddRecordError
+            raise NeedsRowParsing
     column = flat.columns.get((key, kind))
     counts = np.zeros(flat.num_records, np.int64)
     if column is None:
@@ -323,5 +323,5 @@ def _lists_of(flat: FlatBlock, key: str, spec: FeatureSpec) -> tuple[RaggedColum
     if not isinstance(column, BytesColumn):
         return RaggedColumn(column.values, counts), present
     if not isinstance(spec, VarLenFeature) and bool((counts[present] == 0).any()):
-        raise OddRecordError  # maybe a feature of no kind, which counts as a list of no texts here
+        raise NeedsRowParsing  # maybe a feature of no kind, which counts as a list of no texts here
     return RaggedColumn(take_texts(flat.data, column.starts, column.sizes), counts), present

@@ -37,7 +37,7 @@ from registry.slim.item_handlers import (
 )
 from registry.slim.parsing import (
     Column,
-    OddRecordError,
+    NeedsRowParsing,
     check_kinds,
     parse_block,
     parse_feature,
@@ -219,7 +219,7 @@ class TFExampleDecoder(_HandlerDecoder):
         wanted = self._wanted(used)
         try:
             return parse_block(block, wanted, self._local.decoder_of(wanted), used=used)
-        except OddRecordError:
+        except NeedsRowParsing:
             return None
 
     def _item_rows(self, item: str, columns: Mapping[str, Column], num_records: int) -> Iterable[Any]:
