@@ -5,10 +5,10 @@ A record is known by its file and its place in that, whatever the order in which
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,13 +18,11 @@ from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import KeptSplit, MixerLike, find_mixer
 from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
 from registry.features import FeaturesDict, Tensor
-from registry.reading import Reader
+from registry.model import SlicingRule
+from registry.order import ReadConfig
+from registry.reading import Reader, SplitSource, State
 from registry.splits import Plan, ReadInstruction
-
-if TYPE_CHECKING:
-    from registry.api import Dataset
-    from registry.pins import Pin, PinFile
-
+from registry.tfrecord import Verify
 
 Numbers = npt.NDArray[np.int64]
 
@@ -293,45 +291,37 @@ def _tile_of(
     return tile
 
 
-def metadata_of(source: Any) -> Mapping[str, Any]:
-    """What a version keeps; a pin keeps less."""
-    one = _one_of(source)
-    found = getattr(one, "metadata", None) or one.version.metadata
-    custom: Mapping[str, Any] = found.custom
-    return custom
+def open_source(
+    source: Any,
+    split: str | ReadInstruction | None,
+    read_config: ReadConfig | None,
+    *,
+    slicing: SlicingRule | str | None,
+    rounding: str | None,
+    state: State | Sequence[State] | None,
+    process: tuple[int, int],
+    verify: Verify,
+    copy: bool,
+) -> Reader:
+    """The reader of a slice of a published version or of a pin.
 
-
-def read_of(source: Dataset | Pin | PinFile, split: str | ReadInstruction | None) -> Callable[..., Reader]:
-    """What reads the examples of ``split``, given the rest of the arguments."""
-    from registry.pins import Pin
-
-    found = _one_of(source)
-    if not isinstance(found, Pin):
-        return partial(found.read, "train" if split is None else split)
-    if split is not None:
-        raise UsageError(
-            "a pin is of one split expression, and another one is asked for",
-            hint=f"Leave it out to read {found.split}.",
-            details={"split": str(split)},
-        )
-    return found.read
-
-
-def _one_of(source: Any) -> Any:
-    """A version or a pin; the one of a file of pins. Raises UsageError for anything else."""
-    if isinstance(source, Mapping):  # the file that load_pin gives
-        if len(source) == 1:
-            return next(iter(source.values()))
-        names = list(map(str, source))
-        raise UsageError(
-            f"{len(names)} pins, and patches are read of one: {', '.join(names[:20])}",
-            hint=f"Say which one: load_pin(...)[{names[0]!r}]." if names else None,
-            details={"known": names[:100]},
-        )
-    if not hasattr(source, "read") or not (hasattr(source, "metadata") or hasattr(source, "version")):
+    Raises:
+        UsageError: ``source`` is neither.
+        As ``SplitSource.open_split``.
+    """
+    if not isinstance(source, SplitSource):
         raise UsageError(
             f"{source!r:.60} is no published version and no pin",
             hint="Give catalog.dataset('NAME'); a folder is read by of_files('FOLDER').",
             details={"option": "source"},
         )
-    return source
+    return source.open_split(
+        split,
+        read_config,
+        slicing=slicing,
+        rounding=rounding,
+        state=state,
+        process=process,
+        verify=verify,
+        copy=copy,
+    )

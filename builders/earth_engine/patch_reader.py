@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 import numpy as np
@@ -24,17 +24,18 @@ from registry.builders.earth_engine.patch_places import (
     Numbers,
     RecordNumbers,
     SplitPlaces,
-    metadata_of,
+    open_source,
     places_of_split,
-    read_of,
 )
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import UsageError
 from registry.features import FeaturesDict
-from registry.order import ReadConfig, check_config
-from registry.reading import Reader, State
+from registry.model import SlicingRule
+from registry.order import ReadConfig
+from registry.reading import Reader, State, readable_folder
 from registry.reading.pieces import TFDS_ID
 from registry.splits import ReadInstruction, resolve
+from registry.tfrecord import Verify
 
 if TYPE_CHECKING:
     from registry.api import Dataset
@@ -117,13 +118,18 @@ class Patches:
         mixer: MixerLike | None = None,
         kernel_size: int | Sequence[int] | None = None,
         read_config: ReadConfig | None = None,
-        **options: Any,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
     ) -> None:
         """The patches of a published version, or of a pin.
 
         Args:
             source: the version, as ``catalog.dataset`` gives it, or a pin, or a file of one pin.
-            split: an expression, ``train[:80%]``; None is ``train``, and of a pin its own.
+            split: an expression, ``train[:80%]``; None is the only split of a version, and the slice of a pin.
             bands: in this order; None for all, in the order of the export.
             margin: whether the pixels around each patch are read as well, which its kernel wants.
             layout: ``CHW`` or ``HWC`` for one array of all bands, or ``bands`` for a dict of them.
@@ -132,20 +138,33 @@ class Patches:
             mixer: instead of the one that the version keeps; its metadata, where a pin is read.
             kernel_size: instead of the one that the version keeps.
             read_config: in which order; None is that of the export.
-            **options: as ``Dataset.read``: ``state``, ``process``, ``verify``, ``slicing``.
+            slicing: as ``Dataset.read``, and so the next five.
+            rounding: see there.
+            state: see there.
+            process: see there.
+            verify: see there.
+            copy: see there.
 
         Raises:
             UsageError: the split holds no patches, or no such bands; another layout.
             ShardMismatchError: the mixer is of another export.
             As ``Dataset.read``, and while iterating as a ``Reader``.
         """
-        metadata = metadata_of(source)
+        reader = open_source(
+            source,
+            split,
+            read_config,
+            slicing=slicing,
+            rounding=rounding,
+            state=state,
+            process=process,
+            verify=verify,
+            copy=copy,
+        )
+        metadata = reader.readable.facts.metadata.custom  # a pin records none
         if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
             metadata, mixer = mixer, None
-        read = read_of(source, split)
-        config = read_config or read(**options).config
-        reader = read(read_config=replace(check_config(config), add_tfds_id=True), **options)
-        self._start(reader, metadata, bands, margin, layout, dtype, mixer, kernel_size)
+        self._start(reader.with_ids(), metadata, bands, margin, layout, dtype, mixer, kernel_size)
 
     @classmethod
     def of_files(
@@ -163,7 +182,10 @@ class Patches:
         read_config: ReadConfig | None = None,
         state: State | Sequence[State] | None = None,
         process: tuple[int, int] = (0, 1),
-        **options: Any,
+        patch_dimensions: int | Sequence[int] | None = None,
+        tensor_depths: Mapping[str, int] | None = None,
+        patches: Sequence[int] | None = None,
+        sequence: bool | None = None,
     ) -> Patches:
         """The patches of an export that is in no catalog. Its files are read once before, to count its records.
 
@@ -180,7 +202,10 @@ class Patches:
             read_config: as ``Patches``.
             state: what ``state`` of equal patches gave, to go on from there.
             process: which of how many processes reads: (0, 2) and (1, 2) share the patches.
-            **options: as ``open_export``: ``tensor_depths``, ``patch_dimensions``, ``patches``.
+            patch_dimensions: as ``open_export``, and so the next three.
+            tensor_depths: see there.
+            patches: see there.
+            sequence: see there.
 
         Raises:
             As ``open_export`` and ``Patches``.
@@ -190,17 +215,21 @@ class Patches:
 
         given = None if mixer is None else find_mixer(mixer).mixer
         plan = preview_export(
-            folder, prefix=prefix, name="export", mixer=given, kernel_size=kernel_size, copy=True, **options
+            folder,
+            prefix=prefix,
+            name="export",
+            mixer=given,
+            kernel_size=kernel_size,
+            patch_dimensions=patch_dimensions,
+            tensor_depths=tensor_depths,
+            patches=patches,
+            sequence=sequence,
+            copy=True,
         )
         prepared = plan.prepared
-        reader = Reader(
-            resolve(split, {one.name: one for one in prepared.splits}),
-            store=plan.source,
-            features=prepared.features,
-            config=replace(check_config(read_config, is_ordered=True), add_tfds_id=True),
-            state=state,
-            process=process,
-        )
+        readable = readable_folder(plan.source, prepared)
+        plan_of_split = resolve(split, readable.facts.layout)
+        reader = Reader(readable, plan_of_split, config=read_config, state=state, process=process).with_ids()
         made = cls.__new__(cls)
         made._start(reader, prepared.metadata.custom, bands, margin, layout, dtype, None, None)
         return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,16 +18,17 @@ from registry.builders.earth_engine.kinds import STORED, from_flat
 from registry.builders.earth_engine.patch_places import (
     RecordNumbers,
     SplitPlaces,
-    metadata_of,
+    open_source,
     places_of_split,
-    read_of,
 )
 from registry.builders.earth_engine.stored.export import StoredBand
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
 from registry.errors import CorruptExampleError, UsageError
-from registry.order import ReadConfig, check_config
-from registry.reading import Reader
+from registry.model import SlicingRule
+from registry.order import ReadConfig
+from registry.reading import Reader, State, readable_folder
 from registry.splits import ReadInstruction, resolve
+from registry.tfrecord import Verify
 from registry.wire.codec import SequenceValues, decode_sequence_example
 
 if TYPE_CHECKING:
@@ -67,27 +68,48 @@ class PixelSeries:
         bands: Sequence[str] | None = None,
         mixer: MixerLike | None = None,
         read_config: ReadConfig | None = None,
-        **options: Any,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
     ) -> None:
         """The pixels of a published version, or of a pin.
 
         Args:
             source: the version, as ``catalog.dataset`` gives it, or a pin.
-            split: an expression; None is ``train``, and of a pin its own.
+            split: an expression; None is the only split of a version, and the slice of a pin.
             bands: those to read; None for all.
             mixer: instead of the one that the version keeps; its metadata, where a pin is read.
             read_config: in which order; None is that of the export.
-            **options: as ``Dataset.read``.
+            slicing: as ``Dataset.read``, and so the next five.
+            rounding: see there.
+            state: see there.
+            process: see there.
+            verify: see there.
+            copy: see there.
 
         Raises:
             UsageError: the split holds patches, and no pixels; or no such band.
             ShardMismatchError: the mixer is of another export.
             As ``Dataset.read``, and while iterating as a ``Reader``.
         """
-        metadata = metadata_of(source)
+        reader = open_source(
+            source,
+            split,
+            read_config,
+            slicing=slicing,
+            rounding=rounding,
+            state=state,
+            process=process,
+            verify=verify,
+            copy=copy,
+        )
+        metadata = reader.readable.facts.metadata.custom  # a pin records none
         if isinstance(mixer, Mapping) and METADATA_KEY in mixer:
             metadata, mixer = mixer, None
-        self._start(read_of(source, split)(read_config=read_config, **options), metadata, bands, mixer)
+        self._start(reader, metadata, bands, mixer)
 
     @classmethod
     def of_files(
@@ -98,18 +120,26 @@ class PixelSeries:
         prefix: str | Mapping[str, str] | None = None,
         bands: Sequence[str] | None = None,
         read_config: ReadConfig | None = None,
-        **options: Any,
+        patch_dimensions: int | Sequence[int] | None = None,
+        tensor_depths: Mapping[str, int] | None = None,
+        patches: Sequence[int] | None = None,
+        sequence: bool | None = None,
     ) -> PixelSeries:
         """The pixels of an export that is in no catalog; as ``Patches.of_files``."""
         from registry.builders.earth_engine.stored.importing import preview_export
 
-        plan = preview_export(folder, prefix=prefix, name="export", copy=True, **options)
-        reader = Reader(
-            resolve(split, {one.name: one for one in plan.prepared.splits}),
-            store=plan.source,
-            features=plan.prepared.features,
-            config=replace(check_config(read_config, is_ordered=True)),
+        plan = preview_export(
+            folder,
+            prefix=prefix,
+            name="export",
+            patch_dimensions=patch_dimensions,
+            tensor_depths=tensor_depths,
+            patches=patches,
+            sequence=sequence,
+            copy=True,
         )
+        readable = readable_folder(plan.source, plan.prepared)
+        reader = Reader(readable, resolve(split, readable.facts.layout), config=read_config)
         made = cls.__new__(cls)
         made._start(reader, plan.prepared.metadata.custom, bands, None)
         return made

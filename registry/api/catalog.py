@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from types import TracebackType
@@ -14,31 +15,32 @@ from typing import TYPE_CHECKING
 from registry.api.aliases import Aliases
 from registry.api.arguments import Moment, current_actor, parse_reference, read_moment
 from registry.api.dataset import Dataset
-from registry.api.dataset_at import PastDataset
 from registry.api.experiments import Experiments
-from registry.api.intake import Intake
 from registry.api.lifecycle import Lifecycle
-from registry.api.locations import catalog_url, data_folder, index_folder, make_catalog_folder
+from registry.api.locations import catalog_url, data_folder, make_catalog_folder, open_indexes
 from registry.api.lock import current_lock, may_be_exact, refuse_moving
+from registry.api.provenance import FoundAt, FoundNow
+from registry.api.publishing import Publishing
 from registry.api.reservations import Reservations
-from registry.catalog import DatasetSummary, LogReport, SearchHit, SqlCatalog, VersionSummary, open_catalog
-from registry.errors import DatasetNotFoundError, NotFoundError, UsageError, YankedVersionWarning
+from registry.catalog import DatasetSummary, LogReport, SearchHit, VersionSummary, open_catalog
+from registry.errors import (
+    CatalogError,
+    DatasetNotFoundError,
+    NotFoundError,
+    RegistryError,
+    UsageError,
+    YankedVersionWarning,
+)
 from registry.model import (
-    DatasetVersion,
     Event,
     Reference,
-    Shard,
     Standing,
-    version_folder,
+    VersionState,
 )
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.pinning import CatalogPins
-    from registry.api.verifying import VerifiedVersion
-    from registry.features import FeaturesDict
-    from registry.publishing import Advance, VersionDiff
-    from registry.storage import Store
-    from registry.tfrecord import IndexFolder
+    from registry.publishing import Advance, VerifyReport, VersionDiff
 
 
 def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.PathLike[str] | None = None) -> Catalog:
@@ -59,17 +61,28 @@ def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.Pat
     return Catalog(open_catalog(chosen), data_dir=data_folder(chosen, data_dir))
 
 
-class Catalog(Intake):
-    """A catalog and the folder where its datasets' shards lie. Use it as a context manager, or ``close()`` it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedVersion:
+    """What became of verifying one version: a report, or the error that prevented one."""
 
-    def __init__(self, catalog: SqlCatalog, *, data_dir: str) -> None:
-        self._catalog = catalog
-        self.data_dir = data_dir
+    reference: Reference
+    state: VersionState
+    report: VerifyReport | None = None
+    error: RegistryError | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every shard is as it was published."""
+        return self.report is not None and not self.report.faults
+
+
+class Catalog(Publishing):
+    """A catalog and the folder where its datasets' shards lie. Use it as a context manager, or ``close()`` it."""
 
     @property
     def url(self) -> str:
         """The database's URL, without its password."""
-        return self._catalog.url
+        return self.backend.url
 
     def dataset(self, reference: str | Reference, *, at: Moment | None = None) -> Dataset:
         """The one published version that ``reference`` names; a yanked one comes with a YankedVersionWarning.
@@ -110,7 +123,7 @@ class Catalog(Intake):
 
     def datasets(self) -> tuple[DatasetSummary, ...]:
         """Every dataset and config, by name."""
-        return self._catalog.datasets()
+        return self.backend.datasets()
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
         """The datasets that ``text`` is about: the best ``limit`` of which every word matches, the best first.
@@ -122,27 +135,27 @@ class Catalog(Intake):
         Raises:
             UsageError: no letter or digit in ``text``, or more than a person types; a limit below 1.
         """
-        return self._catalog.search(text, limit=limit)
+        return self.backend.search(text, limit=limit)
 
     def explain_no_hits(self, text: str) -> str:
         """Why ``search(text)`` found nothing: the words that nothing has, and what may have been meant."""
-        return self._catalog.explain_no_hits(text)
+        return self.backend.explain_no_hits(text)
 
     def versions(self, name: str, config: str | None = None, *, at: Moment | None = None) -> tuple[VersionSummary, ...]:
         """Every published version of a dataset, the highest first; ``at`` a moment, as they stood then."""
-        return self._catalog.versions(name, config, at=read_moment(at))
+        return self.backend.versions(name, config, at=read_moment(at))
 
     def standing(self, name: str, config: str | None = None, *, at: Moment | None = None) -> Standing:
         """How the versions of a dataset stand now, or stood ``at`` a moment: states, canonical version, aliases.
 
         Config None is the default one.
         """
-        return self._catalog.standing(name, config, at=read_moment(at))
+        return self.backend.standing(name, config, at=read_moment(at))
 
     @cached_property
     def lifecycle(self) -> Lifecycle:
         """Promote, deprecate, yank and drop versions; choose the default config."""
-        return Lifecycle(self._catalog, data=self._store, store_of=self.version_store)
+        return Lifecycle(self.backend, data=self.data_store, store_of=self.version_store)
 
     @cached_property
     def pins(self) -> CatalogPins:
@@ -154,33 +167,29 @@ class Catalog(Intake):
     def published_digest(self, exactly: Reference) -> str | None:
         """The content digest that was ever published under an exact reference, 64 hex digits, or None."""
         version = None if exactly.request is None else exactly.request.exact
-        return None if version is None else self._catalog.published_digest(exactly.name, exactly.config, version)
+        return None if version is None else self.backend.published_digest(exactly.name, exactly.config, version)
 
     @property
     def aliases(self) -> Aliases:
         """Names for versions, which may be moved: ``set``, ``remove``, ``list``, ``history``."""
-        return Aliases(self._catalog, actor=current_actor())
+        return Aliases(self.backend, actor=current_actor())
 
     @cached_property
     def reservations(self) -> Reservations:
         """Who is putting files into object stores: ``list``, ``release``, ``clear``."""
-        return Reservations(self._catalog, data=self._store)
+        return Reservations(self.backend, data=self.data_store)
 
     @property
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
-        return Experiments(self._catalog, actor=current_actor())
-
-    def implemented(self, version: DatasetVersion) -> Mapping[str, bool]:
-        """Every experiment, as it stands for a published version."""
-        return self._catalog.implemented(version)
+        return Experiments(self.backend, actor=current_actor())
 
     def protection(self, name: str, config: str | None = None, *, at: Moment | None = None) -> str | None:
         """What keeps publications from moving the canonical version: ``name/config``, ``name``, ``""``: the catalog.
 
         None where nothing does; ``at`` a moment, what did then.
         """
-        return self._catalog.protection(name, config, at=read_moment(at))
+        return self.backend.protection(name, config, at=read_moment(at))
 
     def diff(
         self, old: str | Reference, new: str | Reference, *, show: int = 5, advance: Advance | None = None
@@ -198,54 +207,8 @@ class Catalog(Intake):
         """
         from registry.publishing import Prover, diff_versions
 
-        prover = Prover(catalog=self._catalog, data=self._store(), indexes=self.indexes(), advance=advance)
-        return diff_versions(prover, self.look_up(old).details, self.look_up(new).details, show=show)
-
-    def shards(self, version: DatasetVersion, split: str) -> tuple[Shard, ...]:
-        """The stored files of a split: position, size and sha256 of each."""
-        return self._catalog.shards(version, split)
-
-    def describe_shards(self, version: DatasetVersion, digests: Collection[str]) -> dict[str, str]:
-        """The published shards of the dataset of ``version`` that have some sha256, in words, by their sha256."""
-        found = self._catalog.find_shards(version.name, version.config, digests) if digests else {}
-        return {
-            digest: f"shard {index} of split {split}"
-            + ("" if number == version.version else f" of {Reference.exactly(version.name, version.config, number)}")
-            for digest, (number, split, index) in found.items()
-        }
-
-    def version_store(self, version: DatasetVersion) -> Store:
-        """The folder that holds the shards of ``version``.
-
-        Where a version was catalogued in place, on this machine, and that place is gone, a copy in ``data_dir`` does.
-        """
-        from registry.storage import open_location
-
-        found = open_location(self._store(), version.location)
-        if version.location.startswith("/") and found.local_root is not None and not found.local_root.is_dir():
-            copy = self._store().child(version_folder(version.name, version.config, version.version))
-            return copy if copy.exists("dataset_info.json") else found
-        return found
-
-    def proved_store(self, version: DatasetVersion, splits: Collection[str], *, features: FeaturesDict) -> Store:
-        """``version_store`` for readers: each shard of ``splits`` is proved to be the published one when opened."""
-        from registry.shards import ProvedStore
-
-        return ProvedStore(
-            self.version_store(version),
-            self._catalog.promises(version, splits),
-            file_format=version.file_format,
-            features=features,
-            indexes=self.indexes(),
-            hint=f"This is not the file that was published. `registry verify {version.reference}` names every such "
-            f"shard. Fetch them again, or build them again: registry build {version.reference} --rebuild",
-        )
-
-    def indexes(self) -> IndexFolder:
-        """Where readers keep what they found out of files for the next time: places of records, and stamps."""
-        from registry.tfrecord import IndexFolder
-
-        return IndexFolder(index_folder())
+        prover = Prover(catalog=self.backend, data=self.data_store(), indexes=open_indexes(), advance=advance)
+        return diff_versions(prover, self.look_up(old).facts, self.look_up(new).facts, show=show)
 
     def log(
         self,
@@ -270,7 +233,7 @@ class Catalog(Intake):
             UsageError: a time without a zone, ``since`` later than ``until``, a version behind the dataset's name, or a
                 limit below 1.
         """
-        return self._catalog.events(since=since, until=until, dataset=dataset, actions=actions, limit=limit)
+        return self.backend.events(since=since, until=until, dataset=dataset, actions=actions, limit=limit)
 
     def verify_log(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
         """Prove that nothing was changed past the registry: neither the event log, nor the rows that it speaks of.
@@ -288,7 +251,7 @@ class Catalog(Intake):
         """
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
             raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")
-        return self._catalog.verify_log(anchor=anchor, advance=advance)
+        return self.backend.verify_log(anchor=anchor, advance=advance)
 
     def verify_all(self, *, deep: bool = False, advance: Advance | None = None) -> Iterator[VerifiedVersion]:
         """Compare the files of every version that is not dropped with the catalog, one after the other.
@@ -301,18 +264,31 @@ class Catalog(Intake):
         Args:
             deep: decode every record, too.
             advance: called with the number of records done since the last call.
-        """
-        from registry.api.verifying import verify_all
 
-        return verify_all(self, deep=deep, advance=advance)
+        Raises:
+            CatalogError: the catalog itself does not answer; anything else is the ``error`` of one version.
+        """
+        for dataset in self.datasets():
+            for one in self.versions(dataset.name, dataset.config):
+                if one.state is VersionState.DROPPED:
+                    continue
+                reference = Reference.exactly(one.name, one.config, one.version)
+                try:
+                    report = self.look_up(reference).verify(deep=deep, advance=advance)
+                except CatalogError:
+                    raise
+                except RegistryError as error:
+                    yield VerifiedVersion(reference=reference, state=one.state, error=error)
+                else:
+                    yield VerifiedVersion(reference=reference, state=one.state, report=report)
 
     def num_logged_rows(self) -> int:
         """How many rows ``verify_log`` looks at."""
-        return self._catalog.num_logged_rows()
+        return self.backend.num_logged_rows()
 
     def close(self) -> None:
         """Close the database connections."""
-        self._catalog.close()
+        self.backend.close()
 
     def __enter__(self) -> Catalog:
         return self
@@ -328,11 +304,12 @@ class Catalog(Intake):
     def _find(self, wanted: Reference, moment: datetime | None) -> Dataset:
         try:
             if moment is None:
-                return Dataset(self._catalog.find(wanted), catalog=self, wanted=wanted)
-            past = self._catalog.find_at(wanted, moment)
+                facts = self.backend.find(wanted)
+                return Dataset(facts, FoundNow(facts, self, wanted))
+            past = self.backend.find_at(wanted, moment)
         except DatasetNotFoundError as error:
             raise _offer_builder(error, wanted.name) from error
-        return PastDataset(past, catalog=self, moment=moment)
+        return Dataset(past.version, FoundAt(past, self, moment))
 
     def _given(self, wanted: Reference, moment: datetime | None) -> Reference | None:
         """What a reference gives that may not be looked up, for a hint."""
@@ -340,11 +317,6 @@ class Catalog(Intake):
             return self._find(wanted, moment).reference
         except NotFoundError:
             return None
-
-    def _store(self) -> Store:
-        from registry.storage import open_store
-
-        return open_store(self.data_dir)
 
 
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:

@@ -1,4 +1,4 @@
-"""What is one published version to its user? What it holds, its slices, and the way to its records."""
+"""One published version, as its user sees it: what it holds, its slices, and the way to its records."""
 
 from __future__ import annotations
 
@@ -7,31 +7,27 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from registry.errors import UnknownFeatureWarning
+from registry.errors import UnknownFeatureWarning, UsageError
 from registry.model import (
-    Candidate,
-    Choice,
     Considered,
     DatasetMetadata,
     DatasetVersion,
     Reference,
+    Shard,
     SlicingRule,
     Split,
     Version,
-    VersionState,
     VersionStatus,
-    choose,
-    describe_trouble,
     no_experiment,
 )
-from registry.splits import Plan, ReadInstruction, resolve
+from registry.splits import Plan, ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
-    from registry.api.catalog import Catalog
+    from registry.api.provenance import Provenance
     from registry.api.tfds_compat import DatasetInfo
     from registry.features import FeaturesDict
     from registry.interop.tfds import Exported
@@ -39,151 +35,134 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.pins import PinFile
     from registry.pins.measure import AdvanceBytes
     from registry.publishing import Advance, VerifyReport
-    from registry.reading import Reader, State
+    from registry.reading import ReadableVersion, Reader, State
     from registry.splits import Explanation, Relation
-    from registry.storage import Store
     from registry.tfrecord import Verify
 
 
 class Dataset:
-    """One published version: what it holds, and the way to its records. Frozen, like what it describes."""
+    """One published version and how it was found: in a catalog, now or at a moment, or in a pin file. Frozen.
 
-    def __init__(self, version: DatasetVersion, *, catalog: Catalog, wanted: Reference | None = None) -> None:
-        self._version = version
-        self._opened = catalog
-        self._wanted = version.reference if wanted is None else wanted
+    Every method works for all of them. What a pin file answers knows the records that it pins and no others: a
+    ``LockedError`` says so where more is asked for.
 
-    @property
-    def _catalog(self) -> Catalog:
-        return self._opened
+    Attributes:
+        facts: everything that is recorded of the version. A pin records homepage, licence and citation of its metadata,
+            and of its shards those that the pinned slices touch.
+        provenance: how it was found.
+    """
+
+    def __init__(self, facts: DatasetVersion, provenance: Provenance) -> None:
+        self.facts = facts
+        self.provenance = provenance
 
     @property
     def reference(self) -> Reference:
         """The reference that names exactly this version."""
-        return self._version.reference
+        return self.facts.reference
 
     @property
     def moment(self) -> datetime | None:
         """The moment at which it was looked up, where that was asked for; None is the present."""
-        return None
+        return self.provenance.moment
 
     @property
     def wanted(self) -> Reference:
         """The reference that was looked up."""
-        return self._wanted
+        return self.provenance.wanted
 
     @property
     def name(self) -> str:
         """The dataset's name."""
-        return self._version.name
+        return self.facts.name
 
     @property
     def config(self) -> str | None:
         """The config's name, or None."""
-        return self._version.config
+        return self.facts.config
 
     @property
     def version(self) -> Version:
         """The version number."""
-        return self._version.version
+        return self.facts.version
 
     @property
     def status(self) -> VersionStatus:
-        """How it stands to the canonical version when it was looked up."""
-        return self._version.status
+        """Its status relative to the canonical version when it was looked up, or pinned."""
+        return self.provenance.status
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: that it is experimental, deprecated or yanked."""
-        trouble = describe_trouble(self.reference, self._candidate, self._version.canonical)
-        return () if trouble is None else (trouble,)
+        """What a reader should know: that it is experimental, deprecated or yanked, and since when."""
+        return self.provenance.notes
 
     @property
     def yank_note(self) -> str | None:
         """The note of a yanked version, None for any other."""
-        return self.notes[0] if self._version.state is VersionState.YANKED else None
+        return self.provenance.yank_note
 
-    @cached_property
+    @property
     def protected(self) -> str | None:
         """Whether only ``promote`` moves the canonical version: ``name/config``, ``name``, or ``""``, all datasets.
 
         None where nothing does; of a dataset that was looked up at a moment, what did then.
         """
-        return self._catalog.protection(self.name, self.config, at=self.moment)
-
-    @cached_property
-    def why(self) -> tuple[str, ...]:
-        """Why the look-up gave this version, in sentences."""
-        sentences, today = self._choice.sentences, self._choice.version
-        if today == self.version:
-            return sentences
-        moved = f"That is how things stand now: when it was looked up, {self._wanted} gave {self.version}."
-        return (*sentences, moved)
-
-    @cached_property
-    def considered(self) -> tuple[Considered, ...]:
-        """Every version that the look-up considered, the highest first, each with its verdict."""
-        return self._choice.considered
+        return self.provenance.protected
 
     @property
-    def _candidate(self) -> Candidate:
-        found = self._version
-        return Candidate(
-            version=found.version, state=found.state, message=found.state_message, superseded_by=found.superseded_by
-        )
+    def why(self) -> tuple[str, ...]:
+        """Why the look-up gave this version, in sentences."""
+        return self.provenance.why
 
-    @cached_property
-    def _choice(self) -> Choice:
-        return choose(self._catalog.standing(self.name, self.config), self._wanted)
+    @property
+    def considered(self) -> tuple[Considered, ...]:
+        """Every version that the look-up considered, the highest first, each with its verdict."""
+        return self.provenance.considered
 
     @property
     def slicing(self) -> SlicingRule:
         """The rule by which split expressions are resolved, unless a call chooses another."""
-        return self._version.slicing
+        return self.facts.slicing
 
     @property
     def experiments(self) -> Mapping[str, bool]:
         """Flags that this version overrides."""
-        return MappingProxyType(dict(self._version.experiments))
+        return MappingProxyType(dict(self.facts.experiments))
 
     def implements(self, flag: str | Enum) -> bool:
         """Whether an experiment is on in this version: its override, else the default as it was when it was published.
 
-        A flag that was added to the catalog later is off: the records are older than it.
+        A flag that was added to the catalog later is off: the records are older than it. Pins record overrides only.
 
         Raises:
-            ExperimentNotFoundError: no such flag was ever added.
+            ExperimentNotFoundError: no such flag was ever added, or the pins do not record it.
         """
         name = flag.name.lower() if isinstance(flag, Enum) else flag
-        if name not in self._implemented:
-            raise no_experiment(str(name), self._implemented, where="the catalog")
-        return self._implemented[name]
-
-    @cached_property
-    def _implemented(self) -> Mapping[str, bool]:
-        return self._catalog.implemented(self._version)
+        flags = self.provenance.flags
+        if name not in flags:
+            raise no_experiment(str(name), flags, where=self.provenance.flags_from)
+        return flags[name]
 
     @property
     def metadata(self) -> DatasetMetadata:
         """Description, homepage, licence, citation and release notes."""
-        return self._version.metadata
-
-    @property
-    def details(self) -> DatasetVersion:
-        """Everything that the catalog holds of it."""
-        return self._version
+        return self.facts.metadata
 
     @cached_property
     def splits(self) -> Mapping[str, Split]:
         """The splits by name, in order; each with ``num_examples``, ``shard_lengths`` and ``filenames``."""
-        return self._version.layout
+        return self.facts.layout
+
+    def shards(self, split: str) -> tuple[Shard, ...]:
+        """The files of a split, each with position, size and sha256; where a pin file answered, those that it names."""
+        return self.provenance.known_shards(split)
 
     @cached_property
     def features(self) -> FeaturesDict:
         """The schema of an example; an UnknownFeatureWarning tells of features that are read as raw values."""
         from registry.features import describe_unknown, features_from_json
 
-        features = features_from_json(self._version.features_json).with_labels(self._version.labels)
+        features = features_from_json(self.facts.features_json).with_labels(self.facts.labels)
         if note := describe_unknown(features.unknown_features()):
             warnings.warn(f"{self.reference}: {note}", UnknownFeatureWarning, stacklevel=3)
         return features
@@ -195,16 +174,24 @@ class Dataset:
 
         return DatasetInfo(self)
 
+    @cached_property
+    def readable(self) -> ReadableVersion:
+        """The version with everything that is needed to read it: features, folder, proof of the files, default order.
+
+        Raises:
+            NotStoredError: its files are not where they are looked for.
+        """
+        return self.provenance.readable(self.features)
+
     @property
     def folder(self) -> str:
         """Path or URL of the folder that holds the shards."""
-        return self._store().url
+        return self.provenance.store_url
 
     @property
     def local_folder(self) -> str | None:
         """The path of that folder where it is on this machine, else None."""
-        root = self._store().local_root
-        return None if root is None else str(root)
+        return self.provenance.local_folder
 
     def resolve(
         self,
@@ -223,8 +210,9 @@ class Dataset:
         Raises:
             SplitSyntaxError: the expression does not parse; a caret shows where.
             SplitNotFoundError, SliceError: it names a split or a range that is not there.
+            LockedError: look-ups are locked to a pin file, and it names records that are not pinned.
         """
-        return resolve(split, self.splits, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
+        return self.provenance.resolve(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
     def explain(
         self,
@@ -234,9 +222,7 @@ class Dataset:
         rounding: str | None = None,
     ) -> Explanation:
         """The plan of a split expression, with the reason for every bound. Arguments and errors as ``resolve``."""
-        from registry.splits import explain
-
-        return explain(split, self.splits, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
+        return self.provenance.explain(split, slicing=self.slicing if slicing is None else slicing, rounding=rounding)
 
     def relation(
         self,
@@ -246,7 +232,7 @@ class Dataset:
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
     ) -> Relation:
-        """How the records of two expressions stand to each other: ``is_disjoint``, ``common`` and more.
+        """How the records of two expressions relate: ``is_disjoint``, ``common`` and more.
 
         Arguments and errors as ``resolve``.
         """
@@ -286,28 +272,57 @@ class Dataset:
         Raises:
             As ``resolve`` and ``Reader``, and while iterating as it does.
         """
-        plan = self.resolve(split, slicing=slicing, rounding=rounding)
-        return self._read_plan(plan, read_config, state=state, process=process, verify=verify, copy=copy)
-
-    def _read_plan(self, plan: Plan, read_config: ReadConfig | None, **options: Any) -> Reader:
-        """The examples of a plan; ``options`` are those of ``Reader``."""
-        from registry.order import check_config
         from registry.reading import Reader
-        from registry.shards import STORED_ORDER
 
-        is_ordered = self._version.disable_shuffling or self._version.file_format in STORED_ORDER
-        read_config = check_config(read_config, is_ordered=is_ordered)
-        return Reader(
-            plan,
-            store=self._catalog.proved_store(
-                self._version, {split.name for split in plan.splits}, features=self.features
-            ),
-            features=self.features,
-            config=read_config,
-            dataset=f"{self.reference} (sha256:{self._version.content_digest[:12]})",
-            indexes=self._catalog.indexes(),
-            file_format=self._version.file_format,
-            **options,
+        plan = self.resolve(split, slicing=slicing, rounding=rounding)
+        readable = self.provenance.readable_for(plan, self.features, read_config)
+        return Reader(readable, plan, config=read_config, state=state, process=process, verify=verify, copy=copy)
+
+    def read_slices(self, read_config: ReadConfig | None = None) -> dict[str, Reader]:
+        """Readers of everything that can be read, by name: every split, or every pin of a pin file.
+
+        Arguments and errors as ``read``.
+        """
+        from registry.reading import Reader
+
+        slices = self.provenance.slices(self.features)
+        return {one.name: Reader(one.version, one.plan, config=read_config) for one in slices}
+
+    def open_split(
+        self,
+        split: str | ReadInstruction | None = None,
+        read_config: ReadConfig | None = None,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
+    ) -> Reader:
+        """As ``read``; None is the only split of the version (``registry.reading.SplitSource``).
+
+        Raises:
+            UsageError: the version has several splits, and none is named.
+            As ``read``.
+        """
+        if split is None:
+            if len(self.splits) != 1:
+                raise UsageError(
+                    "no split expression was given",
+                    hint=f"Name the records of {self.reference}, e.g. train[:80%]. It has the splits "
+                    f"{', '.join(list(self.splits)[:20])}.",
+                )
+            split = next(iter(self.splits))
+        return self.read(
+            split,
+            read_config,
+            slicing=slicing,
+            rounding=rounding,
+            state=state,
+            process=process,
+            verify=verify,
+            copy=copy,
         )
 
     def pin(
@@ -348,8 +363,6 @@ class Dataset:
         return pin_dataset(
             self,
             splits,
-            catalog=self._catalog,
-            wanted=self._wanted,
             into=into,
             slicing=slicing,
             rounding=rounding,
@@ -370,19 +383,17 @@ class Dataset:
             ShardMismatchError: a shard is not what was published.
             ConflictError: other data lies where this version belongs.
             StorageError: a file cannot be read or written.
+            LockedError: a pin file answered the look-up, and does not pin every record of the version.
         """
         from registry.interop.tfds import export_tfds
         from registry.storage import open_store
 
-        version = self._version
         return export_tfds(
-            version,
-            self._store(),
-            {split.name: self._catalog.shards(version, split.name) for split in version.splits},
+            self.facts,
+            self.readable.store,
+            self._all_shards(),
             open_store(data_dir),
-            is_default_config=any(
-                one.is_default and one.config == version.config for one in self._catalog.lifecycle.configs(version.name)
-            ),
+            is_default_config=self.provenance.is_default_config,
             advance=advance,
         )
 
@@ -396,39 +407,39 @@ class Dataset:
 
         Raises:
             UsageError: ``base_url`` is no address.
+            LockedError: as ``export_tfds``.
         """
         from registry.interop.croissant import describe_croissant
 
-        shards = {split.name: self._catalog.shards(self._version, split.name) for split in self._version.splits}
-        return describe_croissant(self._version, self.features, shards, base_url=base_url, creators=creators)
+        return describe_croissant(self.facts, self.features, self._all_shards(), base_url=base_url, creators=creators)
 
     def verify(self, *, deep: bool = False, advance: Advance | None = None) -> VerifyReport:
-        """Compare every shard file with the catalog: size, number of records, sha256; ``deep`` decodes every record.
+        """Compare every shard file with what is recorded of it: size, number of records, sha256.
+
+        Every shard of a version of a catalog; of one that a pin file answers, those that the pins name.
 
         A whole file of other records has the code ``foreign_shard``, and ``report.recovery`` says what to do.
+
+        Args:
+            deep: decode every record, too.
+            advance: called with the number of records done since the last call.
         """
         from registry.publishing import verify_shards
 
-        splits = self._version.splits
-        promised = {split.name: self._catalog.shards(self._version, split.name) for split in splits}
-        features = self.features if deep else None
+        readable = self.readable
         report = verify_shards(
-            self._store(), splits, promised, features=features, indexes=self._catalog.indexes(), advance=advance
+            readable.store,
+            self.facts.splits,
+            {split.name: self.shards(split.name) for split in self.facts.splits},
+            features=readable.features if deep else None,
+            indexes=readable.indexes,
+            advance=advance,
         )
-        location = self._version.location
-        if "://" in location or location.startswith("/"):
-            recovery = f"This version is read where others keep it. Put its files back there from a copy: {location}"
-        else:
-            recovery = (
-                "Files of another publication lie among those of this version. Put its own back with: registry build "
-                f"{self.reference} --rebuild, or from a copy of its folder: registry publish FOLDER. What lies there "
-                "now is kept aside."
-            )
-        return report.name_foreign(partial(self._catalog.describe_shards, self._version), recovery)
+        return report.name_foreign(self.provenance.describe_shards, self.provenance.recovery)
+
+    def _all_shards(self) -> dict[str, tuple[Shard, ...]]:
+        return {split.name: self.provenance.all_shards(split.name) for split in self.facts.splits}
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self._version.splits)
+        sizes = ", ".join(f"{split.name} {split.num_examples}" for split in self.facts.splits)
         return f"<Dataset {self.reference}: {sizes}>"
-
-    def _store(self) -> Store:
-        return self._catalog.version_store(self._version)

@@ -124,7 +124,7 @@ def _renamed(found: list[_Found], name: str) -> list[_Found]:
     return [one if one.prepared is None else replace(one, prepared=one.prepared.renamed(name)) for one in found]
 
 
-def take_in(
+def publish_found(
     found: Iterable[_Found],
     target: Target,
     *,
@@ -168,8 +168,8 @@ def take_in(
             yield replace(taken, notes=(*taken.notes, *(note for note in (unread, gone) if note is not None)))
 
 
-def look_at(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
-    """What ``take_in`` would go through; no shard is opened."""
+def list_found(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
+    """What ``publish_found`` would go through; no shard is opened."""
     for one in found:
         if one.prepared is None:
             yield _refused(one, one.error)

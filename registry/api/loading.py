@@ -81,7 +81,7 @@ def load(
         As ``Catalog.dataset``, ``Dataset.resolve`` and ``Dataset.read``.
     """
     wanted = _one_reference(reference, name)
-    file_format = check_tfds_words("load", tfds_words)
+    file_format = check_tfds_arguments("load", tfds_words)
     dataset = find_dataset(wanted, at=at, catalog=catalog, data_dir=data_dir)
     if dataset.yank_note is not None:
         warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
@@ -109,22 +109,23 @@ def read_tree(
     batch_size: int | None = None,
     file_format: str | None = None,
     missing_as_tfds: bool = True,
-    **resolving: Any,
+    slicing: SlicingRule | str | None = None,
+    rounding: str | None = None,
 ) -> Any:
     """What ``load`` gives of a dataset: a reader for each expression in ``split``, in its shape.
 
     Without ``missing_as_tfds`` a missing value is None, as in TFDS's data sources.
     """
     _check_format(dataset, file_format)
-    config = read_read_config(dataset, read_config, shuffle_files=shuffle_files)
-    as_asked = _form(dataset, as_supervised=as_supervised, batch_size=batch_size)
+    config = apply_shuffle_files(dataset, read_config, shuffle_files=shuffle_files)
+    view = _choose_view(dataset, as_supervised=as_supervised, batch_size=batch_size)
 
-    def form(reader: Reader) -> Any:
+    def wrap(reader: Reader) -> Any:
         is_optional = missing_as_tfds and reader.features.optional_paths()
-        return as_asked(reader.missing_as_tfds() if is_optional else reader)
+        return view(reader.missing_as_tfds() if is_optional else reader)
 
-    if split is None and (pins := getattr(dataset, "pins", None)):
-        return {pin.name: form(pin.read(config)) for pin in pins}
+    if split is None:
+        return {name: wrap(reader) for name, reader in dataset.read_slices(config).items()}
 
     def read(tree: Any) -> Any:
         if isinstance(tree, Mapping):
@@ -132,9 +133,9 @@ def read_tree(
         if isinstance(tree, (list, tuple)):
             found = [read(inner) for inner in tree]
             return tuple(found) if isinstance(tree, tuple) else found
-        return form(dataset.read(tree, config, **resolving))
+        return wrap(dataset.read(tree, config, slicing=slicing, rounding=rounding))
 
-    return read({name: name for name in dataset.splits} if split is None else split)
+    return read(split)
 
 
 def find_dataset(
@@ -210,7 +211,7 @@ def _one_reference(reference: str | Reference | None, name: str | Reference | No
 
 
 def _check_format(dataset: Dataset, file_format: str | None) -> None:
-    stored = dataset.details.file_format
+    stored = dataset.facts.file_format
     if file_format is not None and file_format != stored:
         raise UsageError(
             f"{dataset.reference} is stored as {stored}, and file_format asks for {file_format}",
@@ -219,7 +220,7 @@ def _check_format(dataset: Dataset, file_format: str | None) -> None:
         )
 
 
-def _form(
+def _choose_view(
     dataset: Dataset, *, as_supervised: bool, batch_size: Any
 ) -> Callable[[Reader], Reader | SupervisedReader | Batches | Any]:
     """What is made of each reader: itself, a view, or all that it reads."""
@@ -228,22 +229,21 @@ def _form(
 
     keys = supervised_keys(dataset.metadata) if as_supervised else None
     if as_supervised and not keys:
-        who = "the pin file" if hasattr(dataset, "pins") else str(dataset.reference)
         raise UsageError(
-            f"{who} has no supervised keys, and as_supervised=True asks for them",
+            f"{dataset.provenance.described_by} has no supervised keys, and as_supervised=True asks for them",
             hint=f"Leave as_supervised out. Its features are: {', '.join(dataset.features)}.",
         )
     if batch_size is not None:
         hint = "None gives examples one by one, -1 all of them at once."
         batch_size = whole_number(batch_size, "batch_size", least=-1, hint=hint)
 
-    def form(reader: Reader) -> Reader | SupervisedReader | Batches | Any:
+    def view(reader: Reader) -> Reader | SupervisedReader | Batches | Any:
         source = SupervisedReader(reader, keys) if keys else reader
         if batch_size == -1:
             return source.to_numpy()
         return Batches(source, batch_size) if batch_size else source
 
-    return form
+    return view
 
 
 _HARMLESS: Final = ("download", "try_gcs")
@@ -263,7 +263,7 @@ _INSTEAD: Final = {
 _OWN: Final = ("with_info", "as_supervised", "shuffle_files", "batch_size", "read_config", "split", "data_dir")
 
 
-def check_tfds_words(function: str, words: Mapping[str, Any]) -> str | None:
+def check_tfds_arguments(function: str, words: Mapping[str, Any]) -> str | None:
     """Hold the other arguments of a function of TFDS against what is done here; the file format that is asked for.
 
     Raises:
@@ -289,7 +289,7 @@ def check_tfds_words(function: str, words: Mapping[str, Any]) -> str | None:
     return None if file_format is None else str(getattr(file_format, "value", file_format))
 
 
-def read_read_config(dataset: Dataset, read_config: ReadConfig | None, *, shuffle_files: Any) -> ReadConfig | None:
+def apply_shuffle_files(dataset: Dataset, read_config: ReadConfig | None, *, shuffle_files: Any) -> ReadConfig | None:
     """The order that is asked for by a config and the argument ``shuffle_files``.
 
     Raises:
@@ -299,7 +299,7 @@ def read_read_config(dataset: Dataset, read_config: ReadConfig | None, *, shuffl
         raise UsageError(f"shuffle_files is True or False, not {shuffle_files!r:.60}")
     if not shuffle_files:
         return read_config
-    if dataset.details.disable_shuffling:
+    if dataset.facts.disable_shuffling:
         raise UsageError(
             f"{dataset.reference} keeps its records in their order, and shuffle_files=True asks for another one",
             hint="Leave shuffle_files out; or insist: read_config=registry.ReadConfig(shuffle_files=True).",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from registry.catalog import sqlite_path
 from registry.errors import StorageError, UsageError
+
+if TYPE_CHECKING:  # numpy is loaded when something is read
+    from registry.tfrecord import IndexFolder
 
 CATALOG_VARIABLE: Final = "REGISTRY_CATALOG"
 DATA_DIR_VARIABLE: Final = "REGISTRY_DATA_DIR"
@@ -46,6 +49,13 @@ def index_folder() -> str:
     import platformdirs
 
     return str(Path(platformdirs.user_cache_dir("shardbook", appauthor=False)) / "indexes")
+
+
+def open_indexes() -> IndexFolder:
+    """The folder in which readers keep what they found out of files: places of records, and stamps."""
+    from registry.tfrecord import IndexFolder
+
+    return IndexFolder(index_folder())
 
 
 def make_catalog_folder(url: str) -> None:

@@ -1,30 +1,33 @@
-"""What does a look-up give that is answered from a pin file? The pinned version: its pinned records, and no others."""
+"""Look-ups that a pin file answers: the pinned version, and of its records those that are pinned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from enum import Enum
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from registry.api.arguments import Moment
 from registry.api.dataset import Dataset
+from registry.api.provenance import Readable
 from registry.errors import LockedError, SliceError, SplitNotFoundError
-from registry.model import Considered, Reference, SlicingRule, Split, VersionStatus, no_experiment
+from registry.model import Considered, Reference, Shard, SlicingRule, Split, VersionStatus, content_digest
 from registry.pins import Pin, PinFile
-from registry.pins.layout import counts_shards, splits_of
+from registry.pins.layout import counts_shards, shards_of, splits_of
+from registry.pins.pin import join_pins
 from registry.splits import Plan, ReadInstruction, RecordRange, resolve
 from registry.splits.layout import common, without
 from registry.splits.terms import ALL
 
 if TYPE_CHECKING:
+    from registry.features import FeaturesDict
     from registry.order import ReadConfig
-    from registry.reading import Reader
+    from registry.pins import PinSource, Places
+    from registry.reading import ReadableVersion
     from registry.splits import Explanation
-    from registry.storage import Store
 
 
-def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -> PinnedDataset:
+def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -> Dataset:
     """The pinned version that a reference names: the only one that it allows, or the one that was pinned for it.
 
     Raises:
@@ -49,78 +52,78 @@ def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -
             f"Add it with: registry pin add {wanted} SPLIT -o FILE",
             details={"reference": str(wanted), "pinned": known[:100]},
         )
-    return PinnedDataset([pin for pin in of_dataset if pin.reference == found[0]], wanted=wanted)
+    provenance = FoundInPins([pin for pin in of_dataset if pin.reference == found[0]], wanted)
+    return Dataset(provenance.facts, provenance)
 
 
-class PinnedDataset(Dataset):
-    """One version as some pins know it. Slices within the pinned records can be resolved and read; no catalog is asked.
+class FoundInPins:
+    """A version as some pins record it. Slices within the pinned records can be resolved and read; no catalog is asked.
+
+    A ``Provenance``; see there for what its members say.
 
     Attributes:
         pins: the pins of this version.
+        facts: what they record of it.
     """
 
-    def __init__(self, pins: Sequence[Pin], *, wanted: Reference) -> None:
+    protected = None
+    described_by = "the pin file"
+    is_default_config = False
+
+    def __init__(self, pins: Sequence[Pin], wanted: Reference) -> None:
         self.pins = tuple(pins)
-        self._joined = self.pins[0].joined(self.pins[1:])
-        self._version = self._joined.version
-        self._wanted = wanted
+        self.wanted = wanted
+        self.moment: datetime | None = None
+        self._joined = join_pins(self.pins)
+        self.facts = self._joined.version
+
+    @property
+    def flags_from(self) -> str:
+        """Which pins record the flags."""
+        return f"the pins of {self.facts.reference}"
 
     @property
     def status(self) -> VersionStatus:
-        """How it stood to the canonical version when it was pinned."""
+        """The status of the version when it was pinned."""
         return VersionStatus(self.pins[0].entry.status)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: that it was yanked, deprecated or experimental when it was pinned."""
+        """That it was yanked, deprecated or experimental when it was pinned."""
         entry = self.pins[0].entry
         if entry.status in ("canonical", "supported"):
             return ()
         message = f": {entry.status_message}" if entry.status_message else ""
-        return (f"{self.reference} was {entry.status} when it was pinned{message}",)
+        return (f"{self.facts.reference} was {entry.status} when it was pinned{message}",)
 
     @property
     def yank_note(self) -> str | None:
         """The note of a version that was yanked when it was pinned."""
         return self.notes[0] if self.pins[0].entry.status == "yanked" else None
 
-    @cached_property
-    def protected(self) -> str | None:
-        """Nothing: pins name versions exactly."""
-        return None
-
-    @cached_property
+    @property
     def why(self) -> tuple[str, ...]:
-        """Why the look-up gave this version, in sentences."""
+        """That look-ups are locked, and why the version was given when it was pinned."""
         names = ", ".join(pin.name for pin in self.pins)
         return (f"Look-ups are locked to a pin file, and its pins {names} are of it.", *self.pins[0].entry.why)
 
-    @cached_property
+    @property
     def considered(self) -> tuple[Considered, ...]:
-        """Every version that the look-up considered: this one."""
-        return (Considered(version=self.version, status=self.status, verdict="pinned"),)
+        """This version alone."""
+        return (Considered(version=self.facts.version, status=self.status, verdict="pinned"),)
 
-    def implements(self, flag: str | Enum) -> bool:
-        """Whether the version overrides an experiment, and how; what it does not override is not in its pins."""
-        name = flag.name.lower() if isinstance(flag, Enum) else flag
-        if name not in self.experiments:
-            raise no_experiment(str(name), self.experiments, where=f"the pins of {self.reference}")
-        return self.experiments[name]
+    @property
+    def flags(self) -> Mapping[str, bool]:
+        """The flags that the version overrides: pins record no others."""
+        return self.facts.experiments
 
-    def resolve(
-        self,
-        split: str | ReadInstruction,
-        *,
-        slicing: SlicingRule | str | None = None,
-        rounding: str | None = None,
-    ) -> Plan:
-        """The plan of a split expression, which may name pinned records only.
+    def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
+        """The plan of a split expression that names pinned records only.
 
         Raises:
-            LockedError: it names records that are not pinned.
-            As ``Dataset.resolve``.
+            LockedError: it names others.
         """
-        rule = self.slicing if slicing is None else SlicingRule.of(slicing)
+        rule = SlicingRule.of(slicing)
         instruction = ReadInstruction.from_spec(split, slicing=rule).read_by(rule)
         if rounding is not None:
             instruction = instruction.with_rounding(rounding)
@@ -128,80 +131,152 @@ class PinnedDataset(Dataset):
             if (pin.plan.instruction, pin.plan.slicing) == (instruction, rule):
                 return pin.plan
         if ALL in instruction.names or counts_shards(instruction.terms):
-            raise self._not_pinned(split, "what it stands for hangs on splits or shards that are not in the pins")
+            raise self._not_pinned(split, "its records depend on splits or shards that are not in the pins")
         try:
             plan = resolve(instruction, self._layout, slicing=rule)
         except (SplitNotFoundError, SliceError) as error:
             raise self._not_pinned(split, error.message) from error
         if missing := without(plan.ranges, [one for pin in self.pins for one in pin.plan.ranges]):
-            raise self._not_pinned(split, f"{_told(missing)} are not among the pinned records")
+            raise self._not_pinned(split, f"{_describe_ranges(missing)} are not among the pinned records")
         return plan
 
-    def explain(
-        self,
-        split: str | ReadInstruction,
-        *,
-        slicing: SlicingRule | str | None = None,
-        rounding: str | None = None,
-    ) -> Explanation:
-        """The plan of a split expression that names pinned records, with the reason for every bound.
+    def explain(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Explanation:
+        """The plan, with the reason for every bound.
 
         Raises:
-            LockedError: it names records that are not pinned, or its reasons hang on shards that are not.
-            As ``Dataset.explain``.
+            LockedError: it names records that are not pinned, or its reasons depend on shards that are not.
         """
         from registry.splits import explain
 
         plan = self.resolve(split, slicing=slicing, rounding=rounding)
         if ALL in plan.instruction.names or counts_shards(plan.instruction.terms):
-            raise self._not_pinned(split, "its reasons hang on splits or shards that are not in the pins")
+            raise self._not_pinned(split, "its reasons depend on splits or shards that are not in the pins")
         return explain(plan.instruction, self._layout, slicing=plan.slicing)
+
+    @property
+    def store_url(self) -> str:
+        """Where the files of the pins were found."""
+        return self._joined.store().url
+
+    @property
+    def local_folder(self) -> str | None:
+        """The same, on this machine."""
+        root = self._joined.store().local_root
+        return None if root is None else str(root)
+
+    def readable(self, features: FeaturesDict) -> ReadableVersion:  # noqa: ARG002 (pins decode their own schema)
+        """The version with the files of all its pins."""
+        return self._joined.readable
+
+    def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same)
+        """The files that a plan of pinned records needs; in the pinned order, where the plan is a pin's own.
+
+        The first, the middle and the last record of every pin involved are compared with the pin.
+
+        Raises:
+            LockedError: several pins have the plan, in different orders, and ``config`` does not choose one.
+            RecordsMismatchError: the stored files hold other records than were pinned.
+        """
+        own = [pin for pin in self.pins if (pin.plan.instruction, pin.plan.slicing) == (plan.instruction, plan.slicing)]
+        if len({pin.read_config for pin in own}) > 1 and config is None:
+            raise LockedError(
+                f"{self.facts.reference} {plan.expression} is pinned in several orders: "
+                f"{', '.join(pin.name for pin in own)}",
+                hint="Read the pin itself, registry.load_pin(FILE)[NAME].read(), or give a read_config.",
+                details={"reference": str(self.facts.reference), "pins": [pin.name for pin in own]},
+            )
+        # The files of other pins need not be there.
+        whole = own or [pin for pin in self.pins if not without(plan.ranges, pin.plan.ranges)]
+        holders = whole[:1] or [pin for pin in self.pins if common(plan.ranges, pin.plan.ranges)]
+        for pin in holders:
+            pin.check_samples()
+        return join_pins(holders).readable
+
+    def slices(self, features: FeaturesDict) -> Iterator[Readable]:  # noqa: ARG002 (the same)
+        """Every pin, in its own order."""
+        for pin in self.pins:
+            pin.check_samples()
+            yield Readable(pin.name, pin.readable, pin.plan)
+
+    def known_shards(self, split: str) -> tuple[Shard, ...]:
+        """The shards of a split that the pins name."""
+        return shards_of(self._joined.entry, split)
+
+    def all_shards(self, split: str) -> tuple[Shard, ...]:
+        """All shards of a split, where the pins name every shard of the version: its content digest tells.
+
+        Raises:
+            LockedError: they do not.
+        """
+        if not self._are_whole:
+            raise LockedError(
+                f"{self.facts.reference} was answered from a pin file, which does not name every shard of the version",
+                hint="Do it outside the lock. Pins are verified by themselves: registry.load_pin(FILE)[NAME].verify().",
+                details={"reference": str(self.facts.reference), "split": split},
+            )
+        return self.known_shards(split)
+
+    def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 (pins do not know them)
+        """No shard but its own is known to a pin."""
+        return {}
+
+    @property
+    def recovery(self) -> str:
+        """How the pinned files are fetched again."""
+        return "Get the pinned files again: registry pin restore FILE."
+
+    def pin_source(self, readable: ReadableVersion) -> PinSource:
+        """The version as it was pinned: a pin of another slice records the same origin."""
+        from registry.pins import PinSource
+
+        entry = self.pins[0].entry
+        return PinSource(
+            readable=readable,
+            request=Reference.parse(entry.request),
+            why=entry.why,
+            shards=self.known_shards,
+            alias=entry.alias,
+            status=self.status,
+            provenance=entry.provenance,
+        )
+
+    def pin_places(self) -> Places:
+        """The places in which the files of the pins are looked for."""
+        return self._joined.places
 
     @cached_property
     def _layout(self) -> Mapping[str, Split]:
         """The splits with lengths for every shard, where those that are not pinned are only laid into their gap."""
         return {split.name: split for split in splits_of(self._joined.entry)}
 
-    def _read_plan(self, plan: Plan, read_config: ReadConfig | None, **options: Any) -> Reader:
-        """The examples of a plan of pinned records; in the pinned order, where it is a pin's own.
-
-        Raises:
-            LockedError: two pins have it in different orders.
-            RecordsMismatchError: the stored files hold other records than were pinned.
-        """
-        own = [pin for pin in self.pins if (pin.plan.instruction, pin.plan.slicing) == (plan.instruction, plan.slicing)]
-        if len({pin.read_config for pin in own}) > 1 and read_config is None:
-            raise LockedError(
-                f"{self.reference} {plan.expression} is pinned in several orders: {', '.join(pin.name for pin in own)}",
-                hint="Read the pin itself, registry.load_pin(FILE)[NAME].read(), or give a read_config.",
-                details={"reference": str(self.reference), "pins": [pin.name for pin in own]},
+    @cached_property
+    def _are_whole(self) -> bool:
+        """Whether the pins name every shard of every split of the version."""
+        facts, layout = self.facts, self._layout
+        shards = {name: self.known_shards(name) for name in layout}
+        return all(len(shards[name]) == split.num_shards for name, split in layout.items()) and (
+            facts.content_digest
+            == content_digest(
+                features_json=facts.features_json,
+                labels=facts.labels,
+                file_format=facts.file_format,
+                slicing=facts.slicing,
+                disable_shuffling=facts.disable_shuffling,
+                splits=tuple(layout.values()),
+                shards=shards,
             )
-        if own:
-            return own[0].read(read_config, **options)
-        # The files of other pins need not be there.
-        whole = [pin for pin in self.pins if not without(plan.ranges, pin.plan.ranges)]
-        holders = whole[:1] or [pin for pin in self.pins if common(plan.ranges, pin.plan.ranges)]
-        for pin in holders:
-            pin.check_samples()
-        return holders[0].joined(holders[1:]).read_plan(plan, read_config, **options)
-
-    @property
-    def _catalog(self) -> NoReturn:
-        """Nothing here asks a catalog; what does, as pinning and verifying whole versions, is refused."""
-        raise LockedError(
-            f"{self.reference} was answered from a pin file, and this needs the catalog",
-            hint="Do it outside the lock. Pins are verified by themselves: registry.load_pin(FILE)[NAME].verify().",
         )
-
-    def _store(self) -> Store:
-        return self._joined.store()
 
     def _not_pinned(self, split: str | ReadInstruction, why: str) -> LockedError:
         texts = ", ".join(pin.split for pin in self.pins)
         return LockedError(
-            f"{self.reference} {split} is not pinned: {why}",
+            f"{self.facts.reference} {split} is not pinned: {why}",
             hint=f"Pinned are {texts}, and slices within them.",
-            details={"reference": str(self.reference), "split": str(split), "pinned": [pin.split for pin in self.pins]},
+            details={
+                "reference": str(self.facts.reference),
+                "split": str(split),
+                "pinned": [pin.split for pin in self.pins],
+            },
         )
 
 
@@ -216,6 +291,6 @@ def _answers(pin: Pin, wanted: Reference) -> bool:
     return wanted.request is None or wanted.request.allows(pin.version.version)
 
 
-def _told(ranges: Sequence[RecordRange]) -> str:
+def _describe_ranges(ranges: Sequence[RecordRange]) -> str:
     shown = ", ".join(f"records {one.start}..{one.stop} of {one.split}" for one in ranges[:3])
     return f"{shown} and more" if len(ranges) > 3 else shown

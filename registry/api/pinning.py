@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from registry.api.locations import index_folder
 from registry.errors import (
     BuildError,
     FetchNotAllowedError,
@@ -22,8 +21,8 @@ from registry.errors import (
 )
 from registry.escaping import printable
 from registry.masking import mask
-from registry.model import DatasetVersion, Reference, SlicingRule, VersionState, version_folder
-from registry.pins import AliasEntry, BuilderEntry, Pin, PinFile, PinSource, Places, choose_names, make_entry
+from registry.model import DatasetVersion, Reference, SlicingRule, VersionState
+from registry.pins import AliasEntry, BuilderEntry, Pin, PinFile, PinSource, choose_names, make_entry
 from registry.pins.citation import Citation
 from registry.pins.create import check_locations, check_names
 from registry.pins.layout import config_of, folder_of
@@ -32,9 +31,11 @@ from registry.splits import ReadInstruction
 if TYPE_CHECKING:
     from registry.api.catalog import Catalog
     from registry.api.dataset import Dataset
+    from registry.api.provenance import FoundNow
     from registry.order import ReadConfig
     from registry.pins.measure import AdvanceBytes
     from registry.publishing import Advance, VersionDiff
+    from registry.reading import ReadableVersion
     from registry.splits import Plan
 
 
@@ -97,7 +98,7 @@ class PinMove:
     @property
     def is_move(self) -> bool:
         """Whether that is another version, or other content."""
-        digest = f"sha256:{self.dataset.details.content_digest}"
+        digest = f"sha256:{self.dataset.facts.content_digest}"
         return (self.dataset.reference, digest) != (self.pin.reference, self.pin.entry.version_digest)
 
 
@@ -120,10 +121,9 @@ class CatalogPins:
         folders: dict[str, str] = {}
         for pin in pins.values():
             try:
-                version = self._catalog.look_up(pin.reference).details
+                folders[folder_of(pin.entry)] = self._catalog.look_up(pin.reference).folder
             except (NotFoundError, LockedError):  # what a lock answers is placed already
                 continue
-            folders[folder_of(pin.entry)] = self._catalog.version_store(version).url
         return pins.with_places(replace(pins.places, folders=folders))
 
     def preview_update(
@@ -294,13 +294,13 @@ class CatalogPins:
         plan = dataset.resolve(
             ReadInstruction.from_spec(old.split, slicing=old.slicing), slicing=old.slicing, rounding=old.rounding
         )
+        config, found = config_of(old.order), dataset.provenance
         return make_entry(
-            pin_source(dataset, catalog=self._catalog, wanted=dataset.wanted),
+            found.pin_source(found.readable_for(plan, dataset.features, config)),
             old.name,
             plan,
-            read_config=config_of(old.order),
+            read_config=config,
             locations=locations,
-            indexes=self._catalog.indexes(),
             processes=processes,
             advance=advance,
         )
@@ -337,8 +337,6 @@ def pin_dataset(
     dataset: Dataset,
     splits: Sequence[SplitLike | Mapping[str, SplitLike]],
     *,
-    catalog: Catalog,
-    wanted: Reference,
     into: PinFile | None,
     slicing: SlicingRule | str | None,
     rounding: str | None,
@@ -387,23 +385,20 @@ def pin_dataset(
         for name, text in chosen.items():
             if name in {*into} and (into[name].reference, into[name].split) != (dataset.reference, text):
                 raise into.name_taken(name, text)
-    source = pin_source(dataset, catalog=catalog, wanted=wanted)
+    found = dataset.provenance
     entries = [
         make_entry(
-            source,
+            found.pin_source(found.readable_for(plans[text], dataset.features, read_config)),
             name,
             plans[text],
             read_config=read_config,
             locations=locations,
-            indexes=catalog.indexes(),
             processes=processes,
             advance=advance,
         )
         for name, text in sorted(chosen.items(), key=lambda one: list(plans).index(one[1]))
     ]
-    version = dataset.details
-    folder = version_folder(version.name, version.config, version.version)
-    places = Places(data_dirs=(catalog.data_dir,), folders={folder: source.store.url}, index_folder=index_folder())
+    places = found.pin_places()
     made = PinFile.of(entries, created_by=software(), places=places)
     if into is None:
         return made
@@ -417,27 +412,22 @@ def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[s
     return {pin.name for pin in into.values() if pin.reference != reference or pin.split not in texts}
 
 
-def pin_source(dataset: Dataset, *, catalog: Catalog, wanted: Reference) -> PinSource:
-    """What is to be known of a version to pin it."""
-    version = dataset.details
-    builder = None if version.version_to_prepare else _find_builder(version.reference)
+def catalog_pin_source(found: FoundNow, readable: ReadableVersion) -> PinSource:
+    """What a catalog knows of a version that is pinned."""
+    facts, wanted = found.facts, found.wanted
+    builder = None if facts.version_to_prepare else _find_builder(facts.reference)
     packages = dict([software().split()])
     if builder is not None:
         packages[builder.package] = builder.version
     return PinSource(
-        version=version,
+        readable=readable,
         request=wanted,
-        why=dataset.why,
-        shards=_shards_of(catalog, version),
-        store=catalog.version_store(version),
-        alias=None if wanted.alias is None else _alias_entry(catalog, wanted, version, dataset.moment),
+        why=found.why,
+        shards=found.all_shards,
+        alias=None if wanted.alias is None else _alias_entry(found.catalog, wanted, facts, found.moment),
         builder=builder,
         packages=packages,
     )
-
-
-def _shards_of(catalog: Catalog, version: DatasetVersion) -> Callable[[str], Any]:
-    return lambda split: catalog.shards(version, split)
 
 
 def _alias_entry(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from registry.api.arguments import parse_reference
 from registry.api.catalog import Catalog
 from registry.api.dataset import Dataset
-from registry.api.loading import SplitArgument, check_tfds_words, find_dataset, open_catalog_for, read_tree
+from registry.api.loading import SplitArgument, check_tfds_arguments, find_dataset, open_catalog_for, read_tree
 from registry.errors import NotFoundError, RegistryError, UsageError, VersionWithdrawnError, YankedVersionWarning
 from registry.model import Reference, SlicingRule, Split, Version, VersionRequest
 from registry.splits import FileInstruction, Plan, ReadInstruction
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
     from registry.prepared.info import SupervisedKeys
+    from registry.reading import Reader, State
+    from registry.tfrecord import Verify
 
 
 def builder(
@@ -50,7 +52,7 @@ def builder(
         NotFoundError: neither published nor to be built; as ``Catalog.dataset``.
     """
     wanted = _with_choice(parse_reference(name), config, version)
-    file_format = check_tfds_words("builder", tfds_words)
+    file_format = check_tfds_arguments("builder", tfds_words)
     try:
         dataset = find_dataset(wanted, catalog=catalog, data_dir=data_dir)
     except VersionWithdrawnError:
@@ -118,6 +120,30 @@ class Builder:
             ) from self._why_not
         return self._dataset
 
+    def open_split(
+        self,
+        split: str | ReadInstruction | None = None,
+        read_config: ReadConfig | None = None,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
+    ) -> Reader:
+        """As ``Dataset.open_split``. Errors as there, and as ``dataset``."""
+        return self.dataset.open_split(
+            split,
+            read_config,
+            slicing=slicing,
+            rounding=rounding,
+            state=state,
+            process=process,
+            verify=verify,
+            copy=copy,
+        )
+
     @property
     def info(self) -> DatasetInfo:
         """What is known of the version. Errors as ``dataset``."""
@@ -143,7 +169,7 @@ class Builder:
             UsageError: an argument that means nothing here.
             As ``Catalog.build``.
         """
-        check_tfds_words("builder(...).download_and_prepare", tfds_words)
+        check_tfds_arguments("builder(...).download_and_prepare", tfds_words)
         if self._dataset is None and self._catalog is not None:
             self._catalog.build(self._reference)
             self._dataset = self._catalog.look_up(self._reference)
@@ -161,7 +187,7 @@ class Builder:
         **tfds_words: Any,
     ) -> Any:
         """What ``load`` gives for these arguments. Errors as ``dataset`` and ``load``."""
-        check_tfds_words("builder(...).as_dataset", tfds_words)
+        check_tfds_arguments("builder(...).as_dataset", tfds_words)
         return read_tree(
             self.dataset,
             split,
@@ -181,7 +207,7 @@ class Builder:
         """
         from registry.order import ReadConfig
 
-        file_format = check_tfds_words("builder(...).as_data_source", tfds_words) or self._file_format
+        file_format = check_tfds_arguments("builder(...).as_data_source", tfds_words) or self._file_format
         config = ReadConfig(interleave_cycle_length=1)
         return read_tree(self.dataset, split, config, file_format=file_format, missing_as_tfds=False)
 
@@ -330,12 +356,12 @@ class DatasetInfo:
     @property
     def file_format(self) -> str:
         """The format of the shards: ``tfrecord``."""
-        return self._dataset.details.file_format
+        return self._dataset.facts.file_format
 
     @property
     def disable_shuffling(self) -> bool:
         """Whether the records are stored in the order in which they were made."""
-        return self._dataset.details.disable_shuffling
+        return self._dataset.facts.disable_shuffling
 
     def __repr__(self) -> str:
         """A summary, as one looks at it in a notebook."""

@@ -7,7 +7,7 @@ shard some 50 bytes. Published rows never change.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -69,6 +69,13 @@ class PublishedShards:
             if index < split.num_shards and split.filename(index) == name:
                 return self._shard(split, index)
         return None
+
+    def within(self, splits: Collection[str]) -> PublishedShards:
+        """The promises of some splits, with what is loaded of them."""
+        chosen = PublishedShards.__new__(PublishedShards)
+        chosen._engine, chosen._version, chosen._blocks = self._engine, self._version, self._blocks
+        chosen._splits = tuple(split for split in self._splits if split.name in splits)
+        return chosen
 
     def _shard(self, split: Split, index: int) -> Shard:
         number, place = divmod(index, _BLOCK)

@@ -134,20 +134,20 @@ def show(session: Session, reference: str, why: bool) -> None:
         features = list(feature_lines(dataset.features))
         protected = dataset.protected
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
-    details, metadata = dataset.details, dataset.metadata
+    facts, metadata = dataset.facts, dataset.metadata
     data: dict[str, Any] = {
-        "dataset": details.reference.dataset,
-        "version": str(details.version),
+        "dataset": facts.reference.dataset,
+        "version": str(facts.version),
         "config_description": metadata.config_description,
         "config_tags": list(metadata.config_tags),
-        "status": details.status.value,
+        "status": facts.status.value,
         "protected": protected,
-        "message": details.state_message,
-        "version_to_prepare": details.version_to_prepare,
-        "experiments": dict(details.experiments),
-        "superseded_by": None if details.superseded_by is None else str(details.superseded_by),
-        "slicing": details.slicing.value,
-        "file_format": details.file_format,
+        "message": facts.state_message,
+        "version_to_prepare": facts.version_to_prepare,
+        "experiments": dict(facts.experiments),
+        "superseded_by": None if facts.superseded_by is None else str(facts.superseded_by),
+        "slicing": facts.slicing.value,
+        "file_format": facts.file_format,
         "splits": [
             {
                 "name": split.name,
@@ -155,10 +155,10 @@ def show(session: Session, reference: str, why: bool) -> None:
                 "num_shards": split.num_shards,
                 "num_bytes": split.num_bytes,
             }
-            for split in details.splits
+            for split in facts.splits
         ],
-        "features": json.loads(details.features_json),
-        "labels": {stem: list(names) for stem, names in details.labels.items()},
+        "features": json.loads(facts.features_json),
+        "labels": {stem: list(names) for stem, names in facts.labels.items()},
         "supervised_keys": metadata.supervised_keys,
         "description": metadata.description,
         "homepage": metadata.homepage,
@@ -167,9 +167,9 @@ def show(session: Session, reference: str, why: bool) -> None:
         "release_notes": dict(metadata.release_notes),
         "metadata": dict(metadata.custom),
         "folder": folder,
-        "content_digest": f"sha256:{details.content_digest}",
-        "published_at": details.published_at.isoformat() if details.published_at else None,
-        "published_by": details.published_by,
+        "content_digest": f"sha256:{facts.content_digest}",
+        "published_at": facts.published_at.isoformat() if facts.published_at else None,
+        "published_by": facts.published_by,
     }
 
     if why:
@@ -181,15 +181,15 @@ def show(session: Session, reference: str, why: bool) -> None:
         print_considered(session.out, considered)
         if why and len(considered) < 2:
             session.out.line()
-        code = details.version_to_prepare
+        code = facts.version_to_prepare
         prepared_by = "" if code is None else f"code {code} or older: today's code can only read it"
-        published = f"{details.published_at:%Y-%m-%d %H:%M} UTC" if details.published_at else ""
+        published = f"{facts.published_at:%Y-%m-%d %H:%M} UTC" if facts.published_at else ""
         session.out.fields(
             [
-                ("dataset", str(details.reference)),
-                ("status", ": ".join(filter(None, (details.status.value, details.state_message)))),
+                ("dataset", str(facts.reference)),
+                ("status", ": ".join(filter(None, (facts.status.value, facts.state_message)))),
                 ("protected", "" if protected is None else f"{protected or 'the whole catalog'}: see registry promote"),
-                ("superseded by", "" if details.superseded_by is None else str(details.superseded_by)),
+                ("superseded by", "" if facts.superseded_by is None else str(facts.superseded_by)),
                 ("description", metadata.description),
                 ("config", metadata.config_description),
                 ("tags", ", ".join(metadata.config_tags)),
@@ -199,22 +199,22 @@ def show(session: Session, reference: str, why: bool) -> None:
                 ("metadata", ", ".join(metadata.custom) + (": see --format json" if metadata.custom else "")),
                 (
                     "experiments",
-                    ", ".join(f"{flag} {'on' if on else 'off'}" for flag, on in details.experiments.items()),
+                    ", ".join(f"{flag} {'on' if on else 'off'}" for flag, on in facts.experiments.items()),
                 ),
                 ("prepared by", prepared_by),
-                ("slicing", details.slicing.value),
-                ("format", "" if details.file_format == "tfrecord" else details.file_format),
-                ("order", "as they were made: TFDS's disable_shuffling" if details.disable_shuffling else ""),
+                ("slicing", facts.slicing.value),
+                ("format", "" if facts.file_format == "tfrecord" else facts.file_format),
+                ("order", "as they were made: TFDS's disable_shuffling" if facts.disable_shuffling else ""),
                 ("folder", folder),
-                ("content", f"sha256:{details.content_digest}"),
-                ("published", f"{published} by {details.published_by}"),
+                ("content", f"sha256:{facts.content_digest}"),
+                ("published", f"{published} by {facts.published_by}"),
                 ("citation", metadata.citation),
             ]
         )
         session.out.line()
         session.out.table(
             ("SPLIT", "EXAMPLES", "SHARDS", "BYTES"),
-            [(split.name, split.num_examples, split.num_shards, size(split.num_bytes)) for split in details.splits],
+            [(split.name, split.num_examples, split.num_shards, size(split.num_bytes)) for split in facts.splits],
         )
 
     session.out.result("show", data, human)

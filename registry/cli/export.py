@@ -43,7 +43,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
     """
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        total = sum(shard.num_bytes for split in dataset.splits for shard in catalog.shards(dataset.details, split))
+        total = sum(shard.num_bytes for split in dataset.splits for shard in dataset.shards(split))
         with byte_progress(session.out, f"exporting {dataset.reference}", total) as advance:
             exported = dataset.export_tfds(folder, advance=advance)
     data = {

@@ -14,7 +14,7 @@ from registry.errors import UsageError, VerificationError
 from registry.splits import counted
 
 if TYPE_CHECKING:  # numpy is loaded when something is verified
-    from registry.api.verifying import VerifiedVersion
+    from registry.api.catalog import VerifiedVersion
 
 
 @session_command(
@@ -41,7 +41,7 @@ def verify(ctx: click.Context, session: Session, reference: str | None, every: b
         ctx.exit(_verify_all(session, deep=deep))
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        with record_progress(session.out, "verifying", dataset.details.num_examples) as advance:
+        with record_progress(session.out, "verifying", dataset.facts.num_examples) as advance:
             report = dataset.verify(deep=deep, advance=advance)
     data = {
         "dataset": dataset.reference.dataset,

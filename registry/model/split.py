@@ -10,7 +10,7 @@ import re
 from abc import abstractmethod
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, Protocol, overload
@@ -414,6 +414,9 @@ class Promises(Protocol):
     def find(self, name: str) -> Shard | None:
         """What was promised of the file ``name``; None of a file that is no shard, such as a description."""
 
+    def within(self, splits: Collection[str]) -> Promises:
+        """The promises of the files of these splits: what is sent along with a reader that reads nothing else."""
+
 
 class KnownShards:
     """The promises of some files that are known one by one, such as those of a pin."""
@@ -430,3 +433,7 @@ class KnownShards:
     def find(self, name: str) -> Shard | None:
         """What was promised of the file ``name``, or None."""
         return self._shards.get(name)
+
+    def within(self, splits: Collection[str]) -> KnownShards:  # noqa: ARG002 (they are few, and all are at hand)
+        """These promises: a pin names no more files than it reads."""
+        return self

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from registry.errors import PinFormatError, ShardMismatchError, UsageError
 from registry.masking import mask, remove_secrets
-from registry.model import DatasetVersion, Reference, Shard, tfds_id
-from registry.order import ReadConfig, check_config
+from registry.model import DatasetVersion, Reference, Shard, VersionStatus, tfds_id
+from registry.order import ReadConfig
 from registry.pins.consistency import features_digest, location_problem
 from registry.pins.document import (
     AliasEntry,
@@ -31,10 +31,10 @@ from registry.pins.document import (
 )
 from registry.pins.layout import GENERATORS
 from registry.pins.measure import AdvanceBytes, RecordDigests, locate_records, measure_records, spot_places
+from registry.reading import ReadableVersion
 from registry.splits import Plan
 from registry.splits.terms import Rounding
-from registry.storage import Store, require_no_secrets
-from registry.tfrecord import IndexFolder
+from registry.storage import require_no_secrets
 
 _MOST_SOURCES: Final = 10_000
 
@@ -44,23 +44,25 @@ class PinSource:
     """What is pinned from: a version, how it was found, and where its shards lie.
 
     Attributes:
-        version: as the catalog holds it.
+        readable: the version: its facts, the folder of its shards, its default order.
         request, why: what was asked for, and why it gave this version, in sentences.
         alias: the alias that was asked for, with the event that set it.
         shards: gives the stored files of a split.
-        store: the folder of the shards.
         builder: the code that made it, where that is known.
         packages: versions of the packages that had a part in it, by name.
+        status: of the version when it was found; None is the one that follows from its facts.
+        provenance: what an earlier pin of the version recorded of its making; None gathers it from the rest.
     """
 
-    version: DatasetVersion
+    readable: ReadableVersion
     request: Reference
     why: Sequence[str]
     shards: Callable[[str], Sequence[Shard]]
-    store: Store
     alias: AliasEntry | None = None
     builder: BuilderEntry | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
+    status: VersionStatus | None = None
+    provenance: ProvenanceEntry | None = None
 
 
 @contextmanager
@@ -83,7 +85,6 @@ def make_entry(
     *,
     read_config: ReadConfig | None = None,
     locations: Sequence[str] = (),
-    indexes: IndexFolder | None = None,
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
 ) -> dict[str, Any]:
@@ -93,9 +94,8 @@ def make_entry(
         source: the version.
         name: of the pin.
         plan: which records of it.
-        read_config: the order in which they are to be read; None is TFDS's default.
+        read_config: the order in which they are to be read; None is the default order of the version.
         locations: URLs of folders in which the files lie, for others to find.
-        indexes: where the places of records are kept.
         processes: how many hash; None takes as many as there are cores where there is enough to do.
         advance: called with the number of bytes hashed since the last call.
 
@@ -105,8 +105,8 @@ def make_entry(
         UsageError: a shuffle without a seed, an order that text cannot hold, or a location that is none.
         PinFormatError: a name, or a value of the version, that cannot stand in a pin file.
     """
-    version = source.version
-    order = _order_entry(read_config, version)
+    version = source.readable.facts
+    order = _order_entry(source.readable.order(read_config))
     check_locations(locations)
     if version.file_format != "tfrecord":
         raise UsageError(
@@ -118,9 +118,9 @@ def make_entry(
     files = _files(source, plan)
     digests, found = measure_records(
         plan,
-        source.store,
+        source.readable.store,
         files=[file.name for file in files],
-        indexes=indexes,
+        indexes=source.readable.indexes,
         processes=processes,
         advance=advance,
     )
@@ -139,7 +139,7 @@ def make_entry(
         config=version.config,
         version=str(version.version),
         why=tuple(source.why),
-        status=version.status.value,  # type: ignore[arg-type]  # a dropped version is given to nobody
+        status=(source.status or version.status).value,  # type: ignore[arg-type]  # a dropped version is given to nobody
         status_message=version.state_message,
         experiments=dict(sorted(version.experiments.items())),
         alias=source.alias,
@@ -168,7 +168,7 @@ def make_entry(
         locations=tuple(locations),
         files=tuple(files),
         features=_features_entry(version),
-        provenance=_provenance(source),
+        provenance=source.provenance or _provenance(source),
         license=version.metadata.license,
         citation=version.metadata.citation,
     )
@@ -218,9 +218,8 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 100 else f"{shown[:97]}..."
 
 
-def check_order(read_config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
-    """The order, or UsageError for one that a pin cannot hold; ``is_ordered`` as ``check_config``."""
-    config = check_config(read_config, is_ordered=is_ordered)
+def check_order(config: ReadConfig) -> None:
+    """UsageError for an order that a pin cannot hold."""
     if config.needs_seed:
         raise UsageError(
             "a pinned order needs its seed",
@@ -230,7 +229,6 @@ def check_order(read_config: ReadConfig | None, *, is_ordered: bool = False) -> 
         raise UsageError("a function that sorts files cannot be pinned", hint="Leave interleave_sort_fn out.")
     if config.repeat != 1 or config.add_tfds_id:
         raise UsageError("repeat and add_tfds_id are no order", hint="Give them when the pin is read.")
-    return config
 
 
 def choose_names(
@@ -296,8 +294,8 @@ def _rounding(plan: Plan) -> Rounding | None:
     return roundings[0] if roundings and roundings[0] != "closest" else None
 
 
-def _order_entry(read_config: ReadConfig | None, version: DatasetVersion) -> OrderEntry:
-    config = check_order(read_config, is_ordered=version.disable_shuffling)
+def _order_entry(config: ReadConfig) -> OrderEntry:
+    check_order(config)
     shuffle = "global" if config.shuffle == "global" else "files" if config.shuffle_files else "none"
     return OrderEntry(
         shuffle=shuffle,  # type: ignore[arg-type]  # one of three
@@ -315,7 +313,7 @@ def _files(source: PinSource, plan: Plan) -> list[FileEntry]:
     """The files that the plan touches, split by split, in shard order."""
     touched = {file.filename for file in plan}
     files = []
-    for split in source.version.splits:
+    for split in source.readable.facts.splits:
         if not any(one.split == split.name and one.num_examples for one in plan.ranges):
             continue
         for shard in source.shards(split.name):
@@ -361,7 +359,7 @@ def _features_entry(version: DatasetVersion) -> FeaturesEntry:
 
 
 def _provenance(source: PinSource) -> ProvenanceEntry:
-    version, builder = source.version, source.builder
+    version, builder = source.readable.facts, source.builder
     return ProvenanceEntry(
         homepage=remove_secrets(version.metadata.homepage),
         sources=_sources(version),

@@ -105,17 +105,21 @@ def instruction_of(entry: PinEntry) -> ReadInstruction:
 
 def promises_of(entry: PinEntry) -> KnownShards:
     """What a pin promises of its files."""
-    return KnownShards(
-        {
-            file.name: Shard(
-                index=file.index,
-                first_example=file.first_example,
-                num_examples=file.num_examples,
-                num_bytes=file.num_bytes,
-                sha256=file.sha256.removeprefix("sha256:"),
-            )
-            for file in entry.files
-        }
+    return KnownShards({file.name: _shard_of(file) for file in entry.files})
+
+
+def shards_of(entry: PinEntry, split: str) -> tuple[Shard, ...]:
+    """The shards of a split that a pin names, in order."""
+    return tuple(_shard_of(file) for file in entry.files if file.split == split)
+
+
+def _shard_of(file: FileEntry) -> Shard:
+    return Shard(
+        index=file.index,
+        first_example=file.first_example,
+        num_examples=file.num_examples,
+        num_bytes=file.num_bytes,
+        sha256=file.sha256.removeprefix("sha256:"),
     )
 
 

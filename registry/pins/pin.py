@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from registry.errors import RecordsMismatchError
-from registry.model import DatasetVersion, Reference
-from registry.order import ReadConfig, check_config
+from registry.errors import RecordsMismatchError, UsageError
+from registry.model import DatasetVersion, Reference, SlicingRule
+from registry.order import ReadConfig
 from registry.pins.document import PinEntry
 from registry.pins.layout import (
     config_of,
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.pins.measure import AdvanceBytes
     from registry.pins.report import PinReport
-    from registry.reading import Reader, State
+    from registry.reading import ReadableVersion, Reader, State
+    from registry.splits import ReadInstruction
     from registry.storage import Store
     from registry.tfrecord import Verify
 
@@ -41,12 +42,13 @@ class Pin:
 
     Attributes:
         entry: everything that the file says of it.
+        places: where its files are looked for.
     """
 
     def __init__(self, entry: PinEntry, places: Places, *, parts: Sequence[PinEntry] = ()) -> None:
         """A pin as its file has it, or several pins of one version as one: then ``parts`` are these."""
         self.entry = entry
-        self._places = places
+        self.places = places
         self._parts = tuple(parts) or (entry,)
         self._is_checked = False
 
@@ -101,7 +103,7 @@ class Pin:
         """The same pin, where more of the places that it names may be asked: see ``registry.load_pin``."""
         if not fetch and not allow_hosts:
             return self
-        return Pin(self.entry, self._places.allowing(fetch=fetch, hosts=allow_hosts), parts=self._parts)
+        return Pin(self.entry, self.places.allowing(fetch=fetch, hosts=allow_hosts), parts=self._parts)
 
     def store(self) -> Store:
         """The folder in which all files of the pin lie, each with its pinned size.
@@ -110,7 +112,7 @@ class Pin:
             NotStoredError: there is none; the message names where was looked.
             FetchNotAllowedError: the same, and places that the pin names were not asked.
         """
-        return self._places.find(self.entry)
+        return self.places.find(self.entry)
 
     def read(
         self,
@@ -146,9 +148,66 @@ class Pin:
         if fetch or allow_hosts:
             allowing = self.allowing(fetch=fetch, allow_hosts=allow_hosts)
             return allowing.read(read_config, state=state, process=process, verify=verify, copy=copy)
+        from registry.reading import Reader
+
         self.check_samples()
-        options: dict[str, Any] = {"state": state, "process": process, "verify": verify, "copy": copy}
-        return self.read_plan(self.plan, read_config, **options)
+        return Reader(
+            self.readable, self.plan, config=read_config, state=state, process=process, verify=verify, copy=copy
+        )
+
+    def open_split(
+        self,
+        split: str | ReadInstruction | None = None,
+        read_config: ReadConfig | None = None,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
+    ) -> Reader:
+        """As ``read``, of the pinned expression or None (``registry.reading.SplitSource``).
+
+        Raises:
+            UsageError: ``split`` is another expression than the pinned one, or is to be resolved in another way.
+            As ``read``.
+        """
+        if split not in (None, self.split) or (slicing, rounding) not in (
+            (None, None),
+            (self.entry.slicing, self.entry.rounding),
+        ):
+            raise UsageError(
+                f"the pin {self.name!r} is of {self.split}, not of {split!r:.100}",
+                hint="Leave the split out: a pin has one.",
+                details={"split": str(split)},
+            )
+        return self.read(read_config, state=state, process=process, verify=verify, copy=copy)
+
+    @cached_property
+    def readable(self) -> ReadableVersion:
+        """The version with everything that is needed to read the pinned records, and no catalog.
+
+        Its default order is the pinned one. Each file is proved to be the pinned one, or to hold the pinned records.
+
+        Raises:
+            NotStoredError, FetchNotAllowedError: as ``store``.
+        """
+        from registry.pins.layout import PinnedRecords
+        from registry.reading import FileProof, make_readable
+
+        hint = (
+            "This is not the file that was pinned. `registry pin verify FILE` says what differs, and "
+            "`registry pin restore FILE` gets the pinned files."
+        )
+        return make_readable(
+            self.version,
+            self.store(),
+            features=self.features,
+            default_order=self.read_config,
+            proof=FileProof(promises=promises_of(self.entry), records=PinnedRecords(self._parts), hint=hint),
+            indexes=self.places.indexes(),
+        )
 
     def check_samples(self) -> None:
         """Hold the first, the middle and the last record against the pin, once.
@@ -162,7 +221,7 @@ class Pin:
         store = self.store()
         if self._is_checked or store.local_root is None:  # elsewhere each of them is a request or more
             return
-        fault = find_wrong_sample(self.entry, store, indexes=self._places.indexes())
+        fault = find_wrong_sample(self.entry, store, indexes=self.places.indexes())
         if fault is not None:
             raise RecordsMismatchError(
                 f"{self.reference} {self.split} in {store.url} is not what was pinned\n  {fault.problem}",
@@ -170,42 +229,6 @@ class Pin:
                 details={"faults": [fault.to_json()]},
             )
         self._is_checked = True
-
-    def read_plan(self, plan: Plan, read_config: ReadConfig | None = None, **options: Any) -> Reader:
-        """``read`` for a plan of other records of the pin's files."""
-        from registry.reading import Reader
-
-        return Reader(
-            plan,
-            store=self._proved_store(),
-            features=self.features,
-            config=self.read_config
-            if read_config is None
-            else check_config(read_config, is_ordered=self.entry.disable_shuffling),
-            dataset=f"{self.reference} ({self.entry.version_digest[:19]})",
-            indexes=self._places.indexes(),
-            **options,
-        )
-
-    def _proved_store(self) -> Store:
-        """``store`` for readers: each file is proved to be the pinned one, or to hold the pinned records."""
-        from registry.pins.layout import PinnedRecords
-        from registry.shards import ProvedStore
-
-        return ProvedStore(
-            self.store(),
-            promises_of(self.entry),
-            file_format=self.entry.file_format,
-            records=PinnedRecords(self._parts),
-            indexes=self._places.indexes(),
-            hint="This is not the file that was pinned. `registry pin verify FILE` says what differs, and "
-            "`registry pin restore FILE` gets the pinned files.",
-        )
-
-    def joined(self, others: Sequence[Pin]) -> Pin:
-        """This pin with the splits and files of ``others`` too, which are of the same version: a way to all of them."""
-        parts = [self.entry, *(other.entry for other in others)]
-        return Pin(merge_entries(parts), self._places, parts=parts)
 
     def verify(
         self,
@@ -235,17 +258,25 @@ class Pin:
         """
         from registry.pins.verify import verify_pin
 
-        places = self.allowing(fetch=fetch, allow_hosts=allow_hosts)._places
+        places = self.allowing(fetch=fetch, allow_hosts=allow_hosts).places
         store = places.find_any(self.entry) if folder is None else open_store(folder)
         return verify_pin(
             self.entry,
             store,
             deep=deep,
             quick=quick,
-            indexes=self._places.indexes(),
+            indexes=self.places.indexes(),
             processes=processes,
             advance=advance,
         )
 
     def __repr__(self) -> str:
         return f"<Pin {self.name}: {self.reference} {self.split}, {self.num_examples} examples>"
+
+
+def join_pins(pins: Sequence[Pin]) -> Pin:
+    """The first of some pins of one version with the splits and files of all of them: it can read all their slices."""
+    if len(pins) == 1:
+        return pins[0]
+    parts = [pin.entry for pin in pins]
+    return Pin(merge_entries(parts), pins[0].places, parts=parts)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError
+from registry.errors import (
+    ConflictError,
+    NotStoredError,
+    PinChangedError,
+    PinFormatError,
+    PinNotFoundError,
+    UsageError,
+)
 from registry.masking import remove_secrets
 from registry.pins.consistency import find_faults
 from registry.pins.document import LOCK_VERSION, PinDocument, canonical_json, check_form, find_changed, seal, to_plain
@@ -15,6 +22,13 @@ from registry.pins.pin import Pin
 from registry.pins.places import Places
 from registry.pins.yaml_text import YamlDocument, join_key, read_yaml, write_yaml
 from registry.storage import open_store
+
+if TYPE_CHECKING:
+    from registry.model import SlicingRule
+    from registry.order import ReadConfig
+    from registry.reading import Reader, State
+    from registry.splits import ReadInstruction
+    from registry.tfrecord import Verify
 
 DEFAULT_FILENAME = "dataset.lock.yaml"
 
@@ -243,6 +257,43 @@ class PinFile(Mapping[str, Pin]):
             return self
         entries = [entry for entry in self._content["pins"] if entry["name"] in chosen]
         return PinFile.of(entries, created_by=self.document.created_by, places=self.places, base=self)
+
+    def open_split(
+        self,
+        split: str | ReadInstruction | None = None,
+        read_config: ReadConfig | None = None,
+        *,
+        slicing: SlicingRule | str | None = None,
+        rounding: str | None = None,
+        state: State | Sequence[State] | None = None,
+        process: tuple[int, int] = (0, 1),
+        verify: Verify = "block",
+        copy: bool = True,
+    ) -> Reader:
+        """As ``Pin.open_split`` of the only pin of the file (``registry.reading.SplitSource``).
+
+        Raises:
+            UsageError: the file has several pins, or none.
+            As ``Pin.open_split``.
+        """
+        if len(self._pins) != 1:
+            names = list(self._pins)
+            raise UsageError(
+                f"the file has {len(names)} pins, and one is to be read: {', '.join(names[:20])}",
+                hint=f"Say which one: load_pin(...)[{names[0]!r}]." if names else None,
+                details={"known": names[:100]},
+            )
+        (pin,) = self._pins.values()
+        return pin.open_split(
+            split,
+            read_config,
+            slicing=slicing,
+            rounding=rounding,
+            state=state,
+            process=process,
+            verify=verify,
+            copy=copy,
+        )
 
     def choose(self, names: Collection[str] | None) -> list[Pin]:
         """The pins of those names or expressions, in the order of the file; no names, or None, are all.

@@ -5,7 +5,19 @@ plan + ReadConfig --order--> positions --source--> checked records --features-->
 state: what is left, to be saved and read on from
 """
 
+from registry.reading.readable import FileProof, ReadableVersion, make_readable, readable_folder
 from registry.reading.reader import Reader, State
+from registry.reading.source import SplitSource
 from registry.reading.views import Batches, SupervisedReader
 
-__all__ = ["Batches", "Reader", "State", "SupervisedReader"]
+__all__ = [
+    "Batches",
+    "FileProof",
+    "ReadableVersion",
+    "Reader",
+    "SplitSource",
+    "State",
+    "SupervisedReader",
+    "make_readable",
+    "readable_folder",
+]

@@ -5,31 +5,42 @@ from __future__ import annotations
 import operator
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from types import FunctionType
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import UsageError, suggest
+from registry.errors import MissingExtraError, UsageError, suggest
 from registry.features import FeaturesDict
 from registry.model import whole_number
-from registry.order import Order, ReadConfig, check_config
-from registry.reading.exports import Exports
+from registry.order import Order, ReadConfig
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
+from registry.reading.readable import ReadableVersion
 from registry.reading.state import Cursor, Intervals, ReadState, describe_source, places_in, read_seed, restore, size_of
 from registry.splits import Plan
-from registry.storage import Store
-from registry.tfrecord import IndexFolder, Places, Verify
+from registry.tfrecord import Places, Verify
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    import tensorflow as tf
+
+    from registry.reading.frameworks.sharing import ReaderSource
+    from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
+
+TextForm: TypeAlias = Literal["str", "bytes"]
+"""What a ``Text`` becomes in a table: ``str``, which refuses what is no UTF-8, or ``bytes`` as they are stored."""
 
 State: TypeAlias = Mapping[str, Any]
 """What ``Reader.state`` gives: plain values that JSON can hold."""
 
 
-class Reader(Exports):
+class Reader:
     """The examples of a plan, in the order of a ``ReadConfig``. Nothing is opened before the first is asked for.
 
     Iterating reads an epoch (``config.repeat`` of them), and iterating again the next, as a dataset of tf.data does:
@@ -38,51 +49,42 @@ class Reader(Exports):
     A reader is used by one thread at a time. It can be pickled: what is open stays behind, and its place comes along.
 
     Attributes:
+        readable: the version that is read.
         plan: which records of which files.
-        features: the schema of an example.
         config: the order; with the seed that was drawn, where a shuffle was asked for without one.
         process: (index, count): of each epoch, the share that is read here, one of ``count`` equal ones.
-        store: the folder that holds the files.
-        file_format: what the files are, see ``registry.shards``.
+        store: the folder that holds the files, each of which is proved when it is opened.
     """
 
     def __init__(
         self,
+        readable: ReadableVersion,
         plan: Plan,
         *,
-        store: Store,
-        features: FeaturesDict,
         config: ReadConfig | None = None,
         state: State | Sequence[State] | None = None,
         process: tuple[int, int] = (0, 1),
-        dataset: str = "",
         verify: Verify = "block",
         copy: bool = True,
-        indexes: IndexFolder | None = None,
-        file_format: str = "tfrecord",
     ) -> None:
         """The reader of ``plan``.
 
         Args:
-            plan: which records of which files.
-            store: the folder that holds them.
-            features: the schema of an example.
-            config: the order; None is TFDS's default, ``ReadConfig()``.
+            readable: the version.
+            plan: which records of which of its files.
+            config: the order; None is the default order of ``readable``.
             state: what ``state`` of an equal reader gave, to read on from there; or the list of the states of all
                 processes of a read, to go on with another number of them.
             process: index and count, where several processes share each epoch.
-            dataset: the exact version and its content, which a state is held against.
             verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
             copy: False gives records, text, and tensors stored as bytes as read-only views of the mapped files.
-            indexes: where the places of records are kept for the next time.
-            file_format: what the files of the plan are, see ``registry.shards``.
 
         Raises:
             StateMismatchError: the state is of another version, plan or order.
             UsageError: no such process, no such ``verify``, or no config at all; or several processes, and a shuffle
                 without a seed.
         """
-        config = check_config(config)
+        config = readable.order(config)
         if not isinstance(copy, bool):
             raise UsageError(f"copy is True or False, not {copy!r:.60}")
         self._asked = config
@@ -95,26 +97,36 @@ class Reader(Exports):
                     hint="Give the same seed to all of them: ReadConfig(..., shuffle_seed=42), or seed=42.",
                 )
             config = config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
+        self.readable = readable
         self.plan = plan
-        self.features = features
-        self.store = store
-        self.file_format = file_format
         self.config = config
-        self._options: dict[str, Any] = {
-            "store": store,
-            "dataset": dataset,
-            "verify": verify,
-            "copy": copy,
-            "indexes": indexes,
-            "file_format": file_format,
-        }
+        self.store = readable.files({split.name for split in plan.splits})
+        self._verify: Verify = verify
+        self._copy = copy
         self._order = plan.order(config)
-        source = RecordSource(plan, store, verify=verify, indexes=indexes, file_format=file_format, features=features)
-        self._items = ItemReader(PieceReader(source, features, copy=copy), add_ids=config.add_tfds_id)
-        self._source = describe_source(plan, self._order, dataset=dataset)
+        source = RecordSource(
+            plan,
+            self.store,
+            verify=verify,
+            indexes=readable.indexes,
+            file_format=readable.file_format,
+            features=readable.features,
+        )
+        self._items = ItemReader(PieceReader(source, readable.features, copy=copy), add_ids=config.add_tfds_id)
+        self._source = describe_source(plan, self._order, dataset=readable.identity)
         self._share = self._start(0).intervals
         self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
         self._cursor = Cursor(self._begin)
+
+    @property
+    def features(self) -> FeaturesDict:
+        """The schema of an example."""
+        return self.readable.features
+
+    @property
+    def file_format(self) -> str:
+        """What the files are, see ``registry.shards``."""
+        return self.readable.file_format
 
     def __len__(self) -> int:
         """Number of examples that are read of one epoch."""
@@ -158,6 +170,151 @@ class Reader(Exports):
     def blocks(self) -> Iterator[dict[str, Any]]:
         """As ``batches``, of as many examples as are read at once: thousands of small ones, a few of large ones."""
         return self._iterate(self._items.blocks)
+
+    def to_numpy(self) -> dict[str, Any]:
+        """All examples of the first epoch at once, as a dict of arrays, nested as an example is; see ``batches``.
+
+        All of them are in memory, decoded. An optional feature is a masked array. Errors as iterating.
+        """
+        from registry.reading.frameworks.arrays import read_arrays
+
+        return read_arrays(self)
+
+    def to_pandas(self, *, text: TextForm = "str") -> pd.DataFrame:
+        """All examples of the first epoch as a DataFrame: a row for each, a column for each leaf.
+
+        A column is named by the names on the way to the leaf, joined by ``/``. Numbers keep their dtype; values with
+        dimensions stand in a column of objects, as arrays (``Ragged`` where they are ragged). A feature ``Text`` is
+        ``str``; other strings are ``bytes``, because nothing says that they are text. A Dataset is as a Sequence, and
+        bfloat16 is float32. An optional feature has a nullable dtype of pandas, such as ``Int64`` or ``Float32`` (which
+        float16 becomes, too), or is a column of objects and None. All of it is in memory.
+
+        Raises:
+            FeatureError: a text is no UTF-8; ``text="bytes"`` takes it as it is.
+            MissingExtraError: pandas is not installed (extra ``pandas``).
+            As iterating.
+        """
+        with _needs("pandas", extra="pandas"):
+            from registry.reading.frameworks.pandas import read_frame
+        return read_frame(self, text=text)
+
+    def to_arrow(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.Table:
+        """All examples of the first epoch as an Arrow table, in memory; schema and errors as ``to_arrow_batches``."""
+        return self.to_arrow_batches(text=text, batch_size=batch_size).read_all()
+
+    def to_arrow_batches(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.RecordBatchReader:
+        """The examples of the first epoch as a stream of record batches, each read when it is asked for.
+
+        The schema follows from the features alone. No value is null, but the missing ones of optional features:
+
+        - numbers and bools are Arrow's own; ``Text`` is ``string``, and any other string ``binary``;
+        - a dimension of known size, of a tensor, an image or a Sequence, is a fixed-size list; any other is a list;
+        - a dict is a struct, and a Sequence of a dict is a struct of lists, as an example holds them; so is a Dataset;
+        - bfloat16 is ``float``; a feature that is not known here has no type, and is left out.
+
+        Args:
+            text: ``str`` or ``bytes``.
+            batch_size: rows of a batch, fewer in the last; None is as many as are read at once.
+
+        Raises:
+            FeatureError: a text is no UTF-8; ``text="bytes"`` takes it as it is.
+            UsageError: a column of one batch holds more than 2 GiB of text or bytes.
+            MissingExtraError: pyarrow is not installed (extra ``arrow``).
+            As iterating, while it is read.
+        """
+        with _needs("pyarrow", extra="arrow"):
+            from registry.reading.frameworks.arrow import read_batches
+        return read_batches(self, text=text, batch_size=batch_size)
+
+    @overload
+    def to_torch(self) -> ReaderDataset: ...
+    @overload
+    def to_torch(
+        self,
+        *,
+        iterable: Literal[True],
+        batch_size: int | None = None,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+    ) -> ReaderIterable: ...
+    def to_torch(
+        self,
+        *,
+        iterable: bool = False,
+        batch_size: int | None = None,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+    ) -> ReaderDataset | ReaderIterable:
+        """A dataset for ``torch.utils.data.DataLoader``, with any number of workers, forked or spawned.
+
+        Numbers and arrays become tensors, text and bytes stay ``bytes``, and where shapes differ there are lists. A
+        Dataset is as a Sequence. A missing value is None, and an optional feature is a list of tensors and None in a
+        batch; ``Reader.fill_missing`` gives tensors.
+
+        Without ``iterable`` it is a map-style dataset of the first epoch, for samplers: ``dataset[i]`` is an example,
+        ``dataset[[i, j]]`` a batch, and a loader fetches each of its batches at once.
+
+        With it, it is an ``IterableDataset`` in the order of the reader: every example of an epoch is given once by all
+        ranks and workers together. Each iteration reads the next epoch, the same in all workers (``set_epoch`` chooses
+        one). ``state_dict`` and ``load_state_dict`` are those that torchdata's StatefulDataLoader calls.
+
+        Args:
+            iterable: which of the two.
+            batch_size: give batches of so many examples, for a ``DataLoader(..., batch_size=None)``: they come in the
+                order of the reader whatever the number of workers. Without it each worker gives the examples of a run
+                of its own, and the loader takes them in turns.
+            drop_remainder: leave out a smaller last batch of each epoch.
+            process: index and number of the ranks; None is the reader's ``process``, or else that of torch.distributed
+                where it is initialised when an iteration begins.
+
+        Raises:
+            UsageError: an option of iterables without ``iterable``, or a batch size below 1.
+            MissingExtraError: torch is not installed (extra ``torch``).
+        """
+        with _needs("torch", extra="torch"):
+            from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
+        if iterable:
+            check_batches(batch_size, drop_remainder=drop_remainder)
+            return ReaderIterable(self, batch_size=batch_size, drop_remainder=drop_remainder, process=process)
+        if batch_size is not None or drop_remainder or process is not None:
+            raise UsageError(
+                "batch_size, drop_remainder and process are options of iterable=True",
+                hint="Of a dataset by number the DataLoader makes batches, and its sampler divides them among ranks.",
+            )
+        return ReaderDataset(self)
+
+    def to_grain(self) -> ReaderSource:
+        """The examples of the first epoch as a random access source of Grain, which is not needed to make one.
+
+        For ``grain.MapDataset.source(...)`` and ``grain.DataLoader(data_source=...)``, with threads and processes. A
+        missing value is None, which Grain does not batch: see ``Reader.fill_missing``.
+        """
+        from registry.reading.frameworks.sharing import ReaderSource
+
+        return ReaderSource(self)
+
+    def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
+        """The examples as a ``tf.data.Dataset``, in the order of the reader, prefetched, of known cardinality.
+
+        Iterating it reads ``config.repeat`` epochs, and iterating it again the next ones. A feature of unknown
+        dimensions is a tensor with None in its shape, a Sequence of Sequences a RaggedTensor, text is ``tf.string``. A
+        Dataset is as a Sequence, but what may differ in shape in its examples is refused. A feature that is not known
+        here, which has no type, is left out.
+        What the reader raises comes as TensorFlow's error, with the message in it.
+
+        Args:
+            batch_size: give batches, where every feature has one shape in all examples: faster than ``batch()``.
+            drop_remainder: leave out a smaller last batch of each epoch.
+
+        Raises:
+            UsageError: an option or a feature that TensorFlow has no tensor for, as an optional one of which a value
+                may be None; ``Reader.fill_missing`` chooses another.
+            MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
+        """
+        check_batches(batch_size, drop_remainder=drop_remainder)
+        with _needs("tensorflow", extra="tensorflow"):
+            from registry.reading.frameworks.tensorflow import read_dataset
+        return read_dataset(self, batch_size=batch_size, drop_remainder=drop_remainder)
 
     def state(self) -> dict[str, Any]:
         """The place of the iteration that was begun last: plain values, small, to be saved with a checkpoint.
@@ -208,16 +365,8 @@ class Reader(Exports):
         Raises:
             StateMismatchError, UsageError: as ``Reader``.
         """
-        reader = Reader(
-            self.plan,
-            features=self.features,
-            config=self.config if state is None else self._asked,
-            state=state,
-            process=self.process if process is None else process,
-            **self._options,
-        )
-        reader._asked = self._asked
-        return reader
+        config = self.config if state is None else self._asked
+        return self._again(self.readable, config, state=state, process=self.process if process is None else process)
 
     def missing_as_none(self) -> Reader:
         """These examples, with None where an optional feature has no value, and a mask in batches.
@@ -225,7 +374,7 @@ class Reader(Exports):
         Another reader, at its beginning. That is what a reader gives, unless ``missing_as_tfds`` or ``fill_missing``
         made it, or ``registry.load``.
         """
-        return self._with_features(self.features.missing_as_none())
+        return self._decoding(self.features.missing_as_none())
 
     def missing_as_tfds(self) -> Reader:
         """These examples, with what TFDS reads where an optional feature has no value: the lowest number of its dtype.
@@ -233,7 +382,7 @@ class Reader(Exports):
         Another reader, at its beginning. In batches such a feature is a plain array. Nobody can tell a missing value
         from an equal one that is there.
         """
-        return self._with_features(self.features.missing_as_tfds())
+        return self._decoding(self.features.missing_as_tfds())
 
     def fill_missing(self, values: Mapping[str, Any]) -> Reader:
         """These examples, with ``values`` where an optional feature has none: ``{"age": -1, "place/name": b"?"}``.
@@ -243,7 +392,14 @@ class Reader(Exports):
         Raises:
             FeatureError: no feature has that path, it is not optional, or the value does not fit it.
         """
-        return self._with_features(self.features.fill_missing(values))
+        return self._decoding(self.features.fill_missing(values))
+
+    def with_ids(self) -> Reader:
+        """These examples with their TFDS ids as the feature ``tfds_id``, from the same place on."""
+        config = replace(self._asked, add_tfds_id=True)
+        reader = self._again(self.readable, config, state=self.state(), process=self.process)
+        reader._asked = config
+        return reader
 
     def only(self, names: Sequence[str]) -> Reader:
         """These examples with some of their features, from the same place on: the others are not decoded.
@@ -254,14 +410,8 @@ class Reader(Exports):
         for name in names:
             if name not in self.features:
                 raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
-        return Reader(
-            self.plan,
-            features=FeaturesDict({name: self.features[name] for name in names}),
-            config=self._asked,
-            state=self.state(),
-            process=self.process,
-            **self._options,
-        )
+        some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in names}))
+        return self._again(some, self._asked, state=self.state(), process=self.process)
 
     def __reduce__(self) -> tuple[Any, ...]:
         sort_files = self.config.interleave_sort_fn
@@ -270,15 +420,29 @@ class Reader(Exports):
                 f"a reader with interleave_sort_fn {sort_files.__qualname__} cannot be sent to another process",
                 hint="Define that function with def, at the top level of a module.",
             )
-        arguments = (self.plan, self.features, self._asked, self.config, self.process, self._options)
-        return _restore_reader, (*arguments, self._begin, self._cursor.state)
+        some = self.readable.within({split.name for split in self.plan.splits})
+        options = (self._asked, self.config, self.process, self._verify, self._copy)
+        return _restore_reader, (some, self.plan, *options, self._begin, self._cursor.state)
 
     def __repr__(self) -> str:
         return f"<Reader {self.plan.expression}: {len(self)} examples>"
 
-    def _with_features(self, features: FeaturesDict) -> Reader:
+    def _decoding(self, features: FeaturesDict) -> Reader:
         """Another reader, at its beginning, whose examples are decoded by ``features``."""
-        reader = Reader(self.plan, features=features, config=self.config, process=self.process, **self._options)
+        return self._again(self.readable.with_features(features), self.config, state=None, process=self.process)
+
+    def _again(
+        self,
+        readable: ReadableVersion,
+        config: ReadConfig,
+        *,
+        state: State | Sequence[State] | None,
+        process: tuple[int, int],
+    ) -> Reader:
+        """Another reader of this plan, which knows whether the seed of its order was drawn."""
+        reader = Reader(
+            readable, self.plan, config=config, state=state, process=process, verify=self._verify, copy=self._copy
+        )
         reader._asked = self._asked
         return reader
 
@@ -329,17 +493,18 @@ class Reader(Exports):
 
 
 def _restore_reader(
+    readable: ReadableVersion,
     plan: Plan,
-    features: FeaturesDict,
     asked: ReadConfig,
     config: ReadConfig,
     process: tuple[int, int],
-    options: dict[str, Any],
+    verify: Verify,
+    copy: bool,
     begin: ReadState,
     place: ReadState,
 ) -> Reader:
     """The reader that was pickled, with nothing open."""
-    reader = Reader(plan, features=features, config=config, process=process, **options)
+    reader = Reader(readable, plan, config=config, process=process, verify=verify, copy=copy)
     reader._asked, reader._begin, reader._cursor = asked, begin, Cursor(place)
     return reader
 
@@ -352,3 +517,22 @@ def _check_process(process: tuple[int, int]) -> tuple[int, int]:
     if not 0 <= index < count:
         raise UsageError(f"there is no process {index} of {count}", hint="Processes are counted from 0.")
     return index, count
+
+
+def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:
+    """Refuse options of batches that mean nothing."""
+    if batch_size is not None:
+        whole_number(batch_size, "batch_size", least=1)
+    if drop_remainder and batch_size is None:
+        raise UsageError("drop_remainder leaves out a batch, and there are none without batch_size")
+
+
+@contextmanager
+def _needs(package: str, *, extra: str) -> Iterator[None]:
+    """Say which extra holds ``package`` where it is not there."""
+    try:
+        yield
+    except ImportError as error:
+        if error.name is None or error.name.split(".")[0] != package:
+            raise
+        raise MissingExtraError(package=package, extra=extra, needed_for=f"a read into {package}") from error

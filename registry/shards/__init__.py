@@ -21,7 +21,7 @@ from registry.shards.opening import (
     read_records,
     walk_file,
 )
-from registry.shards.proved import ProvedStore
+from registry.shards.proved import ProvedStore, RecordsProof
 from registry.shards.row_groups import BlockCache
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Block",
     "BlockCache",
     "ProvedStore",
+    "RecordsProof",
     "Shard",
     "as_records",
     "check_file_format",

@@ -13,7 +13,7 @@ from registry.slim.data_decoder import DataDecoder
 from registry.slim.decoding_ahead import check_row
 from registry.slim.parallel_reader import ParallelReader, parallel_read
 from registry.slim.readers import Record, error_of_record
-from registry.slim.versions import PinnedSource, PreparedSource, SplitSource, describe_split
+from registry.slim.versions import SplitSource, describe_split
 
 _SHOWN: Final = 20
 
@@ -75,7 +75,7 @@ class Dataset:
     @classmethod
     def from_version(
         cls,
-        dataset_version: SplitSource | PreparedSource | PinnedSource,
+        dataset_version: SplitSource,
         split: Any = None,
         *,
         decoder: DataDecoder | None = None,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import UsageError, WrongTypeError
+from registry.errors import WrongTypeError
 from registry.features import ClassLabel, FeaturesDict, Leaf, codec_of
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.data_files import DataFile, PlannedFiles
@@ -38,34 +38,12 @@ class SplitReader(Protocol):
         """The format of the files."""
 
 
+@runtime_checkable
 class SplitSource(Protocol):
-    """What can read split expressions: a dataset version."""
+    """What a slice is read of: a dataset version, a builder, a pin or a file of one pin."""
 
-    def read(self, split: Any, /) -> SplitReader:
-        """The reader of an expression."""
-
-
-class PreparedSource(Protocol):
-    """What makes a dataset version: a builder."""
-
-    @property
-    def dataset(self) -> SplitSource:
-        """The version that was published."""
-
-
-class PinnedSource(Protocol):
-    """One slice of a version: a pin."""
-
-    @property
-    def name(self) -> str:
-        """What it is called in its file."""
-
-    @property
-    def split(self) -> str:
-        """The expression."""
-
-    def read(self) -> SplitReader:
-        """The reader of the slice."""
+    def open_split(self, split: Any, /) -> SplitReader:
+        """The reader of an expression; None is the only slice that there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +65,20 @@ class SplitDescription:
     labels: dict[str, Any]
 
 
-def describe_split(source: SplitSource | PreparedSource | PinnedSource, split: Any) -> SplitDescription:
+def describe_split(source: SplitSource, split: Any) -> SplitDescription:
     """The description of a split expression; errors as its ``read``.
 
     Raises:
         WrongTypeError: ``source`` is none of what can be read.
         UsageError: no expression is given, or another one than that of a pin.
     """
-    reader = _open_split(source, split)
+    if not isinstance(source, SplitSource):
+        raise WrongTypeError(
+            f"{source!r:.100} is no dataset version",
+            hint=f"Give what catalog.dataset({(source if isinstance(source, str) else 'digits')!r:.60}) gives, "
+            "or registry.builder(...), or a pin.",
+        )
+    reader = source.open_split(split)
     features = reader.features
     files = [
         DataFile.of_instruction(reader.store, instruction, file_format=reader.file_format, features=features)
@@ -107,38 +91,6 @@ def describe_split(source: SplitSource | PreparedSource | PinnedSource, split: A
         descriptions={name: repr(feature) for name, feature in features.items()},
         labels=_labels_of(features),
     )
-
-
-def _open_split(source: Any, split: Any) -> SplitReader:
-    pinned = getattr(source, "split", None)
-    if isinstance(pinned, str):
-        if split not in (None, pinned):
-            raise UsageError(
-                f"the pin {source.name!r} is of {pinned}, not of {split!r:.100}",
-                hint="Leave the split out: Dataset.from_version(pin).",
-            )
-        reader: SplitReader = source.read()
-        return reader
-    if isinstance(source, Mapping):
-        raise WrongTypeError(
-            f"a file of pins is no version: it pins {', '.join(map(str, source))}",
-            hint=f"Take one of them: Dataset.from_version(pins[{next(iter(source), 'train')!r}]).",
-        )
-    # Of the type, as the property of a builder that has nothing published yet is an error, which says what to do.
-    version = source.dataset if hasattr(type(source), "dataset") else source
-    if not hasattr(version, "read"):
-        raise WrongTypeError(
-            f"{source!r:.100} is no dataset version",
-            hint=f"Give what catalog.dataset({(source if isinstance(source, str) else 'digits')!r:.60}) gives, "
-            "or registry.builder(...), or a pin.",
-        )
-    if split is None:
-        raise UsageError(
-            "no split expression was given",
-            hint="Name the records: Dataset.from_version(version, 'train[:80%]').",
-        )
-    found: SplitReader = version.read(split)
-    return found
 
 
 class FeaturesDecoder(DataDecoder):

@@ -29,7 +29,7 @@ def test_the_digits_are_described_and_read_by_mlcroissant(digits: Cli) -> None:
     with registry.connect() as catalog:
         found = catalog.dataset("digits")
         assert document == found.croissant(creators=["E. Alpaydin", "C. Kaynak"])
-        shards = catalog.shards(found.details, "train")
+        shards = found.shards("train")
     assert [one.sha256 for one in read.metadata.file_objects] == [shard.sha256 for shard in shards]
 
 

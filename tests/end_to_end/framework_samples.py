@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import numpy as np
+from reading_samples import readable
 
 from registry.features import (
     Audio,
@@ -132,7 +133,8 @@ def wide_reader(
                 whole = example(n)
                 writer.write(codec_of(features).encode({name: whole[name] for name in features}))
         number += length
-    return Reader(resolve("train", {"train": split}), store=store, features=features, config=config, **options)
+    plan = resolve("train", {"train": split})
+    return Reader(readable(store, [split], features), plan, config=config, **options)
 
 
 def stored(examples: Sequence[dict[str, Any]], features: FeaturesDict) -> Reader:
@@ -148,7 +150,7 @@ def stored_records(records: Sequence[bytes], features: FeaturesDict) -> Reader:
         writer = RecordWriter(file)
         for record in records:
             writer.write(record)
-    return Reader(resolve("train", {"train": split}), store=store, features=features)
+    return Reader(readable(store, [split], features), resolve("train", {"train": split}))
 
 
 def plain(value: Any, *, texts: bool = False) -> Any:

@@ -41,11 +41,10 @@ def pin(
     for name, (reference, expression) in wanted.items():
         dataset = catalog.dataset(reference)
         source = PinSource(
-            version=dataset.details,
+            readable=dataset.readable,
             request=Reference.parse(reference),
             why=dataset.why,
-            shards=lambda split, dataset=dataset: catalog.shards(dataset.details, split),
-            store=dataset._store(),
+            shards=lambda split, dataset=dataset: dataset.shards(split),
         )
         entry = make_entry(source, name, dataset.resolve(expression), locations=locations)
         for file in entry["files"]:

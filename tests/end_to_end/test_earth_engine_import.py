@@ -63,7 +63,7 @@ def test_an_image_is_published_with_its_mixer(catalog: Catalog, tmp_path: Path, 
         }
     )
     assert dataset.splits["train"].filenames == ["Area_1-00000.tfrecord.gz", "Area_1-00001.tfrecord.gz"]
-    assert dataset.details.disable_shuffling
+    assert dataset.facts.disable_shuffling
     assert dataset.folder == (f"file://{tmp_path / 'data/area_1/1.0.0'}" if copy else f"file://{folder}")
     mixer = json.loads((folder / "Area_1-mixer.json").read_text())
     assert dataset.info.metadata["earth_engine"]["splits"]["train"] == {

@@ -68,7 +68,7 @@ def test_exporting_again_compares_and_changes_nothing(
     first = dataset.export_tfds(tmp_path / "out", advance=done.append)
     assert (first.newly, sum(done), len(done)) == (
         True,
-        sum(shard.num_bytes for shard in catalog.shards(dataset.details, "train")),
+        sum(shard.num_bytes for shard in dataset.shards("train")),
         3,
     )
     before = contents(tmp_path / "out")

@@ -156,7 +156,7 @@ def test_a_feature_that_is_not_known_is_in_a_data_frame_and_has_no_type_in_arrow
     written = wide_reader([5, 4], features=FeaturesDict({"id": FEATURES["id"], "place": FEATURES["place"]}))
     own = RawFeature(class_name="my.Own", node={"pythonClassName": "my.Own"})
     features = FeaturesDict({"id": own, "place": {"x": "float64", "far": own}})
-    reader = Reader(written.plan, store=written._options["store"], features=features)
+    reader = Reader(written.readable.with_features(features), written.plan)
     assert reader.to_arrow().to_pylist() == [{"place": {"x": n / 4}} for n in range(9)]
     frame = reader.to_pandas()
     assert [value.tolist() for value in frame["id"]] == [[n] for n in range(9)]
@@ -190,7 +190,7 @@ def test_exporting_leaves_the_place_of_the_reader_alone() -> None:
 @pytest.mark.parametrize("way", ["to_pandas", "to_arrow"])
 def test_text_that_is_no_utf8_is_named_and_refused(way: str, tmp_path: Path) -> None:
     written = wide_reader([4], where=tmp_path, features=FeaturesDict({"key": FEATURES["key"]}))
-    reader = Reader(written.plan, store=written._options["store"], features=FeaturesDict({"key": Text()}))
+    reader = Reader(written.readable.with_features(FeaturesDict({"key": Text()})), written.plan)
     with pytest.raises(FeatureError) as refused:
         getattr(reader, way)()
     assert str(refused.value) == "feature 'key': b'\\xff\\x00\\x00' is no UTF-8: invalid start byte at byte 0"

@@ -257,7 +257,7 @@ def test_a_seed_that_was_drawn_comes_with_the_state() -> None:
     dataset = first.to_torch(iterable=True)
     items = iter(dataset)
     head = ids_of(islice(items, 10))
-    again = Reader(first.plan, store=first._options["store"], features=IDS, config=ReadConfig(shuffle="global"))
+    again = Reader(first.readable, first.plan, config=ReadConfig(shuffle="global"))
     resumed = again.to_torch(iterable=True)
     resumed.load_state_dict(dataset.state_dict())
     rest = ids_of(resumed)

@@ -73,7 +73,7 @@ def test_a_look_up_of_the_past_warns_of_what_was_yanked_since(catalog: registry.
 
     with pytest.warns(registry.YankedVersionWarning, match="since then counts:2.0.0 is yanked: wrong labels"):
         past = catalog.dataset("counts:*", at=before)
-    assert (str(past.version), past.status.value, past.details.state_message) == ("2.0.0", "experimental", "")
+    assert (str(past.version), past.status.value, past.facts.state_message) == ("2.0.0", "experimental", "")
     assert catalog.dataset("counts:*", at=after).version == registry.Version.parse("1.0.0")
     with pytest.warns(registry.YankedVersionWarning, match="at .*: counts:2.0.0 is yanked: wrong labels"):
         still = catalog.dataset("counts:2.0.0", at=after)

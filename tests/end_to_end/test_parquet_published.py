@@ -75,8 +75,8 @@ def test_a_folder_is_read_where_it_lies(catalog: Catalog, tmp_path: Path) -> Non
     assert publication.newly
     assert sorted(path.name for path in folder.iterdir()) == before
     dataset = catalog.dataset("animals:1.*")
-    assert dataset.details.location == str(folder)
-    assert dataset.details.file_format == "parquet_columns"
+    assert dataset.facts.location == str(folder)
+    assert dataset.facts.file_format == "parquet_columns"
     assert ids(dataset.read("train[:10%]")) == list(range(12))
     assert ids(dataset.read("train")) == list(range(COUNT))
     assert ids(dataset.read("train[38:42]+test[:2]")) == [38, 39, 40, 41, 0, 1]
@@ -242,7 +242,7 @@ def test_a_copy_gets_names_of_ours(catalog: Catalog, tmp_path: Path) -> None:
     dataset = catalog.dataset("animals")
     assert ids(dataset.read("train")) == list(range(COUNT))
     assert ids(dataset.read("test")) == list(range(10))
-    assert [split.filenames for split in dataset.details.splits] == [
+    assert [split.filenames for split in dataset.facts.splits] == [
         [f"train-{index:05}-of-00003.parquet" for index in range(3)],
         ["test-00000-of-00001.parquet"],
     ]
@@ -281,7 +281,7 @@ def test_a_folder_elsewhere_is_read_there(catalog: Catalog, tmp_path: Path) -> N
         local.copy(name, elsewhere)
     catalog.import_parquet(elsewhere.url)
     dataset = catalog.dataset("animals")
-    assert dataset.details.location == elsewhere.url
+    assert dataset.facts.location == elsewhere.url
     assert ids(dataset.read("train[35:45]")) == list(range(35, 45))
 
 

@@ -17,6 +17,7 @@ from prepared_samples import animals, prepare
 
 import registry
 from registry.api import Catalog
+from registry.errors import LockedError
 from registry.pins.citation import Citation
 
 SCRIPT = Path(__file__).with_name("pin_alone.py")
@@ -176,7 +177,7 @@ def test_the_python_interface_works(paper: Path) -> None:
     assert refused == [
         "animals:2.*.* is not pinned, and look-ups are locked to a pin file",
         "mnist is not pinned, and look-ups are locked to a pin file",
-        "animals:1.0.0 all is not pinned: what it stands for hangs on splits or shards that are not in the pins",
+        "animals:1.0.0 all is not pinned: its records depend on splits or shards that are not in the pins",
         "animals:1.0.0 nope is not pinned: no split 'nope'",
     ]
 
@@ -209,3 +210,41 @@ def test_the_watch_sees_a_catalog_and_a_socket(paper: Path) -> None:
             env={"PATH": os.environ["PATH"], "HOME": "/dev/null/home", "REGISTRY_CATALOG": str(paper / "catalog.db")},
         )
         assert (done.returncode, done.stderr[:9]) == (99, "refused: ")
+
+
+def test_what_a_pin_file_answers_is_verified_pinned_and_exported_without_a_catalog(paper: Path, tmp_path: Path) -> None:
+    with registry.locked(paper / "dataset.lock.yaml", data_dir=paper / "shards"):
+        whole = registry.connect(tmp_path / "nothing.db").dataset("animals:1.*")
+    report = whole.verify(deep=True)
+    assert (report.num_shards, report.num_examples, report.faults) == (8, 230, ())
+    again = whole.pin("train[10:20]", read_config=registry.ReadConfig(shuffle="global", seed=3))
+    (entry,) = [pin.entry for pin in again.values()]
+    recorded = registry.load_pin(paper / "dataset.lock.yaml")["train"].entry
+    assert (entry.num_examples, entry.why, entry.provenance) == (10, recorded.why, recorded.provenance)
+    assert again["train"].verify().is_sound
+    assert [one["age"] for one in again["train"].read()] == [
+        one["age"] for one in whole.read("train[10:20]", registry.ReadConfig(shuffle="global", seed=3))
+    ]
+    assert whole.pin("train[:80%]")["train"].entry.order == recorded.order
+    exported = whole.export_tfds(tmp_path / "exported")
+    assert (exported.newly, len(list((tmp_path / "exported/animals/1.0.0").glob("*.tfrecord*")))) == (True, 8)
+    assert [one["name"] for one in whole.croissant()["recordSet"]][-1:] != []
+    assert not (tmp_path / "nothing.db").stat().st_size or not registry.connect(tmp_path / "nothing.db").datasets()
+
+
+def test_a_pin_of_some_shards_verifies_those_and_exports_nothing(paper: Path, tmp_path: Path) -> None:
+    with registry.locked(paper / "old.lock.yaml", data_dir=paper / "shards"):
+        half = registry.connect(tmp_path / "nothing.db").dataset("animals")
+    assert half.verify().num_shards == 2
+    with pytest.raises(LockedError) as caught:
+        half.export_tfds(tmp_path / "exported")
+    assert caught.value.message == (
+        "animals:1.0.0 was answered from a pin file, which does not name every shard of the version"
+    )
+    with pytest.raises(LockedError):
+        half.croissant()
+    target = paper / "shards/animals/1.0.0/animals-train.tfrecord-00000-of-00004"
+    target.parent.chmod(0o755), target.chmod(0o644)
+    target.write_bytes(target.read_bytes()[:-1])
+    (fault,) = half.verify().faults
+    assert (fault.filename, fault.code) == (target.name, "shard_mismatch")

@@ -225,7 +225,7 @@ def test_a_marker_that_could_not_be_removed_never_stops_a_repair(
     mine, place = folders(98), open_store(f"{bucket}/animals/1.0.0")
     with registry.connect(tmp_path / "catalog.db", data_dir=bucket) as catalog:
         catalog.publish(mine)
-        digest = catalog.dataset("animals").details.content_digest
+        digest = catalog.dataset("animals").facts.content_digest
     marker = {"token": "gone", "content_digest": digest, "catalog": "sqlite:///by/another/path.db"}
     with place.create(".reservation.json") as file:
         file.write(json.dumps(marker).encode())

@@ -53,7 +53,7 @@ def ages(reader: Any) -> list[int]:
 def test_what_tfds_prepared_is_published_and_read(catalog: Catalog, tmp_path: Path, file_format: str) -> None:
     assert catalog.publish(prepare_as(tmp_path / "1.0.0", file_format)).newly
     dataset = catalog.dataset("animals")
-    assert dataset.details.file_format == file_format
+    assert dataset.facts.file_format == file_format
     assert ages(dataset.read("train[10:13]")) == [10, 11, 12]
     assert sorted(ages(dataset.read("train", ReadConfig(shuffle="global", seed=3)))) == list(range(COUNT))
     assert dataset.verify(deep=True).faults == ()

@@ -61,6 +61,8 @@ def test_a_pin_is_read_as_the_slice_that_it_pins(catalog: registry.Catalog) -> N
     pinned = slim.Dataset.from_version(pins["few"])
     assert pinned.validate(deep=True) == 7
     assert slim.Dataset.from_version(pins["few"], "train[5:12]").num_samples == 7
+    assert slim.Dataset.from_version(pins).num_samples == 7  # the only pin of the file
+    assert slim.Dataset.from_version(version).num_samples == 1797  # the only split of the version
     keys = [
         list(slim.DatasetDataProvider(one, num_epochs=1, seed=1).iter(["record_key"]))
         for one in (pinned, slim.Dataset.from_version(version, "train[5:12]"))
@@ -75,25 +77,19 @@ def test_a_pin_is_read_as_the_slice_that_it_pins(catalog: registry.Catalog) -> N
             lambda catalog: catalog.dataset("digits").pin({"few": "train[5:12]"})["few"],
             "train",
             "the pin 'few' is of train[5:12], not of 'train'",
-            "Leave the split out: Dataset.from_version(pin).",
+            "Leave the split out: a pin has one.",
         ),
         (
-            lambda catalog: catalog.dataset("digits").pin({"few": "train[5:12]"}),
-            "train",
-            "a file of pins is no version: it pins few",
-            "Take one of them: Dataset.from_version(pins['few']).",
+            lambda catalog: catalog.dataset("digits").pin({"few": "train[5:12]", "more": "train[:5]"}),
+            None,
+            "the file has 2 pins, and one is to be read: few, more",
+            "Say which one: load_pin(...)['few'].",
         ),
         (
             lambda _: "digits",
             "train",
             "'digits' is no dataset version",
             "Give what catalog.dataset('digits') gives, or registry.builder(...), or a pin.",
-        ),
-        (
-            lambda catalog: catalog.dataset("digits"),
-            None,
-            "no split expression was given",
-            "Name the records: Dataset.from_version(version, 'train[:80%]').",
         ),
     ],
 )

@@ -46,7 +46,7 @@ def publish_as_older_software(catalog_url: str, folder: Path, data_dir: Path, te
     scratch = template.with_name(f"scratch-{folder.name}.db")
     with registry.connect(scratch, data_dir=data_dir) as made, open_catalog(catalog_url) as target:
         made.publish(folder)
-        version = made.dataset(f"animals:{folder.name}").details
+        version = made.dataset(f"animals:{folder.name}").facts
         shards = {split.name: made.shards(version, split.name) for split in version.splits}
         assert target.publish(version, shards, promote=True, actor="ann")
         assert target.fingerprints(version) == {}

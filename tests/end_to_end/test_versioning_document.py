@@ -140,7 +140,7 @@ def test_a_version_that_older_code_prepares_is_read_if_prepared_and_never_built(
     assert catalog.publish(folder, promote=False, version_to_prepare="v1.0.0").newly
 
     found = catalog.dataset("imagenet2012:0.0.9")
-    assert (numbers(found), found.details.version_to_prepare) == ([0], "1.0.0")
+    assert (numbers(found), found.facts.version_to_prepare) == ([0], "1.0.0")
     assert not catalog.build(IMAGENET(version="0.0.9")).newly
     with pytest.raises(BuildError):
         catalog.build(IMAGENET(version="0.0.9"), rebuild=True)

@@ -190,7 +190,7 @@ def test_a_pin_is_read_from_another_file_that_holds_all_its_records(
 
 
 def test_the_error_says_which_file_what_was_expected_and_what_to_do(catalog: Catalog, folder: Path) -> None:
-    first, second = (shard.sha256 for shard in catalog.shards(catalog.dataset("animals:1.0.0").details, "train")[:2])
+    first, second = (shard.sha256 for shard in catalog.dataset("animals:1.0.0").shards("train")[:2])
     swap(folder)
     with pytest.raises(ShardMismatchError) as caught:
         list(catalog.dataset("animals:1.0.0").read("train"))

@@ -78,7 +78,7 @@ def test_an_object_that_is_replaced_after_it_was_proved_is_not_read(catalog: Cat
 
 
 def test_the_etag_of_each_object_is_recorded_when_it_is_published(catalog: Catalog, store: Store) -> None:
-    shards = catalog.shards(catalog.dataset("animals:1.0.0").details, "train")
+    shards = catalog.dataset("animals:1.0.0").shards("train")
     names = catalog.dataset("animals:1.0.0").splits["train"].filenames
     assert [shard.entity_tag for shard in shards] == [store.entity_tag(name) for name in names]
     assert all(shard.entity_tag for shard in shards)

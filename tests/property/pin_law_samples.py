@@ -27,6 +27,7 @@ from registry.model import (
 )
 from registry.order import ReadConfig
 from registry.pins import AliasEntry, BuilderEntry, PinFile, PinSource, make_entry
+from registry.reading import make_readable
 from registry.splits import resolve
 from registry.storage import Store, open_store
 from registry.tfrecord import RecordWriter
@@ -97,11 +98,10 @@ def make_source(
         **fields,
     )
     return PinSource(
-        version=version,
+        readable=make_readable(version, kept),
         request=Reference.parse(request),
         why=["it is the canonical version.", f"{request} names it."],
         shards=shards.__getitem__,
-        store=kept,
         alias=alias,
         builder=BuilderEntry(
             code="numbers.Numbers", package="numbers-builder", version="1.0.0", sha256="sha256:" + "0f" * 32
@@ -112,7 +112,7 @@ def make_source(
 
 def pin(source: PinSource, name: str, split: str, *, rounding: str | None = None, **options: Any) -> dict[str, Any]:
     """The entry of ``split``."""
-    plan = resolve(split, source.version.layout, slicing=source.version.slicing, rounding=rounding)
+    plan = resolve(split, source.readable.facts.layout, slicing=source.readable.facts.slicing, rounding=rounding)
     return make_entry(source, name, plan, processes=1, **options)
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from registry.features import FeaturesDict, codec_of
-from registry.model import ShardedFileTemplate, ShardLengths, Split
+from registry.model import ShardedFileTemplate, ShardLengths, Split, Version
 from registry.order import ReadConfig
-from registry.reading import Reader
+from registry.prepared import PreparedDataset
+from registry.reading import ReadableVersion, Reader, readable_folder
 from registry.splits import resolve
 from registry.storage import Store, open_store
 from registry.tfrecord import RecordWriter
@@ -36,7 +37,21 @@ def stored(lengths: Sequence[int], where: str | None = None) -> Stored:
     return Stored(store, split)
 
 
+def readable(store: Store, splits: Sequence[Split], features: FeaturesDict = FEATURES) -> ReadableVersion:
+    """What is in ``store``, as a version that nobody published."""
+    return readable_folder(
+        store,
+        PreparedDataset(
+            name="ids",
+            version=Version(1, 0, 0),
+            splits=tuple(splits),
+            features=features,
+            file_format=splits[0].files.file_format,
+        ),
+    )
+
+
 def reader_of(expression: str, files: Stored, config: ReadConfig | None = None, **options: Any) -> Reader:
     """The reader of ``expression``."""
     plan = resolve(expression, {"train": files.split})
-    return Reader(plan, store=files.store, features=FEATURES, config=config, **options)
+    return Reader(readable(files.store, [files.split]), plan, config=config, **options)

@@ -21,11 +21,9 @@ from pyarrow import parquet
 from shard_samples import assert_same
 
 from registry.cli.read import jsonable
-from registry.features import features_from_json, features_to_json
 from registry.features.dtypes import lowest_value
 from registry.interop.parquet import describe_parquet
-from registry.order import ReadConfig
-from registry.reading import Reader
+from registry.reading import Reader, make_readable, readable_folder
 from registry.splits import resolve
 from registry.storage import open_store
 
@@ -74,13 +72,8 @@ def reader_of(table: pa.Table, *, row_group_size: int) -> Iterator[Reader]:
         parquet.write_table(table, Path(folder) / "train.parquet", row_group_size=row_group_size)
         store = open_store(folder)
         prepared = describe_parquet(store, name="rows")
-        yield Reader(
-            resolve("train", {split.name: split for split in prepared.splits}),
-            store=store,
-            features=features_from_json(features_to_json(prepared.features)),
-            config=ReadConfig(interleave_cycle_length=1),
-            file_format=prepared.file_format,
-        )
+        version = readable_folder(store, prepared)
+        yield Reader(make_readable(version.facts, store), resolve("train", version.facts.layout))
 
 
 def at(value: Any, path: str) -> Any:

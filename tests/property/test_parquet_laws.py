@@ -13,6 +13,7 @@ from arrow_strategies import SCHEMAS, values_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
+from reading_samples import readable
 from shard_samples import assert_same, write_columns, write_tfrecord
 
 from registry.errors import PreparedFormatError
@@ -105,13 +106,7 @@ def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.S
             )
         )
         ours, theirs = (
-            Reader(
-                resolve(f"train[:{percent}%]", {"train": one}),
-                store=place,
-                features=features,
-                config=config,
-                file_format=one.files.file_format,
-            )
+            Reader(readable(place, [one], features), resolve(f"train[:{percent}%]", {"train": one}), config=config)
             for one, place in ((split, store), (stored, other))
         )
         assert list(ours.records()) == list(theirs.records())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_samples import Stored, reader_of, stored
+from reading_samples import Stored, readable, reader_of, stored
 
 from registry.errors import CorruptExampleError, CorruptRecordError, NotStoredError, ShardMismatchError
 from registry.features import FeaturesDict
@@ -72,7 +72,7 @@ def test_a_shorter_file_than_promised_is_an_error() -> None:
 def test_a_record_of_other_features_is_named() -> None:
     files = stored([3])
     plan = resolve("train[1:]", {"train": files.split})
-    other = Reader(plan, store=files.store, features=FeaturesDict({"name": "string"}))
+    other = Reader(readable(files.store, [files.split], FeaturesDict({"name": "string"})), plan)
     with pytest.raises(CorruptExampleError, match="record 1: feature 'name'") as caught:
         list(other)
     assert caught.value.details["path"] == files.split.filename(0)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading_samples import readable
 from shard_samples import WRITERS, assert_same
 
 from registry.features import FeaturesDict, Sequence, Text, codec_of
@@ -44,7 +45,7 @@ def readers(file_format: str, lengths: list[int], expression: str, config: ReadC
                 WRITERS[one](store, split.filename(index), list(map(codec_of(FEATURES).encode, examples)))
                 number += length
             plan = resolve(expression, {"train": split})
-            made.append(Reader(plan, store=store, features=FEATURES, config=config, file_format=one))
+            made.append(Reader(readable(store, [split], FEATURES), plan, config=config))
         yield tuple(made)
 
 

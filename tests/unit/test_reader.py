@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from reading_samples import FEATURES, Stored, reader_of, stored
+from reading_samples import FEATURES, Stored, readable, reader_of, stored
 
 from registry.errors import (
     CorruptExampleError,
@@ -71,7 +71,7 @@ def test_some_features_are_read_from_the_same_place_on(tmp_path: Path) -> None:
             writer.write(codec_of(features).encode({"id": number, "text": str(number)}))
     split = Split(name="train", shard_lengths=ShardLengths([9]), files=ShardedFileTemplate(dataset="two"))
     reader = Reader(
-        resolve("train", {"train": split}), store=store, features=features, config=ReadConfig(shuffle="global")
+        readable(store, [split], features), resolve("train", {"train": split}), config=ReadConfig(shuffle="global")
     )
     numbers = ids(islice(reader, 4))
     rest = reader.only(["id"])
@@ -238,11 +238,7 @@ def test_gzip_files_are_read_in_any_order(tmp_path: Path) -> None:
     }
     for index in range(2):
         name = files.split.filename(index)
-        records = list(
-            Reader(
-                resolve(f"train[{index}shard]", {"train": files.split}), store=files.store, features=FEATURES
-            ).records()
-        )
+        records = list(reader_of(f"train[{index}shard]", files).records())
         with files.store.create(name, overwrite=True) as file:
             write_gzip_records(file, records, member_bytes=500)
     for config, expected in plain.items():

@@ -149,16 +149,21 @@ def preview_export(
     name: str | None = None,
     config: str | None = None,
     version: str | Version = "1.0.0",
+    bands: Sequence[str] | None = None,
+    kernel_size: int | Sequence[int] | None = None,
+    patch_dimensions: int | Sequence[int] | None = None,
+    tensor_depths: Mapping[str, int] | None = None,
+    sequence: bool | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    mixer: Mixer | None = None,
     patches: Sequence[int] | None = None,
     description: str = "",
     copy: bool = False,
     advance: Advance | None = None,
-    **options: Any,
 ) -> ImportPlan:
     """What ``import_export`` would publish: all records are read, and nothing is written.
 
-    Arguments and errors as there; ``options`` are those of ``open_export``.
+    Arguments and errors as there.
     """
     number = Version.parse(version) if isinstance(version, str) else version
     if name is not None:
@@ -168,7 +173,7 @@ def preview_export(
     wanted = dict(prefix) if isinstance(prefix, Mapping) else {split: prefix}
     if not wanted:
         raise UsageError("no split is asked for", hint="Give prefix={'train': ...}, or one prefix.")
-    if len(wanted) > 1 and (patches is not None or options.get("mixer") is not None):
+    if len(wanted) > 1 and (patches is not None or mixer is not None):
         raise UsageError(
             "a mixer, or a list of patches, is of one export, and several are imported",
             hint="Import that one by itself.",
@@ -181,9 +186,14 @@ def preview_export(
             folder,
             prefix=own,
             patches=None if patches is None else tuple(patches),
+            bands=bands,
+            kernel_size=kernel_size,
+            patch_dimensions=patch_dimensions,
+            tensor_depths=tensor_depths,
+            sequence=sequence,
+            mixer=mixer,
             count=True,
             advance=advance,
-            **options,
         )
         for one, own in wanted.items()
     }

@@ -31,7 +31,7 @@ from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is pinned
-    from registry.api import Catalog, Dataset
+    from registry.api import Dataset
     from registry.api.pinning import PinMove
     from registry.pins import PinFile
     from registry.splits import Plan
@@ -212,13 +212,14 @@ def _pin(
     shuffle_seed: int | None,
     dry_run: bool,
 ) -> None:
+    from registry.order import check_config
     from registry.pins.create import check_locations, check_names, check_order
 
     wanted = [_named(text) for text in splits]
     check_names(name for one in wanted if isinstance(one, Mapping) for name in one)
     read_config = make_read_config(cycle_length, block_length, shuffle, shuffle_seed)
     check_locations(locations)
-    check_order(read_config)
+    check_order(check_config(read_config))
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         plans = _plans(session, dataset, wanted, slicing=slicing, rounding=rounding)
@@ -227,7 +228,7 @@ def _pin(
             return
         if into is None and not force:
             _refuse_other(output, dataset, plans)
-        total = _num_bytes(catalog, dataset, plans)
+        total = _num_bytes(dataset, plans)
         with byte_progress(session.out, "hashing", total) as advance:
             pins = dataset.pin(
                 *wanted,
@@ -242,7 +243,7 @@ def _pin(
         pins.save(output, overwrite=force)
     else:
         pins = pins.add_to(output, into)
-    if dataset.details.is_elsewhere:
+    if dataset.facts.is_elsewhere:
         folder = dataset.local_folder or dataset.folder
         session.out.note(f"note: the files lie in {folder}, which the pin does not name: verify with --data {folder}")
     print_pins(session.out, pins, output, schema=f"pin.{verb}")
@@ -298,18 +299,14 @@ def _plans(
     return plans
 
 
-def _num_bytes(catalog: Catalog, dataset: Dataset, plans: Sequence[Plan]) -> int:
+def _num_bytes(dataset: Dataset, plans: Sequence[Plan]) -> int:
     """How many bytes are hashed: of whole files, and of records."""
     total = 0
     for plan in plans:
         touched = {file.filename for file in plan}
         for split in plan.splits:
             found = dataset.splits[split.name]
-            sizes = [
-                shard.num_bytes
-                for shard in catalog.shards(dataset.details, split.name)
-                if found.filename(shard.index) in touched
-            ]
+            sizes = [shard.num_bytes for shard in dataset.shards(split.name) if found.filename(shard.index) in touched]
             taken = sum(one.num_examples for one in plan.ranges if one.split == split.name)
             total += sum(sizes) + found.num_bytes * taken // max(found.num_examples, 1)
     return total

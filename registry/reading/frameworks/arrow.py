@@ -30,8 +30,7 @@ from registry.reading.frameworks.arrays import (
 )
 
 if TYPE_CHECKING:
-    from registry.reading.exports import TextForm
-    from registry.reading.reader import Reader
+    from registry.reading.reader import Reader, TextForm
 
 _Lengths: TypeAlias = npt.NDArray[np.int64]
 

@@ -21,8 +21,7 @@ from registry.reading.frameworks.arrays import (
 )
 
 if TYPE_CHECKING:
-    from registry.reading.exports import TextForm
-    from registry.reading.reader import Reader
+    from registry.reading.reader import Reader, TextForm
 
 
 def read_frame(reader: Reader, *, text: TextForm) -> pd.DataFrame:

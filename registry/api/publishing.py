@@ -1,43 +1,58 @@
-"""How do versions come into a catalog? Built, published from a prepared folder, or imported where others left them."""
+"""How versions come into a catalog: built, published from a prepared folder, or imported where others left them."""
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from registry.api.arguments import current_actor
+from registry.api.locations import open_indexes
 from registry.catalog import SqlCatalog, Unpromoted, refuse_protected
 from registry.errors import ConflictError, NotFoundError
-from registry.model import DatasetVersion, Reference, Version, read_code_version
+from registry.model import DatasetVersion, Reference, Version, read_code_version, version_folder
 
-if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
+if TYPE_CHECKING:
     from registry.api.imports import ImportedVersion, ImportProgress
     from registry.building import BuildProgress, DatasetBuilder
     from registry.prepared import PreparedDataset
     from registry.publishing import Advance, Preview, Publication
     from registry.storage import Store
-    from registry.tfrecord import IndexFolder
 
 
-class Intake(ABC):
-    """The ways into a catalog; the part of ``Catalog`` that publishes."""
+class Publishing:
+    """Everything that puts versions into a catalog: what ``Catalog`` builds on.
 
-    _catalog: SqlCatalog
+    Attributes:
+        backend: the catalog protocol that this catalog speaks.
+        data_dir: the folder or URL below which shards lie.
+    """
 
-    @abstractmethod
-    def version_store(self, version: DatasetVersion) -> Store:
-        """The folder that holds the shards of ``version``."""
+    def __init__(self, backend: SqlCatalog, *, data_dir: str) -> None:
+        self.backend = backend
+        self.data_dir = data_dir
 
-    @abstractmethod
-    def indexes(self) -> IndexFolder:
-        """Where it is kept which files were hashed."""
-
-    @abstractmethod
-    def _store(self) -> Store:
+    def data_store(self) -> Store:
         """The data directory."""
+        from registry.storage import open_store
+
+        return open_store(self.data_dir)
+
+    def version_store(self, version: DatasetVersion) -> Store:
+        """The folder that holds the shards of ``version``.
+
+        A version may have been catalogued in place, on this machine. Where that folder is gone, a copy in ``data_dir``
+        is read.
+        """
+        from registry.storage import open_location
+
+        data = self.data_store()
+        found = open_location(data, version.location)
+        if version.location.startswith("/") and found.local_root is not None and not found.local_root.is_dir():
+            copy = data.child(version_folder(version.name, version.config, version.version))
+            return copy if copy.exists("dataset_info.json") else found
+        return found
 
     def build(
         self,
@@ -89,18 +104,18 @@ class Intake(ABC):
             return published
         defaults = self._experiment_defaults(builder, published)
         builder = builder.with_experiment_defaults(defaults)
-        store = self._store()
+        store = self.data_store()
         # Older code must not take an unversioned look-up back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
         target = Target(
             store=store,
-            catalog=self._catalog,
+            catalog=self.backend,
             promote=False if is_experimental else promote,
             default_config=builder.config_name == builder.default_config(),
             actor=current_actor(),
             processes=processes,
             experiment_defaults=defaults,
-            indexes=self.indexes(),
+            indexes=open_indexes(),
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             publication = publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
@@ -134,8 +149,8 @@ class Intake(ABC):
         if published is not None and not rebuild and self.version_store(published.version).exists("dataset_info.json"):
             return None
         defaults = self._experiment_defaults(builder, published)
-        builder, store = builder.with_experiment_defaults(defaults), self._store()
-        target = Target(store=store, catalog=self._catalog, promote=False, actor=current_actor(), processes=processes)
+        builder, store = builder.with_experiment_defaults(defaults), self.data_store()
+        target = Target(store=store, catalog=self.backend, promote=False, actor=current_actor(), processes=processes)
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show, advance=advance)
 
@@ -170,7 +185,11 @@ class Intake(ABC):
         if promote:
             self._refuse_protected(read_prepared(source).reference, promote)
         target = Target(
-            store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor(), indexes=self.indexes()
+            store=self.data_store(),
+            catalog=self.backend,
+            promote=promote,
+            actor=current_actor(),
+            indexes=open_indexes(),
         )
         publication = publish_folder(source, target, version_to_prepare=code, advance=advance)
         if not publication.newly and code is not None:
@@ -211,16 +230,16 @@ class Intake(ABC):
             ReferenceSyntaxError: no dataset can be called ``name``.
             UsageError: ``name`` is given for the versions of several datasets.
         """
-        from registry.api.imports import find_tfds, look_at, take_in
+        from registry.api.imports import find_tfds, list_found, publish_found
         from registry.publishing import Target
 
         found = find_tfds(folder, name=name)
         if dry_run:
-            return look_at(found)
+            return list_found(found)
         target = Target(
-            store=self._store(), catalog=self._catalog, promote=False, actor=current_actor(), indexes=self.indexes()
+            store=self.data_store(), catalog=self.backend, promote=False, actor=current_actor(), indexes=open_indexes()
         )
-        return take_in(
+        return publish_found(
             found,
             target,
             copy=copy,
@@ -286,7 +305,11 @@ class Intake(ABC):
 
         self._refuse_protected(prepared.reference, promote)
         target = Target(
-            store=self._store(), catalog=self._catalog, promote=promote, actor=current_actor(), indexes=self.indexes()
+            store=self.data_store(),
+            catalog=self.backend,
+            promote=promote,
+            actor=current_actor(),
+            indexes=open_indexes(),
         )
         return publish_folder(source, target, prepared=prepared, in_place=in_place, advance=advance)
 
@@ -316,25 +339,25 @@ class Intake(ABC):
         from registry.storage import open_store
 
         target = Target(
-            store=self._store(), catalog=self._catalog, promote=False, actor=current_actor(), indexes=self.indexes()
+            store=self.data_store(), catalog=self.backend, promote=False, actor=current_actor(), indexes=open_indexes()
         )
         return preview_folder(open_store(folder), target, show=show, advance=advance)
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:
         """The flags that a build is given; those of its first time where it is published already."""
         if published is not None:  # flipped flags must not change what a published version is made of
-            return self._catalog.implemented(published.version)
+            return self.backend.implemented(published.version)
         is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
-        return self._catalog.experiment_defaults(builder.version.experiments if is_buildable else {})
+        return self.backend.experiment_defaults(builder.version.experiments if is_buildable else {})
 
     def _published(self, reference: Reference) -> Publication | None:
         from registry.publishing import Publication, unchanged
 
         try:
-            version = self._catalog.find(reference)
+            version = self.backend.find(reference)
         except NotFoundError:
             return None
-        return Publication(version=version, newly=False, num_bytes=0, promotion=unchanged(self._catalog, version))
+        return Publication(version=version, newly=False, num_bytes=0, promotion=unchanged(self.backend, version))
 
     def _check_code_version(self, reference: Reference, code: str) -> None:
         published = self._published(reference)
@@ -348,7 +371,7 @@ class Intake(ABC):
 
     def _refuse_protected(self, reference: Reference, promote: bool | None) -> None:
         """Refuse before any work what the publication would refuse after it."""
-        scope = self._catalog.protection(reference.name, reference.config) if promote else None
+        scope = self.backend.protection(reference.name, reference.config) if promote else None
         if scope is not None:
             raise refuse_protected(reference, scope)
 

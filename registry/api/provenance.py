@@ -1,0 +1,368 @@
+"""How a version was found: now or at a moment in a catalog. What a ``Dataset`` knows besides the version itself.
+
+A look-up gives a ``Dataset``, which is the facts of one version and a ``Provenance``. There are three: ``FoundNow`` and
+``FoundAt`` here, and ``FoundInPins`` in ``registry.api.pinned``, which asks no catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from registry.api.locations import index_folder, open_indexes
+from registry.model import (
+    Candidate,
+    Choice,
+    Considered,
+    DatasetVersion,
+    Reference,
+    Shard,
+    SlicingRule,
+    VersionState,
+    VersionStatus,
+    choose,
+    describe_moment,
+    describe_trouble,
+    version_folder,
+)
+from registry.splits import Plan, ReadInstruction, resolve
+
+if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.api.catalog import Catalog
+    from registry.catalog import PastLookUp
+    from registry.features import FeaturesDict
+    from registry.order import ReadConfig
+    from registry.pins import PinSource, Places
+    from registry.reading import ReadableVersion
+    from registry.splits import Explanation
+
+
+class Readable(NamedTuple):
+    """One slice as it is read where no expression is given: under which name, of what, and which records."""
+
+    name: str
+    version: ReadableVersion
+    plan: Plan
+
+
+class Provenance(Protocol):
+    """How a version was found, and what else can be said and read of it because of that.
+
+    Attributes:
+        wanted: the reference that was looked up.
+        moment: the moment at which it was looked up, where one was asked for; None is the present.
+    """
+
+    wanted: Reference
+    moment: datetime | None
+
+    @property
+    def described_by(self) -> str:
+        """Where the facts come from, for a message: the version of a catalog, or a pin file."""
+
+    @property
+    def flags_from(self) -> str:
+        """Where the flags of experiments come from, for a message."""
+
+    @property
+    def status(self) -> VersionStatus:
+        """The status of the version when it was found."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know: that it is experimental, deprecated or yanked."""
+
+    @property
+    def yank_note(self) -> str | None:
+        """The note of a yanked version, None for any other."""
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """Why the look-up gave this version, in sentences."""
+
+    @property
+    def considered(self) -> tuple[Considered, ...]:
+        """Every version that the look-up considered, the highest first, each with its verdict."""
+
+    @property
+    def protected(self) -> str | None:
+        """What keeps publications from moving the canonical version: see ``Dataset.protected``."""
+
+    @property
+    def flags(self) -> Mapping[str, bool]:
+        """Every experiment that is known, and whether it is on in this version."""
+
+    def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
+        """The plan of a split expression."""
+
+    def explain(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Explanation:
+        """The plan of a split expression, with the reason for every bound."""
+
+    @property
+    def store_url(self) -> str:
+        """Path or URL of the folder that holds the shards."""
+
+    @property
+    def local_folder(self) -> str | None:
+        """The path of that folder where it is on this machine."""
+
+    def readable(self, features: FeaturesDict) -> ReadableVersion:
+        """The version with everything that is needed to read it."""
+
+    def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:
+        """The same, to read the records of ``plan``, in the order ``config`` where that is given."""
+
+    def slices(self, features: FeaturesDict) -> Iterator[Readable]:
+        """What is read where no expression is given: every split, or every pin."""
+
+    def known_shards(self, split: str) -> tuple[Shard, ...]:
+        """The files of a split of which size and sha256 are known: all of them, or those that pins name."""
+
+    def all_shards(self, split: str) -> tuple[Shard, ...]:
+        """All files of a split.
+
+        Raises:
+            LockedError: only some of them are known.
+        """
+
+    def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
+        """The published shards of the dataset that have some sha256, in words, by their sha256."""
+
+    @property
+    def recovery(self) -> str:
+        """How the files of the version are put back where others lie in their place."""
+
+    @property
+    def is_default_config(self) -> bool:
+        """Whether a reference without a config means the config of this version."""
+
+    def pin_source(self, readable: ReadableVersion) -> PinSource:
+        """What is to be known of the version to pin slices of ``readable``."""
+
+    def pin_places(self) -> Places:
+        """Where the files of its pins are looked for."""
+
+
+class FoundNow:
+    """A version of a catalog, as it is now."""
+
+    flags_from = "the catalog"
+
+    def __init__(self, facts: DatasetVersion, catalog: Catalog, wanted: Reference) -> None:
+        self.facts = facts
+        self.catalog = catalog
+        self.wanted = wanted
+        self.moment: datetime | None = None
+
+    @property
+    def described_by(self) -> str:
+        """The exact reference of the version."""
+        return str(self.facts.reference)
+
+    @property
+    def status(self) -> VersionStatus:
+        """The status that follows from the state of the version and from the canonical one."""
+        return self.facts.status
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be said of an experimental, deprecated or yanked version."""
+        trouble = describe_trouble(self.facts.reference, self.candidate, self.facts.canonical)
+        return () if trouble is None else (trouble,)
+
+    @property
+    def yank_note(self) -> str | None:
+        """The note of a yanked version."""
+        return self.notes[0] if self.facts.state is VersionState.YANKED else None
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The sentences of the choice, and whether it would be another one by now."""
+        sentences, today = self.choice.sentences, self.choice.version
+        if today == self.facts.version:
+            return sentences
+        return (
+            *sentences,
+            f"That is how things stand now: when it was looked up, {self.wanted} gave {self.facts.version}.",
+        )
+
+    @property
+    def considered(self) -> tuple[Considered, ...]:
+        """Every version of the config, with the verdict of the choice."""
+        return self.choice.considered
+
+    @cached_property
+    def protected(self) -> str | None:
+        """What protects the config, or did at the moment of the look-up."""
+        return self.catalog.protection(self.facts.name, self.facts.config, at=self.moment)
+
+    @cached_property
+    def flags(self) -> Mapping[str, bool]:
+        """Every experiment of the catalog."""
+        return self.catalog.backend.implemented(self.facts)
+
+    @property
+    def candidate(self) -> Candidate:
+        """The version as the choice of a look-up sees it."""
+        found = self.facts
+        return Candidate(
+            version=found.version, state=found.state, message=found.state_message, superseded_by=found.superseded_by
+        )
+
+    @cached_property
+    def choice(self) -> Choice:
+        """Which version the reference gives, and why."""
+        return choose(self.catalog.standing(self.facts.name, self.facts.config), self.wanted)
+
+    def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
+        """The plan in the splits of the version."""
+        return resolve(split, self.facts.layout, slicing=slicing, rounding=rounding)
+
+    def explain(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Explanation:
+        """The plan in the splits of the version, with its reasons."""
+        from registry.splits import explain
+
+        return explain(split, self.facts.layout, slicing=slicing, rounding=rounding)
+
+    @property
+    def store_url(self) -> str:
+        """Where the catalog reads the version."""
+        return self.catalog.version_store(self.facts).url
+
+    @property
+    def local_folder(self) -> str | None:
+        """The same, on this machine."""
+        root = self.catalog.version_store(self.facts).local_root
+        return None if root is None else str(root)
+
+    def readable(self, features: FeaturesDict) -> ReadableVersion:
+        """The version in its folder, every file proved by what the catalog recorded of it."""
+        from registry.reading import FileProof, make_readable
+
+        reference = self.facts.reference
+        hint = (
+            f"This is not the file that was published. `registry verify {reference}` names every such shard. Fetch "
+            f"them again, or build them again: registry build {reference} --rebuild"
+        )
+        return make_readable(
+            self.facts,
+            self.catalog.version_store(self.facts),
+            features=features,
+            proof=FileProof(promises=self.catalog.backend.promises(self.facts), hint=hint),
+            indexes=open_indexes(),
+        )
+
+    def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (a version is read in one way, whatever the slice)
+        """The same version: each of its files is proved when it is opened."""
+        return self.readable(features)
+
+    def slices(self, features: FeaturesDict) -> Iterator[Readable]:
+        """Every split of the version."""
+        readable = self.readable(features)
+        for split in self.facts.splits:
+            yield Readable(split.name, readable, self.resolve(split.name, slicing=self.facts.slicing, rounding=None))
+
+    def known_shards(self, split: str) -> tuple[Shard, ...]:
+        """All files of a split."""
+        return self.catalog.backend.shards(self.facts, split)
+
+    def all_shards(self, split: str) -> tuple[Shard, ...]:
+        """All files of a split."""
+        return self.catalog.backend.shards(self.facts, split)
+
+    def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
+        """The shards of the dataset in the catalog, whichever version they belong to."""
+        facts = self.facts
+        found = self.catalog.backend.find_shards(facts.name, facts.config, digests) if digests else {}
+        return {
+            digest: f"shard {index} of split {split}"
+            + ("" if number == facts.version else f" of {Reference.exactly(facts.name, facts.config, number)}")
+            for digest, (number, split, index) in found.items()
+        }
+
+    @property
+    def recovery(self) -> str:
+        """Where the files of a version are put back from."""
+        if self.facts.is_elsewhere:
+            where = self.facts.location
+            return f"This version is read where others keep it. Put its files back there from a copy: {where}"
+        return (
+            "Files of another publication lie among those of this version. Put its own back with: registry build "
+            f"{self.facts.reference} --rebuild, or from a copy of its folder: registry publish FOLDER. What lies there "
+            "now is kept aside."
+        )
+
+    @property
+    def is_default_config(self) -> bool:
+        """Whether the catalog says so."""
+        configs = self.catalog.lifecycle.configs(self.facts.name)
+        return any(one.is_default and one.config == self.facts.config for one in configs)
+
+    def pin_source(self, readable: ReadableVersion) -> PinSource:
+        """The version, its alias as the catalog has it, and the installed builder that can make it."""
+        from registry.api.pinning import catalog_pin_source
+
+        return catalog_pin_source(self, readable)
+
+    def pin_places(self) -> Places:
+        """The folder of the version, and the data directory of the catalog."""
+        from registry.pins import Places
+
+        facts = self.facts
+        folder = version_folder(facts.name, facts.config, facts.version)
+        return Places(data_dirs=(self.catalog.data_dir,), folders={folder: self.store_url}, index_folder=index_folder())
+
+
+class FoundAt(FoundNow):
+    """A version of a catalog as it was at a moment: its state and the canonical version are those of that time."""
+
+    def __init__(self, past: PastLookUp, catalog: Catalog, moment: datetime) -> None:
+        super().__init__(past.version, catalog, past.choice.wanted)
+        self.moment = moment
+        self._past = past
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was to be said of the version then, and what became of it since."""
+        return tuple(filter(None, (self._note_then, self._note_since, self._note_future)))
+
+    @property
+    def yank_note(self) -> str | None:
+        """The note of a version that was yanked then, or has been since."""
+        if self.facts.state is VersionState.YANKED:
+            return self._note_then
+        return self._note_since if self._past.now.state is VersionState.YANKED else None
+
+    @property
+    def why(self) -> tuple[str, ...]:
+        """The sentences of the choice at that moment."""
+        return (f"As the event log has it for {self._when}:", *self.choice.sentences)
+
+    @cached_property
+    def choice(self) -> Choice:
+        """Which version the reference gave at that moment."""
+        return self._past.choice
+
+    @property
+    def _when(self) -> str:
+        assert self.moment is not None  # noqa: S101 (narrows for the type checker: given when it was made)
+        return describe_moment(self.moment)
+
+    @property
+    def _note_then(self) -> str | None:
+        trouble = describe_trouble(self.facts.reference, self.candidate, self.facts.canonical)
+        return None if trouble is None else f"at {self._when}: {trouble}"
+
+    @property
+    def _note_since(self) -> str | None:
+        now = self._past.now
+        if now == self.candidate or now.state is VersionState.SUPPORTED:
+            return None
+        return f"since then {self.facts.reference} is {now.described}"
+
+    @property
+    def _note_future(self) -> str | None:
+        is_past = self.moment is not None and self.moment < datetime.now(UTC)
+        return None if is_past else f"{self._when} is still to come: until then the answer may change"
