@@ -120,24 +120,27 @@ def measure_shards(
     *,
     features: FeaturesDict | None = None,
     walk: bool = True,
+    only: Mapping[str, Sequence[int]] | None = None,
     indexes: IndexFolder | None = None,
     advance: Advance | None = None,
 ) -> VerifyReport:
     """Walk every shard file of ``splits`` under ``store``: framing, checksums, and the number of records promised.
 
     With ``features`` every record is decoded too; without ``walk`` files are hashed, and the number of records is taken
-    as promised. Faults are collected, not raised: one bad shard never hides the next. In ``indexes`` it is kept which
+    as promised. ``only`` names the shards of each split that are walked; None walks all. Faults are collected, not
+    raised: one bad shard never hides the next. In ``indexes`` it is kept which
     files were hashed, so that readers need not hash them again.
 
     Raises:
         StorageUnavailableError: the store does not answer, which is not the shard's fault.
     """
+    chosen = {split.name: range(split.num_shards) if only is None else only[split.name] for split in splits}
     sound: dict[str, list[Shard]] = {split.name: [] for split in splits}
     faults: list[ShardFault] = []
 
     def pending() -> Iterator[tuple[Split, int]]:
         for split in splits:
-            for index in range(split.num_shards):
+            for index in chosen[split.name]:
                 if len(faults) >= _MOST_FAULTS:
                     return
                 yield split, index
@@ -180,7 +183,7 @@ def measure_shards(
             )
         if advance is not None:
             advance(split.shard_lengths[index])
-    num_shards = sum(split.num_shards for split in splits)
+    num_shards = sum(map(len, chosen.values()))
     return VerifyReport(
         num_shards=num_shards,
         shards={name: tuple(shards) for name, shards in sound.items()},
@@ -199,14 +202,16 @@ def verify_shards(
     indexes: IndexFolder | None = None,
     advance: Advance | None = None,
 ) -> VerifyReport:
-    """``measure_shards``, and each file's size and sha256 compared with ``promised``."""
-    measured = measure_shards(store, splits, features=features, walk=walk, indexes=indexes, advance=advance)
+    """``measure_shards`` of the shards that are ``promised``, and the size and sha256 of each compared with that."""
+    by_index = {name: {shard.index: shard for shard in shards} for name, shards in promised.items()}
+    only = {name: list(shards) for name, shards in by_index.items()}
+    measured = measure_shards(store, splits, features=features, walk=walk, only=only, indexes=indexes, advance=advance)
     sound: dict[str, tuple[Shard, ...]] = {}
     faults = list(measured.faults)
     for split in splits:
         kept = []
         for shard in measured.shards[split.name]:
-            if problem := _difference(shard, promised[split.name][shard.index]):
+            if problem := _difference(shard, by_index[split.name][shard.index]):
                 filename = split.filename(shard.index)
                 faults.append(
                     ShardFault(

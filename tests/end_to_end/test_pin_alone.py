@@ -247,4 +247,4 @@ def test_a_pin_of_some_shards_verifies_those_and_exports_nothing(paper: Path, tm
     target.parent.chmod(0o755), target.chmod(0o644)
     target.write_bytes(target.read_bytes()[:-1])
     (fault,) = half.verify().faults
-    assert (fault.filename, fault.code) == (target.name, "shard_mismatch")
+    assert (fault.filename, fault.code) == (target.name, "corrupt_record")
