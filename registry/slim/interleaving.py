@@ -1,20 +1,29 @@
-"""What is read in which epoch? All files, permuted anew each time, through the slots and the shuffle buffer."""
+"""The order in which the records of several files are read: epochs, turns and the shuffle buffer.
+
+    files, permuted for each epoch -> slots that take turns -> shuffle buffer -> records, some at a time
+
+A few slots have a file each, and each slot reads one unit of records ahead. The slots are visited in turn, a record at
+a time, so the order does not depend on the pace of threads. A slot whose file has ended is passed over once and opens
+the next file: that is the interleave of tf.data with a block length of 1. Random numbers are those of Philox, keyed by
+the seed and counted, so a seed gives the same order in every release.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from itertools import chain, count
-from typing import Final, NamedTuple, TypeVar
+from functools import partial
+from itertools import chain, count, islice
+from queue import SimpleQueue
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
 from registry.errors import UsageError
 from registry.order.shuffles import philox_words
-from registry.slim.background import interrupt_in, start
 from registry.slim.data_files import DataFile
+from registry.slim.read_ahead import ReadAhead, join
 from registry.slim.readers import Record, Unit
 
 
@@ -75,32 +84,28 @@ class Progress:
             self.empty_files.add(id(file))
 
 
-ReadFile = Callable[[DataFile], Iterator[Unit]]
-
-
-class _Read(NamedTuple):
-    """What one read gave: records, or none and an error; ``None`` is the end of the file."""
-
-    records: Unit | None
-    error: BaseException | None = None
+ReadFile: TypeAlias = Callable[[DataFile], Iterator[Unit]]
 
 
 class Slot:
     """One file after the other, read a unit ahead. ``records`` from ``position`` on are at hand."""
 
-    __slots__ = ("_units", "file", "has_read", "pending", "position", "records")
+    __slots__ = ("ahead", "file", "has_read", "position", "records")
 
-    def __init__(self, file: DataFile, read_file: ReadFile) -> None:
-        self.open(file, read_file)
-
-    def open(self, file: DataFile, read_file: ReadFile) -> None:
+    def open(self, file: DataFile, read_file: ReadFile, on_outcome: Callable[[], None] | None) -> None:
         """Begin with a file."""
         self.file = file
         self.records: Unit = []
         self.position = 0
         self.has_read = False
-        self._units = read_file(file)
-        self.pending = self._read_on()
+        self.ahead = ReadAhead(
+            partial(next, read_file(file)),
+            capacity=1,
+            name=f"read {file.filename}",
+            closed_error=closed_reader,
+            on_outcome=on_outcome,
+        )
+        self.ahead.start_threads()
 
     @property
     def num_ready(self) -> int:
@@ -115,28 +120,11 @@ class Slot:
     def receive(self) -> bool:
         """Wait for the next records, and have those after them read; False where the file has ended."""
         try:
-            records, error = self.pending.result()
-        except RuntimeError as raised:
-            raise interrupt_in(raised) or raised from None
-        if error is not None:
-            raise error
-        if records is None:
+            self.records = self.ahead.take()
+        except StopIteration:
             return False
-        self.records, self.position, self.has_read = records, 0, True
-        self.pending = self._read_on()
+        self.position, self.has_read = 0, True
         return True
-
-    def _read_on(self) -> Future[_Read]:
-        units = self._units
-
-        def read() -> _Read:
-            # An error is a result here: a future that nobody asks would keep its frames, and with them the file open.
-            try:
-                return _Read(next(units, None))
-            except BaseException as error:  # noqa: BLE001 (raised again where the record would have come)
-                return _Read(None, error)
-
-        return start(read, name=f"read {self.file.filename}")
 
 
 class Slots:
@@ -146,7 +134,7 @@ class Slots:
         files: in the order in which they are opened.
         read_file: gives the records of a file, some at a time.
         num_slots: how many files are read at the same time.
-        on_end: is called with each file that has been read to its end, and whether it had a record.
+        on_end: called with each file that has been read to its end, and whether it had a record.
     """
 
     def __init__(
@@ -162,10 +150,21 @@ class Slots:
         self._on_end = on_end
         self._slots: deque[Slot] = deque()
         self._num_slots = num_slots
+        self._on_outcome: Callable[[], None] | None = None
 
-    def pending(self) -> list[Future[_Read]]:
-        """The reads that are under way."""
-        return [slot.pending for slot in list(self._slots)]  # of a copy: another thread may close
+    def is_ready(self) -> bool:
+        """Whether the next records of every slot can be taken without waiting."""
+        slots = list(self._slots)
+        return bool(slots) and all(slot.ahead.is_ready() for slot in slots)
+
+    def close(self) -> None:
+        """Read no more, and have whoever waits for a read told."""
+        for slot in list(self._slots):  # a copy: another thread may read
+            slot.ahead.close()
+
+    def join(self) -> None:
+        """Wait for reads under way, a second at most."""
+        join(chain.from_iterable(slot.ahead.threads for slot in list(self._slots)))
 
     def in_turn(self) -> Iterator[list[Record]]:
         """The records in turns, some at a time. An error comes where its record would have come."""
@@ -185,25 +184,22 @@ class Slots:
 
     def as_ready(self) -> Iterator[list[Record]]:
         """The records as they are read, those of a file in order."""
+        outcomes: SimpleQueue[None] = SimpleQueue()  # an entry for each read that has ended
+        self._on_outcome = partial(outcomes.put, None)
         slots = self._fill()
         while slots:
-            try:
-                done, _ = wait(self.pending(), return_when=FIRST_COMPLETED)
-            except RuntimeError as raised:
-                raise interrupt_in(raised) or raised from None
-            for slot in list(slots):
-                if slot.pending in done:
-                    if slot.receive():
-                        yield slot.records
-                    elif not self._reopen(slot):
-                        slots.remove(slot)
+            outcomes.get()
+            slot = next(slot for slot in slots if slot.ahead.is_ready())
+            if slot.receive():
+                yield slot.records
+            elif not self._reopen(slot):
+                slots.remove(slot)
 
     def _fill(self) -> deque[Slot]:
-        for _ in range(self._num_slots):
-            file = next(self._files, None)
-            if file is None:
-                break
-            self._slots.append(Slot(file, self._read_file))
+        for file in islice(self._files, self._num_slots):
+            slot = Slot()
+            slot.open(file, self._read_file, self._on_outcome)
+            self._slots.append(slot)
         return self._slots
 
     def _to_first_empty(self) -> list[Record]:
@@ -219,7 +215,7 @@ class Slots:
         self._on_end(slot.file, slot.has_read)
         file = next(self._files, None)
         if file is not None:
-            slot.open(file, self._read_file)
+            slot.open(file, self._read_file, self._on_outcome)
         return file is not None
 
 
@@ -281,3 +277,8 @@ def shuffled(chunks: Iterable[list[T]], words: Iterator[int], *, size: int) -> I
         yield drawn
     if failed is not None:
         raise failed
+
+
+def closed_reader() -> UsageError:
+    """The error of whoever reads on after ``close``."""
+    return UsageError("this reader was closed", hint="Make a new one to read again.")

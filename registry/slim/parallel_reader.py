@@ -11,8 +11,6 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import InvalidStateError
-from contextlib import suppress
 from inspect import signature
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -21,17 +19,16 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.slim.background import wait_for
 from registry.slim.data_files import DataFile, find_data_files, get_data_files
-from registry.slim.interleaving import Progress, Reading
+from registry.slim.interleaving import Progress, Reading, closed_reader
 from registry.slim.option_checks import at_least, flag, whole_number
+from registry.slim.read_ahead import CLOSE_SECONDS
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
 
 __all__ = ["ParallelReader", "get_data_files", "parallel_read", "single_pass_read"]
 
 _Failure: TypeAlias = tuple[BaseException, TracebackType | None]
 
-_CLOSE_SECONDS: Final = 1.0
 _TEXT_TYPES: Final = ("string", "str", "bytes", "object", "bytes_")
 
 
@@ -147,33 +144,28 @@ class ParallelReader:
     def has_ready(self) -> bool:
         """Whether there are records that were read already, so that the next ones need most likely no waiting."""
         with self._lock:
-            pending = self._progress.slots.pending() if self._progress.slots is not None else []
-            return self._position < len(self._records) or (bool(pending) and all(read.done() for read in pending))
+            slots = self._progress.slots
+            return self._position < len(self._records) or (slots is not None and slots.is_ready())
 
     def interrupt(self) -> None:
         """Say from now on that records may be lost: who asked for some was interrupted before they were there."""
         self._failed = self._failed or self._interrupted
 
     def close(self) -> None:
-        """Read no more. Waits for reads that are under way, a second at most; whoever waits for one is told."""
+        """Read no more, and have whoever waits for a read told. Waits for reads under way, a second at most."""
         self._closed = True
         if os.getpid() != self._process:
             return
-        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
-            self._wake()
-            if not self._lock.acquire(timeout=_CLOSE_SECONDS):
-                return
-        try:
-            if self._is_inside:  # a handler of a signal closes what this very thread is in
-                self._wake()
-                return
-            self._records, self._position = [], 0
-            slots, self._progress.slots = self._progress.slots, None
-            pending = slots.pending() if slots is not None else []
-            self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
-            wait_for(pending, seconds=_CLOSE_SECONDS)
-        finally:
+        slots = self._progress.slots
+        if slots is not None:
+            slots.close()
+        if self._lock.acquire(timeout=CLOSE_SECONDS):
+            if not self._is_inside:  # else a handler of a signal closes what this very thread is in
+                self._records, self._position = [], 0
+                self._chunks.close()  # type: ignore[attr-defined]  # it is a generator
             self._lock.release()
+        if slots is not None:
+            slots.join()
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         return self
@@ -218,7 +210,7 @@ class ParallelReader:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise _closed()
+            raise closed_reader()
         if self._is_inside:
             raise UsageError(
                 "a reader was asked for records while it gave some to the same thread",
@@ -227,13 +219,6 @@ class ParallelReader:
         if self._failed is not None:
             error, traceback = self._failed
             raise error.with_traceback(traceback)
-
-    def _wake(self) -> None:
-        """Have whoever waits for a read see that the reader was closed."""
-        slots = self._progress.slots
-        for read in slots.pending() if slots is not None else []:
-            with suppress(InvalidStateError):  # it is done
-                read.set_exception(_closed())
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
@@ -355,10 +340,6 @@ def open_reader(
         deterministic=flag("deterministic", deterministic),
         mix_epochs=flag("mix_epochs", mix_epochs),
     )
-
-
-def _closed() -> UsageError:
-    return UsageError("this reader was closed", hint="Make a new one to read again.")
 
 
 def _of_another_process() -> UsageError:

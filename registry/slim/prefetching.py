@@ -7,25 +7,20 @@ room in it: a thread makes elements until ``capacity`` are ready, then ends, and
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
-from itertools import repeat
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.slim.background import start, wait_for
 from registry.slim.data_decoder import as_array, not_alike, stack_arrays
 from registry.slim.option_checks import at_least
+from registry.slim.read_ahead import ReadAhead, join
 
 T = TypeVar("T")
 
-_CLOSE_SECONDS: Final = 1.0
 _VALUES: Final = (np.ndarray, np.generic, int, float, complex, str, bytes)
 _A_FUNCTION: Final = "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
 
@@ -38,7 +33,9 @@ class PrefetchQueue(Generic[T]):
     """
 
     def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int, dynamic_pad: bool) -> None:
-        self._work = _Work(source, capacity=capacity, num_threads=num_threads)
+        self._ahead = ReadAhead(
+            source, capacity=capacity, num_threads=num_threads, name="prefetch", closed_error=_closed_queue
+        )
         self._dynamic_pad = dynamic_pad
         self._process = os.getpid()
 
@@ -50,8 +47,7 @@ class PrefetchQueue(Generic[T]):
             UsageError: it was closed, or made in another process.
             Exception: what the source raised.
         """
-        self._check_process()
-        return self._work.take()
+        return self._take(1, all_of_them=True)[0]
 
     def dequeue_many(self, n: int) -> Any:
         """The next ``n`` elements, stacked: each array has them as its first dimension.
@@ -69,12 +65,13 @@ class PrefetchQueue(Generic[T]):
     def size(self) -> int:
         """How many elements are ready; UsageError in another process, where a lock may be held for ever."""
         self._check_process()
-        return self._work.num_ready()
+        return self._ahead.num_ready()
 
     def close(self) -> None:
         """Make no more. Waits for what is being made, a second at most."""
         if os.getpid() == self._process:
-            self._work.close()
+            self._ahead.close()
+            join(self._ahead.threads)
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -91,24 +88,29 @@ class PrefetchQueue(Generic[T]):
         self.close()
 
     def __del__(self) -> None:
-        work = getattr(self, "_work", None)
-        if work is not None:
-            work.abandon()
+        ahead = getattr(self, "_ahead", None)
+        if ahead is not None:
+            ahead.abandon()
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise _of_this_process()
 
     def _take_stacked(self, n: int, *, all_of_them: bool) -> Any:
-        n = at_least("n", n, 1)
-        self._check_process()
-        elements = self._work.take_many(n, all_of_them=all_of_them)
+        elements = self._take(at_least("n", n, 1), all_of_them=all_of_them)
         try:
             return self._stack(elements)
         except Exception:
             raise
         except BaseException:  # interrupted
-            self._work.give_back(elements)
+            self._ahead.give_back(elements)
             raise
+
+    def _take(self, n: int, *, all_of_them: bool) -> list[T]:
+        self._check_process()
+        try:
+            return self._ahead.take_many(n, all_of_them=all_of_them)
+        except StopIteration:
+            raise OutOfRangeError("there are no more elements") from None
 
     def _stack(self, elements: Sequence[Any]) -> Any:
         first = elements[0]
@@ -126,139 +128,6 @@ class PrefetchQueue(Generic[T]):
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise _of_this_process()
-
-
-class _Work(Generic[T]):
-    """What the threads of a queue share; they do not hold the queue itself, so that it can be dropped half-way.
-
-    Nobody waits by ``threading.Condition``: who is interrupted in its ``wait`` may come out of it without the lock.
-    """
-
-    def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int) -> None:
-        self._source: Callable[[], T] | None = source
-        self._capacity = capacity
-        self._num_threads = num_threads
-        self._turn = threading.RLock()  # of those who take, held while they wait
-        self._lock = threading.RLock()  # of all that follows, never held while anybody waits
-        self._waiting: list[threading.Lock] = []  # each is held until something changes
-        self._ready: deque[T] = deque()
-        self._making: set[object] = set()  # a token of each thread: one whose token was taken away makes nothing
-        self._threads: list[Future[None]] = []
-        self._end: BaseException | None = None
-        self._traceback: TracebackType | None = None
-        self._closed = False
-
-    def num_ready(self) -> int:
-        with self._lock:
-            return len(self._ready)
-
-    def take(self) -> T:
-        return self.take_many(1, all_of_them=True)[0]
-
-    def take_many(self, n: int, *, all_of_them: bool) -> list[T]:
-        """The next ``n`` elements together: others who take at the same time get those before or after them."""
-        taken: list[T] = []
-        try:
-            with self._turn:
-                while len(taken) < n and self._take_some(taken, n, all_of_them=all_of_them):
-                    pass
-            return taken
-        except BaseException:
-            self.give_back(taken)  # nothing is lost that was made
-            raise
-
-    def give_back(self, taken: list[T]) -> None:
-        """Have these elements taken once more, before all others."""
-        with self._lock:
-            self._ready.extendleft(reversed(taken))
-            self._wake()
-
-    def close(self) -> None:
-        self.abandon()
-        if self._lock.acquire(timeout=_CLOSE_SECONDS):
-            self._ready.clear()
-            self._wake()
-            self._lock.release()
-        wait_for(self._threads, seconds=_CLOSE_SECONDS)
-        self._threads = []
-
-    def abandon(self) -> None:
-        # Without the lock: a garbage collection may come here while this very thread holds it.
-        self._closed = True
-        self._source = None
-
-    def _take_some(self, taken: list[T], n: int, *, all_of_them: bool) -> bool:
-        """Move what is ready to ``taken``, so that it has ``n`` at most, or wait; False where no more come."""
-        with self._lock:
-            self._start_threads()
-            if self._ready and not self._closed:
-                # One call, in which no interrupt comes: what is neither here nor there would be lost.
-                taken.extend(map(deque.popleft, repeat(self._ready, min(n - len(taken), len(self._ready)))))
-                self._start_threads()
-                return True
-            if self._closed or not self._making:
-                if taken and not all_of_them:
-                    return False
-                raise self._error()
-            change = threading.Lock()
-            change.acquire()
-            self._waiting.append(change)
-        change.acquire()
-        return True
-
-    def _wake(self) -> None:
-        """Let all who wait look again: some of them may have been interrupted long ago. The lock is held."""
-        for change in self._waiting:
-            change.release()
-        self._waiting.clear()
-
-    def _error(self) -> BaseException:
-        if self._closed:
-            return UsageError("this queue was closed", hint="Make a new one.")
-        if self._end is None or isinstance(self._end, StopIteration):
-            return OutOfRangeError("there are no more elements")
-        return self._end.with_traceback(self._traceback)
-
-    def _start_threads(self) -> None:
-        """Start what makes more, where half of what there may be is taken. The lock is held."""
-        if 2 * len(self._ready) > self._capacity:
-            return
-        while len(self._making) < min(self._num_threads, self._capacity - len(self._ready)):
-            if self._end is not None or self._closed:
-                return
-            token = object()
-            try:
-                self._making.add(token)
-                self._threads = [thread for thread in self._threads if not thread.done()]
-                self._threads.append(start(partial(self._make, token), name="prefetch"))
-            except BaseException:  # interrupted, and nobody knows whether the thread runs
-                self._making.discard(token)
-                raise
-
-    def _make(self, token: object) -> None:
-        """Make elements as long as there is room: an element that is being made has its place already."""
-        with self._lock:
-            if token not in self._making:
-                return
-        while True:
-            source = self._source
-            element: T | None = None
-            error: BaseException | None = None
-            try:
-                if source is not None:
-                    element = source()
-            except BaseException as raised:  # noqa: BLE001 (raised again where the element would have come)
-                error = raised
-            with self._lock:
-                self._wake()
-                if error is not None and (self._end is None or isinstance(self._end, StopIteration)):
-                    self._end, self._traceback = error, error.__traceback__
-                if error is None and source is not None:
-                    self._ready.append(element)  # type: ignore[arg-type]  # it was made just now
-                has_room = len(self._ready) + len(self._making) <= self._capacity
-                if self._end is not None or self._closed or not has_room:
-                    self._making.discard(token)
-                    return
 
 
 def prefetch_queue(
@@ -308,6 +177,10 @@ def prefetch_queue(
 
 # In TF-Slim the function is in a module of its name: slim.prefetch_queue.prefetch_queue is the function, too.
 prefetch_queue.prefetch_queue = prefetch_queue  # type: ignore[attr-defined]  # of a function, which has no such field
+
+
+def _closed_queue() -> UsageError:
+    return UsageError("this queue was closed", hint="Make a new one.")
 
 
 def _of_this_process() -> UsageError:

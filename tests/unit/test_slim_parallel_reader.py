@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from registry.errors import CorruptRecordError, OutOfRangeError, RegistryError, UsageError, WrongTypeError
-from registry.slim import background, interleaving
+from registry.slim import read_ahead
 from registry.slim.parallel_reader import parallel_read, single_pass_read
 from registry.slim.readers import TextLineReader
 from registry.tfrecord import frame_record
@@ -308,8 +308,8 @@ def test_a_reader_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_thread_that_was_not_started_yet_does_not_disturb_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_running", {threading.Thread()})
-    background._wait_at_exit()
+    monkeypatch.setattr(read_ahead, "_running", {threading.Thread()})
+    read_ahead._wait_at_exit()
 
 
 def test_a_reader_can_be_closed_in_the_middle_of_a_read_by_the_thread_that_waits_for_it(
@@ -370,21 +370,26 @@ def test_a_reader_is_not_read_by_what_interrupts_its_reading() -> None:
     assert len(list(reader)) == reader.num_records_produced > 0
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="the system has no timers that interrupt")
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_whoever_is_interrupted_while_nothing_comes_sees_what_interrupted(
-    deterministic: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        try:
-            raise KeyboardInterrupt
-        finally:
-            raise RuntimeError("cannot release un-acquired lock")  # as CPython says it where a lock was not taken again
+def test_whoever_is_interrupted_while_nothing_comes_sees_what_interrupted(deterministic: bool) -> None:
+    going_on = threading.Event()
 
-    reader = parallel_read("f-*", shuffle=False, num_epochs=1, deterministic=deterministic)
-    with monkeypatch.context() as patched:
-        patched.setattr(interleaving, "wait", interrupted)
-        patched.setattr(Future, "result", interrupted)
+    def hang(_: str) -> Iterator[tuple[bytes, bytes]]:
+        going_on.wait(30)
+        yield b"k", b"v"
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    reader = parallel_read("f-*", hang, shuffle=False, num_epochs=1, deterministic=deterministic)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(KeyboardInterrupt):
             reader.read()
+    finally:
+        signal.signal(signal.SIGALRM, before)
     with pytest.raises(UsageError, match=r"^the reading was interrupted, and some records may be lost$"):
         reader.read()
+    going_on.set()

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.slim import background, prefetching
+from registry.slim import prefetching, read_ahead
 from registry.slim.prefetching import prefetch_queue
 
 
@@ -296,17 +296,17 @@ def test_a_queue_is_neither_pickled_nor_copied(duplicate: Callable[[Any], Any]) 
 def test_a_consumer_that_is_interrupted_where_it_starts_a_thread_can_go_on(
     monkeypatch: pytest.MonkeyPatch, is_started: bool
 ) -> None:
-    start, late = prefetching.start, []
+    start, late = read_ahead.start, []
 
     def interrupt(work: Any, *, name: str) -> Any:
         late.append(lambda: start(work, name=name))
         raise KeyboardInterrupt
 
     with prefetch_queue(range(50), capacity=3) as queue:
-        monkeypatch.setattr(prefetching, "start", interrupt)
+        monkeypatch.setattr(read_ahead, "start", interrupt)
         with pytest.raises(KeyboardInterrupt):
             queue.dequeue()
-        monkeypatch.setattr(prefetching, "start", start)
+        monkeypatch.setattr(read_ahead, "start", start)
         if is_started:
             late[0]()  # it makes nothing, as another one takes its place
         assert list(queue) == list(range(50))
@@ -318,13 +318,14 @@ class InterruptAt:
     Or to ``threading``; elsewhere, in what runs when an object is freed, an interrupt may be ignored.
     """
 
-    files = (prefetching.__file__, threading.__file__)
+    files = (prefetching.__file__, read_ahead.__file__, threading.__file__)
 
     def __init__(self, number: int) -> None:
         self.left = number
 
     def __call__(self, frame: FrameType, event: str, _value: Any) -> None:
-        if event in ("call", "c_return") and frame.f_code.co_filename in self.files:
+        is_freeing = frame.f_code.co_name in ("__del__", "abandon")
+        if event in ("call", "c_return") and frame.f_code.co_filename in self.files and not is_freeing:
             self.left -= 1
             if not self.left:
                 raise KeyboardInterrupt
@@ -341,14 +342,16 @@ class InterruptAt:
 def test_a_consumer_that_is_interrupted_anywhere_can_go_on_and_nothing_is_lost(
     monkeypatch: pytest.MonkeyPatch, take: Callable[[Any], list[int]]
 ) -> None:
+    start_thread = read_ahead.start
+
     def start(work: Any, *, name: str) -> Any:  # of which there is a test of its own
         interrupt = sys.getprofile()
         sys.setprofile(None)
-        started = background.start(work, name=name)
+        started = start_thread(work, name=name)
         sys.setprofile(interrupt)
         return started
 
-    monkeypatch.setattr(prefetching, "start", start)
+    monkeypatch.setattr(read_ahead, "start", start)
     for number in itertools.count(1):
         queue = prefetch_queue(iter(range(10)), capacity=2)
         try:
@@ -396,7 +399,7 @@ def test_an_interrupt_while_a_thread_starts_is_not_taken_for_a_lack_of_threads(m
 
     monkeypatch.setattr(threading.Thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        background.start(lambda: worked.append(threading.current_thread()), name="work")
+        read_ahead.start(lambda: worked.append(threading.current_thread()), name="work")
     for thread in started:
         thread.join(10)
     assert worked == started
@@ -409,7 +412,9 @@ def test_where_there_are_no_threads_the_work_is_done_at_once(monkeypatch: pytest
         raise RuntimeError(message)
 
     monkeypatch.setattr(threading.Thread, "start", fail)
-    assert background.start(threading.current_thread, name="work").result(0) is threading.current_thread()
+    worked: list[threading.Thread] = []
+    assert read_ahead.start(lambda: worked.append(threading.current_thread()), name="work") == []
+    assert worked == [threading.current_thread()]
     assert list(prefetch_queue(range(20), capacity=3)) == list(range(20))
 
 
@@ -419,4 +424,4 @@ def test_a_thread_that_fails_to_start_for_another_reason_is_an_error(monkeypatch
 
     monkeypatch.setattr(threading.Thread, "start", fail)
     with pytest.raises(RuntimeError, match=r"^thread.__init__\(\) not called$"):
-        background.start(int, name="work")
+        read_ahead.start(int, name="work")
