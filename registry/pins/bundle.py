@@ -1,9 +1,11 @@
-"""How does a paper keep its records for ten years? One tar: the pin, its shards, and a check that needs Python alone.
+"""Writes a bundle: one tar with pins, the shards that they need, and a check that needs nothing but Python.
 
-pins --shards, each hashed on its way--> paper.tar: paper/{dataset.lock.yaml, dataset.lock.json, verify.py,
-                                verify_yaml.py, README.txt, CITATION.bib ..., data/<name>[/<config>]/<version>/<file>}
+    pins --shards, hashed while they are copied--> paper.tar
 
-The same pins give the same bytes: members are sorted, and have no time, owner or mode of their own.
+    paper/{dataset.lock.yaml, dataset.lock.json, verify.py, README.txt, CITATION.bib ...}
+    paper/data/<name>[/<config>]/<version>/<file>
+
+The same pins give the same bytes: members are sorted and carry no time, owner or mode of their own.
 """
 
 from __future__ import annotations
@@ -13,37 +15,27 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any, Final
 
-from registry.errors import PinChangedError, ShardMismatchError, StorageError, UsageError
+from registry.errors import PinChangedError, RegistryError, ShardMismatchError, StorageError, UsageError
 from registry.escaping import escape_json, without_steering
 from registry.pins.document import canonical_json
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
-from registry.pins.places import (
-    PinnedFile,
-    RejectedSource,
-    ShardLocator,
-    Source,
-    copy_checked,
-    list_files,
-    no_right_bytes,
-)
+from registry.pins.places import PinnedFile, ShardLocator, Source, copy_checked, list_files, no_right_bytes
 from registry.storage import Store, open_store
 
 JSON_FILENAME: Final = "dataset.lock.json"
 VERIFY_FILENAME: Final = "verify.py"
-VERIFY_YAML_FILENAME: Final = "verify_yaml.py"
 README_FILENAME: Final = "README.txt"
 DATA_FOLDER: Final = "data"
 
 _OWN_NAMES: Final = frozenset(
-    name.lower()
-    for name in (DEFAULT_FILENAME, JSON_FILENAME, VERIFY_FILENAME, VERIFY_YAML_FILENAME, README_FILENAME, DATA_FOLDER)
+    name.lower() for name in (DEFAULT_FILENAME, JSON_FILENAME, VERIFY_FILENAME, README_FILENAME, DATA_FOLDER)
 )
 _SUFFIX: Final = ".tar"
 _STEM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
@@ -60,7 +52,7 @@ class BundleReport:
         num_bytes, sha256: of the tar; 64 hex digits.
         digest: of the pin file in it, ``sha256:`` and 64 hex digits.
         members: the names of the files in it, sorted.
-        problems: places of shards that were passed over, each with what was wrong there.
+        problems: places of shards that were passed over, and what was wrong at each.
     """
 
     path: str
@@ -80,26 +72,26 @@ def write_bundle(
     citation_texts: Mapping[str, str],
     advance: AdvanceBytes | None = None,
 ) -> BundleReport:
-    """Write pins, the shards that they need and what checks them into a tar, whose one folder is named as the tar is.
+    """Write pins, their shards and a check of them to a tar. Its one folder has the name of the tar.
 
-    Shards are looked for as ``restore`` does. After ``tar xf paper.tar`` the file ``paper/dataset.lock.yaml`` is read
-    with ``Places(beside="paper")``, and checked by ``python -I -S paper/verify.py``.
+    Shards are looked for as in ``restore``. After ``tar xf paper.tar``, ``Places(beside="paper")`` reads the pins of
+    ``paper/dataset.lock.yaml``, and ``python -I -S paper/verify.py`` checks them.
 
     Args:
         pin_file: the pins.
-        names: which of them, by name or expression; the pin file in the bundle then holds these alone. None is all.
+        names: which of them, by name or expression; the pin file in the bundle holds only these. None is all.
         path: of the tar, ending with ``.tar``: a local path or a URL.
-        overwrite: replace a file that is there.
-        citation_texts: texts by file name, such as ``CITATION.bib``, which lie beside the pin file.
+        overwrite: replace an existing file.
+        citation_texts: further files of the bundle by name, such as ``CITATION.bib``.
         advance: called with the number of bytes copied since the last call.
 
     Raises:
-        UsageError: a name that a bundle, or a file in it, cannot have; or a pin names a URL with a password.
+        UsageError: the name of the bundle, or of a file in it, is invalid; or a pin names a URL with a password.
         PinNotFoundError: no such pin.
-        ConflictError: two pins want different bytes in one file.
-        AlreadyStoredError: there is a file of that name, and ``overwrite`` is False.
-        ShardMismatchError: a shard is nowhere as it was pinned, and somewhere as it was not; no tar is left.
-        NotStoredError: a shard is nowhere at all; no tar is left.
+        ConflictError: two pins need different bytes in one file.
+        AlreadyStoredError: the file exists, and ``overwrite`` is False.
+        ShardMismatchError: no place holds a shard as it was pinned, and one holds other bytes; no tar is left.
+        NotStoredError: no place holds a shard at all; no tar is left.
         FetchNotAllowedError: the same, and places that the pins name were not asked (``PinFile.places``).
     """
     store, filename = _open_target(path)
@@ -112,36 +104,36 @@ def write_bundle(
     files = list_files(pin.entry for pin in chosen.values())
     top = filename.removesuffix(_SUFFIX)
     texts = {f"{top}/{name}": text.encode() for name, text in _texts(chosen, citation_texts).items()}
-    shards = {f"{top}/{DATA_FOLDER}/{file.path}": file for file in files}
-    search = _Search(files, pin_file)
+    shards = {f"{top}/{DATA_FOLDER}/{file.path}": ShardLocator(file, pin_file.places) for file in files}
+    members = sorted([*texts, *shards])
     while True:
-        sources = search.sources()
+        sources = _locate(list(shards.values()))
         try:
             with store.create(filename, overwrite=overwrite) as file:
                 tar = _Tar(file, advance)
-                for name in sorted([*texts, *shards]):
+                for name in members:
                     if name in texts:
                         tar.add(name, texts[name])
                     else:
-                        tar.add_shard(name, shards[name], sources[shards[name].path])
+                        tar.add_shard(name, shards[name].wanted, sources[shards[name].wanted.path])
                 tar.end()
-        except _BadSourceError as error:
-            search.refuse(error)
+        except _BadSourceError as bad:  # a tar cannot be corrected: it is written again, without that place
+            shards[bad.member].reject(bad.source, bad.error)
         else:
             return BundleReport(
                 path=store.locate(filename),
                 num_bytes=tar.num_bytes,
                 sha256=tar.hasher.hexdigest(),
                 digest=chosen.digest,
-                members=tuple(sorted([*texts, *shards])),
-                problems=search.problems(),
+                members=tuple(members),
+                problems=tuple(str(one) for _, locator in sorted(shards.items()) for one in locator.rejected),
             )
 
 
 def check_json(path: str, pins: PinFile) -> None:
-    """Hold the pin file as JSON in an unpacked bundle against ``pins``, read from the YAML file at ``path``.
+    """Compare the JSON pin file in an unpacked bundle with ``pins``, which were read from the YAML file at ``path``.
 
-    ``verify.py`` does so, and both are to give one answer. Of a pin file that is in no bundle, nothing is checked.
+    ``verify.py`` does the same, and both must agree. A pin file outside of a bundle is not checked.
 
     Raises:
         PinChangedError: the two files differ, or the JSON file is missing.
@@ -162,61 +154,23 @@ def check_json(path: str, pins: PinFile) -> None:
         )
 
 
-def read_verify_script(source: str = "standalone.py") -> str:
-    """The text of the ``verify.py`` of a bundle; of ``standalone_yaml.py``, that of its ``verify_yaml.py``."""
-    return package_files("registry.pins").joinpath(source).read_text(encoding="utf-8")
-
-
-def _readme(pin_file: PinFile) -> str:
-    """README.txt, exact enough to write a reader from it; the same for the same pins."""
-    pins = "".join(
-        f"  {pin.name}\n"
-        f"      {pin.num_examples} records of {pin.reference}, split expression {pin.split}\n"
-        f"      ordered records digest {pin.entry.records.ordered}\n"
-        for pin in pin_file.values()
-    )
-    return read_verify_script("bundle_readme.txt").replace("@PINS@", pins).replace("@DIGEST@", pin_file.digest)
+def _locate(locators: Sequence[ShardLocator]) -> dict[str, Source]:
+    """The first place of each shard, by the shard's path; an error that names all shards without one."""
+    found = {one.wanted.path: next(one.sources(), None) for one in locators}
+    missing = [one for one in locators if found[one.wanted.path] is None]
+    if missing:
+        raise no_right_bytes(missing)
+    return {path: source for path, source in found.items() if source is not None}
 
 
 class _BadSourceError(Exception):
-    """A shard could not be copied from where it was found; never seen outside of here."""
+    """The shard ``member`` could not be copied from its source. Raised and caught in this module only."""
 
-    def __init__(self, wanted: PinnedFile, refusal: RejectedSource) -> None:
-        super().__init__(str(refusal))
-        self.wanted = wanted
-        self.refusal = refusal
-
-
-class _Search:
-    """Where each shard comes from. A place that turns out to be bad while it is copied is not named again."""
-
-    def __init__(self, files: list[PinnedFile], pin_file: PinFile) -> None:
-        self._files = files
-        self._places = pin_file.places
-        self._refused: dict[str, list[RejectedSource]] = {}
-
-    def sources(self) -> dict[str, Source]:
-        """The first place of each shard that may be right; an error that names all shards that have none."""
-        found, missing = {}, []
-        for wanted in self._files:
-            finding = ShardLocator(wanted, self._places, refused=self._refused.get(wanted.path, ()))
-            source = next(finding.sources(), None)
-            self._refused[wanted.path] = finding.refusals
-            if source is None:
-                missing.append((wanted, finding.refusals))
-            else:
-                found[wanted.path] = source
-        if missing:
-            raise no_right_bytes(missing)
-        return found
-
-    def refuse(self, error: _BadSourceError) -> None:
-        """Do not name that place again."""
-        self._refused[error.wanted.path].append(error.refusal)
-
-    def problems(self) -> tuple[str, ...]:
-        """Every place that was passed over."""
-        return tuple(str(refusal) for path in sorted(self._refused) for refusal in self._refused[path])
+    def __init__(self, member: str, source: Source, error: RegistryError) -> None:
+        super().__init__(str(error))
+        self.member = member
+        self.source = source
+        self.error = error
 
 
 class _Tar:
@@ -229,24 +183,24 @@ class _Tar:
         self._advance = advance
 
     def add(self, name: str, content: bytes) -> None:
-        """A small file."""
+        """Add a small file."""
         self._begin(name, len(content))
         self._write(content)
         self._fill(_BLOCK)
 
     def add_shard(self, name: str, wanted: PinnedFile, source: Source) -> None:
-        """A pinned file, which is hashed while it is copied."""
+        """Add a pinned file, which is hashed while it is copied."""
         self._begin(name, wanted.file.num_bytes)
         try:
             copy_checked(wanted, source, self._copy)
         except (ShardMismatchError, StorageError) as error:
-            if error.details.get("doing") == "write":  # the tar cannot be written: no other source would help
+            if error.details.get("doing") == "write":  # the tar cannot be written: another source would not help
                 raise
-            raise _BadSourceError(wanted, RejectedSource.of(source.url, error)) from error
+            raise _BadSourceError(name, source, error) from error
         self._fill(_BLOCK)
 
     def end(self) -> None:
-        """The end of the archive: two empty blocks, and as many as make a whole record."""
+        """End the archive: two empty blocks, and padding to a whole record."""
         self._write(bytes(2 * _BLOCK))
         self._fill(_RECORD)
 
@@ -294,7 +248,21 @@ def _texts(pin_file: PinFile, citation_texts: Mapping[str, str]) -> dict[str, st
         **{name: without_steering(text) for name, text in citation_texts.items()},
         DEFAULT_FILENAME: pin_file.to_yaml(),
         JSON_FILENAME: escape_json(pin_file.to_json()) + "\n",
-        VERIFY_FILENAME: read_verify_script(),
-        VERIFY_YAML_FILENAME: read_verify_script("standalone_yaml.py"),
+        VERIFY_FILENAME: _resource("standalone.py"),
         README_FILENAME: without_steering(_readme(pin_file)),
     }
+
+
+def _readme(pin_file: PinFile) -> str:
+    """README.txt, exact enough to write a reader from it; the same for the same pins."""
+    pins = "".join(
+        f"  {pin.name}\n"
+        f"      {pin.num_examples} records of {pin.reference}, split expression {pin.split}\n"
+        f"      ordered records digest {pin.entry.records.ordered}\n"
+        for pin in pin_file.values()
+    )
+    return _resource("bundle_readme.txt").replace("@PINS@", pins).replace("@DIGEST@", pin_file.digest)
+
+
+def _resource(name: str) -> str:
+    return package_files("registry.pins").joinpath(name).read_text(encoding="utf-8")

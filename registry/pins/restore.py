@@ -1,7 +1,7 @@
-"""How do the files of a pin come to this machine? Fetched from where any are right, into a data directory.
+"""Copies the files of pins into a data directory, from the first place that holds them as they were pinned.
 
-Only right bytes get their name, and what is there and right is left alone: so a restore that was stopped, however
-hard, goes on where it was when it is run again.
+A file gets its name only with the right bytes, and right files are left as they are: a restore that was stopped or
+killed continues when it is run again.
 """
 
 from __future__ import annotations
@@ -19,16 +19,7 @@ from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchErr
 from registry.masking import mask
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import PinFile
-from registry.pins.places import (
-    PinnedFile,
-    Places,
-    RejectedSource,
-    ShardLocator,
-    Source,
-    copy_checked,
-    list_files,
-    no_right_bytes,
-)
+from registry.pins.places import PinnedFile, Places, ShardLocator, Source, copy_checked, list_files, no_right_bytes
 from registry.storage import Store, open_store
 from registry.storage.names import is_own_staged
 from registry.tfrecord.stamps import Watch
@@ -39,13 +30,13 @@ _MOST_TOLD: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredFile:
-    """What became of one file.
+    """The result for one file.
 
     Attributes:
         path: below the target, ``name[/config]/version/file``.
         num_bytes: its size.
-        source: where it was copied from; None where it was there already.
-        problems: places that were passed over, each with what was wrong there.
+        source: where it was copied from; None if it was there already.
+        problems: places that were passed over, and what was wrong at each.
     """
 
     path: str
@@ -56,7 +47,7 @@ class RestoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreReport:
-    """What a restore did, or, with ``dry_run``, would do; files sorted by path."""
+    """What a restore did, or would do with ``dry_run``; files sorted by path."""
 
     target: str
     files: tuple[RestoredFile, ...]
@@ -64,7 +55,7 @@ class RestoreReport:
 
     @property
     def copied(self) -> tuple[RestoredFile, ...]:
-        """The files that were not there, or wrong."""
+        """The files that were missing or wrong."""
         return tuple(file for file in self.files if file.source is not None)
 
     @property
@@ -74,7 +65,7 @@ class RestoreReport:
 
     @property
     def num_bytes_copied(self) -> int:
-        """Bytes that were copied."""
+        """Bytes of the copied files."""
         return sum(file.num_bytes for file in self.copied)
 
 
@@ -92,27 +83,27 @@ def restore(
 ) -> RestoreReport:
     """Put the files of some pins, or all, into a data directory, as ``<target>/<name>[/<config>]/<version>/<file>``.
 
-    Each file is taken from the first place that has it right: the candidates of ``pin_file.places``, then the file's
-    own locations, unless a ``data_dir`` was named, beside which nothing is looked at. Afterwards
-    ``Places(data_dir=target_folder)`` finds the pins.
+    Each file is taken from the first place that holds it as pinned: the folders of ``pin_file.places``, then the
+    file's own locations; if a ``data_dir`` was named, only there. Afterwards ``Places(data_dir=target_folder)`` finds
+    the pins.
 
     Args:
         pin_file: the pins.
         names: which of them, by name or expression; None is all.
-        target_folder: a path or URL; made where it is missing.
-        overwrite: replace files that are there with other bytes.
-        dry_run: say what would be done; files that are there are hashed, and of others only the size is looked at.
+        target_folder: a path or URL; created if it is missing.
+        overwrite: replace existing files that hold other bytes.
+        dry_run: only report. Existing files are hashed; of the others, only the sizes are compared.
         advance: called with the number of bytes hashed or copied since the last call, by one thread at a time.
-        threads: how many files at once; None is a few more than there are cores.
+        threads: how many files are copied at once; None is a few more than there are cores.
         fetch: whether places that the pins name may be asked, as long as their addresses are public.
-        allow_hosts: hosts, buckets and folders that may be asked; what ``pin_file`` was loaded with counts as well.
+        allow_hosts: hosts, buckets and folders that may be asked, beside those that ``pin_file`` was loaded with.
 
     Raises:
         PinNotFoundError: no such pin.
-        ConflictError: two pins want different bytes in one file.
-        AlreadyStoredError: a file is there with other bytes, and ``overwrite`` is False; nothing was copied.
-        ShardMismatchError: a file is nowhere as it was pinned, and somewhere as it was not.
-        NotStoredError: a file is nowhere at all. Files that were found are in place in both cases.
+        ConflictError: two pins need different bytes in one file.
+        AlreadyStoredError: a file exists with other bytes, and ``overwrite`` is False; nothing was copied.
+        ShardMismatchError: no place holds a file as it was pinned, and one holds other bytes.
+        NotStoredError: no place holds a file at all. In both cases the other files were restored.
         FetchNotAllowedError: the same, and places that the pins name were not asked.
         StorageError: the target cannot be written.
     """
@@ -121,7 +112,7 @@ def restore(
     places = pin_file.places.allowing(fetch=fetch, hosts=allow_hosts)
     work = _Work(target, places, advance, overwrite=overwrite)
     count = threads or min(_MOST_THREADS, num_cpus() + 2)
-    # One restore into a folder at a time: what another one left unfinished is then of a dead process.
+    # One restore into a folder at a time: unfinished files of another one are then those of a dead process.
     with nullcontext() if dry_run else _exclusive(target, files):
         if not dry_run:
             _clear_unfinished(target, files)
@@ -133,28 +124,22 @@ def _restore(
     files: list[PinnedFile], work: _Work, target: Store, *, dry_run: bool, threads: int
 ) -> tuple[RestoredFile, ...]:
     with _each(files, work.is_right, threads=threads, stop=work.stop) as answers:
-        there = [answer.result() for answer in answers]
+        there = [(file, answer.result()) for file, answer in zip(files, answers, strict=True)]
     if not work.overwrite:
-        _refuse_other(target, [file for file, right in zip(files, there, strict=True) if right is False])
-    restored = [
-        RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=None)
-        for file, right in zip(files, there, strict=True)
-        if right
-    ]
-    wanted = [file for file, right in zip(files, there, strict=True) if not right]
-    missing = []
+        _refuse_other(target, [file for file, is_right in there if is_right is False])
+    wanted = [file for file, is_right in there if not is_right]
     with _each(wanted, work.plan if dry_run else work.copy, threads=threads, stop=work.stop) as answers:
-        for file, answer in zip(wanted, answers, strict=True):
-            found, finding = answer.result()
-            if found is None:
-                missing.append((file, finding.refusals))
-                continue
-            problems = tuple(str(refusal) for refusal in finding.refusals)
-            restored.append(
-                RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=found.url, problems=problems)
-            )
-    if missing:
+        found = [answer.result() for answer in answers]
+    if missing := [locator for source, locator in found if source is None]:
         raise no_right_bytes(missing)
+    restored = [
+        RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=None) for file, is_right in there if is_right
+    ]
+    for source, locator in found:
+        file, problems = locator.wanted, tuple(map(str, locator.rejected))
+        restored.append(
+            RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=source.url, problems=problems)
+        )
     return tuple(sorted(restored, key=lambda file: file.path))
 
 
@@ -170,7 +155,7 @@ class _Work:
         self._lock = Lock()
 
     def is_right(self, wanted: PinnedFile) -> bool | None:
-        """Whether the file is in the target as it was pinned; None where it is not there."""
+        """Whether the target holds the file as it was pinned; None if there is no such file."""
         try:
             if self._target.size(wanted.path) != wanted.file.num_bytes:
                 return False
@@ -185,25 +170,30 @@ class _Work:
         return True
 
     def plan(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
-        """The place that a file would be copied from."""
-        finding = ShardLocator(wanted, self._places)
-        return next(finding.sources(), None), finding
+        """The place from which a file would be copied, or None."""
+        locator = ShardLocator(wanted, self._places)
+        return next(locator.sources(), None), locator
 
     def copy(self, wanted: PinnedFile) -> tuple[Source | None, ShardLocator]:
-        """Copy a file from the first place that has it right; None where none has."""
-        finding = ShardLocator(wanted, self._places)
-        for source in finding.sources():
+        """Copy a file from the first place that holds it as pinned; that place, or None."""
+        locator = ShardLocator(wanted, self._places)
+        for source in locator.sources():
             try:
                 with self._target.create(wanted.path, overwrite=self.overwrite) as file:
-                    copy_checked(wanted, source, _Writing(file.write, self._count))
+
+                    def write(piece: bytes, write_piece: Callable[[bytes], object] = file.write) -> None:
+                        write_piece(piece)
+                        self._count(piece)
+
+                    copy_checked(wanted, source, write)
             except (ShardMismatchError, StorageError) as error:
-                # A target that cannot be written is no fault of the source, and no other source would help.
+                # If the target cannot be written, the source is not at fault, and another one would not help.
                 if error.details.get("doing") == "write":
                     raise
-                finding.refusals.append(RejectedSource.of(source.url, error))
+                locator.reject(source, error)
             else:
-                return source, finding
-        return None, finding
+                return source, locator
+        return None, locator
 
     def _count(self, piece: bytes) -> None:
         if self.stop.is_set():
@@ -214,24 +204,14 @@ class _Work:
 
 
 class _StoppedError(Exception):
-    """Another file failed in a way that ends the restore, or a person ended it; never seen outside of here."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Writing:
-    write: Callable[[bytes], object]
-    count: Callable[[bytes], None]
-
-    def __call__(self, piece: bytes) -> None:
-        self.write(piece)
-        self.count(piece)
+    """The restore ends: another file failed, or it was interrupted. Raised and caught in this module only."""
 
 
 @contextmanager
 def _each(
     files: list[PinnedFile], work: Callable[[PinnedFile], Any], *, threads: int, stop: Event
 ) -> Iterator[list[Future[Any]]]:
-    """Futures of ``work`` for each file, by threads; they are stopped soon where the block ends with an error."""
+    """Futures of ``work`` for each file, run by threads, which stop soon if the block ends with an error."""
     with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="restore") as pool:
         futures = [pool.submit(work, file) for file in files]
         try:
@@ -244,7 +224,7 @@ def _each(
 
 @contextmanager
 def _exclusive(target: Store, files: list[PinnedFile]) -> Iterator[None]:
-    """Alone in the target. Where the block fails, the folders that it made and put nothing into are removed."""
+    """Hold the lock of the target. If the block fails, folders that it made and left empty are removed."""
     root = target.local_root  # object stores have no folders
     paths = [] if root is None else [root / file.path for file in files if ".." not in file.path]
     folders = sorted({folder for path in paths for folder in path.parents}, reverse=True)
@@ -253,14 +233,14 @@ def _exclusive(target: Store, files: list[PinnedFile]) -> Iterator[None]:
         with target.exclusive("data"):
             yield
     except BaseException:
-        for folder in missing:  # one that lies in another comes before it
-            with suppress(OSError):  # it is not empty, or was not made
+        for folder in missing:  # a folder comes before the one that holds it
+            with suppress(OSError):  # it is not empty, or was not created
                 folder.rmdir()
         raise
 
 
 def _clear_unfinished(target: Store, files: list[PinnedFile]) -> None:
-    """Remove what restores that were killed left of these files; object stores show it to nobody."""
+    """Remove unfinished copies of these files that killed restores left; object stores never show them."""
     if target.local_root is None:
         return
     folders: dict[str, set[str]] = {}
@@ -268,7 +248,7 @@ def _clear_unfinished(target: Store, files: list[PinnedFile]) -> None:
         folder, _, last_part = file.path.rpartition("/")
         folders.setdefault(folder, set()).add(last_part)
     for folder, last_parts in folders.items():
-        with suppress(OSError):  # no such folder yet; or not ours to clear, and the restore will say so
+        with suppress(OSError):  # no such folder yet, or no permission, which the restore will report
             for path in (target.local_root / folder).iterdir():
                 if is_own_staged(path.name) and path.name.partition("_")[2] in last_parts:
                     path.unlink()
