@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.completion import complete_reference
-from registry.cli.options import alias_argument, reference_argument
+from registry.cli.options import alias_argument, dry_run_option, optional_dataset_argument, reference_argument
+from registry.cli.output import Column, Table
+from registry.envelope import fields_of
 from registry.errors import UsageError
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import AliasChange
-    from registry.model import Version
 
 
 @click.group("alias")
@@ -22,21 +22,15 @@ def alias() -> None:
     """Give versions names that may be moved: mnist@paper, mnist@production."""
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What both moves take: --expect, --message, --dry-run."""
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing."),
-        click.option("--message", default="", metavar="TEXT", help="Why, for the history."),
-        click.option(
-            "--expect", metavar="OLD", help="Only where this version stands there now; 'none': only where no alias is."
-        ),
-    ):
-        function = option(function)
-    return function
+_expect_option = click.option(
+    "--expect", metavar="OLD", help="Only where this version stands there now; 'none': only where no alias is."
+)
+_message_option = click.option("--message", default="", metavar="TEXT", help="Why, for the history.")
 
 
 @session_command(
     "set",
+    group=alias,
     epilog=examples(
         "registry alias set paper mnist:3.0.1",
         "registry alias set production 'mnist/plain:3.*' --expect 3.0.1 --message 'Better labels.'",
@@ -45,7 +39,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @click.argument("name", metavar="NAME")
 @reference_argument
-@_options
+@_expect_option
+@_message_option
+@dry_run_option
 def set_(session: Session, name: str, reference: str, expect: str | None, message: str, dry_run: bool) -> None:
     """Let the alias NAME stand for the version that REF names today.
 
@@ -53,108 +49,87 @@ def set_(session: Session, name: str, reference: str, expect: str | None, messag
     changes nothing. With --expect it is a compare-and-swap, which fails with exit code 4 where somebody was faster.
     """
     if "@" in name:
-        alias = name.rpartition("@")[2]
+        alone = name.rpartition("@")[2]
         raise UsageError(
-            f"{name!r} is no name of an alias", hint=f"Name it alone: registry alias set {alias} {reference}"
+            f"{name!r} is no name of an alias", hint=f"Name it alone: registry alias set {alone} {reference}"
         )
     with session.connect() as catalog:
         change = catalog.aliases.set(name, reference, expect=expect, message=message, dry_run=dry_run)
-    if change.is_change:
-        line = f"{'would set' if dry_run else 'set'} {change.reference} to {change.after}{_before(change.before)}"
-    else:
-        line = f"{change.reference} stands for {change.after} already"
-    _print_change(session, "set", change, line)
+    _present(session, "set", change, lambda it: f"{'would set' if dry_run else 'set'} {it['alias']} to {it['after']}")
 
 
 @session_command(
     "rm",
+    group=alias,
     epilog=examples("registry alias rm mnist@paper", "registry alias rm mnist/plain@paper --expect 3.0.1 --dry-run"),
 )
 @alias_argument
-@_options
+@_expect_option
+@_message_option
+@dry_run_option
 def rm(session: Session, reference: str, expect: str | None, message: str, dry_run: bool) -> None:
     """Remove the alias DATASET@NAME. Its history stays."""
     with session.connect() as catalog:
         change = catalog.aliases.remove(reference, expect=expect, message=message, dry_run=dry_run)
-    line = f"{'would remove' if dry_run else 'removed'} {change.reference}{_before(change.before)}"
-    _print_change(session, "rm", change, line)
+    _present(session, "rm", change, lambda it: f"{'would remove' if dry_run else 'removed'} {it['alias']}")
 
 
-@session_command("list", epilog=examples("registry alias list", "registry alias list mnist/plain --format json"))
-@click.argument("dataset", metavar="[DATASET]", required=False, shell_complete=complete_reference)
+@session_command(
+    "list", group=alias, epilog=examples("registry alias list", "registry alias list mnist/plain --format json")
+)
+@optional_dataset_argument("[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
     """List the aliases of the catalog, or of DATASET; without a config, of all its configs."""
     with session.connect() as catalog:
-        found = catalog.aliases.list(dataset)
-    data = [
-        {
-            "reference": str(one.reference),
-            "dataset": one.reference.dataset,
-            "alias": one.alias,
-            "version": str(one.version),
-            "state": one.state.value,
-            "set_at": one.set_at.isoformat(),
-            "set_by": one.set_by,
-        }
-        for one in found
-    ]
-    rows = [
-        (str(one.reference), str(one.version), one.state.value, f"{one.set_at:%Y-%m-%d %H:%M}", one.set_by)
-        for one in found
-    ]
-    of = f"{dataset} has" if dataset else "The catalog has"
-    empty = f"{of} no aliases. Set one with: registry alias set NAME REF"
-    session.out.result(
-        "alias.list",
-        data,
-        lambda: session.out.table(("ALIAS", "VERSION", "STATE", "SET (UTC)", "BY"), rows, empty=empty),
+        found = [
+            {"reference": one.reference, "dataset": one.reference.dataset}
+            | fields_of(one, "alias", "version", "state", "set_at", "set_by")
+            for one in catalog.aliases.list(dataset)
+        ]
+    columns: dict[str, Column] = {
+        "ALIAS": "reference",
+        "VERSION": "version",
+        "STATE": "state",
+        "SET (UTC)": "set_at",
+        "BY": "set_by",
+    }
+    empty = (
+        f"{f'{dataset} has' if dataset else 'The catalog has'} no aliases. Set one with: registry alias set NAME REF"
     )
+    session.out.present("alias.list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 
-@session_command("history", epilog=examples("registry alias history mnist@paper"))
+@session_command("history", group=alias, epilog=examples("registry alias history mnist@paper"))
 @alias_argument
 def history(session: Session, reference: str) -> None:
     """Show everything that was done to DATASET@NAME, the newest last; it may be removed by now."""
     with session.connect() as catalog:
-        moves = catalog.aliases.history(reference)
-    data = [
-        {
-            "at": one.at.isoformat(),
-            "actor": one.actor,
-            "before": _number(one.before),
-            "after": _number(one.after),
-            "message": one.message,
-        }
-        for one in moves
-    ]
-    rows = [
-        (f"{one.at:%Y-%m-%d %H:%M:%S}", one.actor, str(one.before or "none"), str(one.after or "none"), one.message)
-        for one in moves
-    ]
-    session.out.result(
-        "alias.history", data, lambda: session.out.table(("AT (UTC)", "WHO", "FROM", "TO", "MESSAGE"), rows)
-    )
+        moves = [
+            fields_of(one, "at", "actor", "before", "after", "message") for one in catalog.aliases.history(reference)
+        ]
+    columns: dict[str, Column] = {
+        "AT (UTC)": lambda one: f"{one['at']:%Y-%m-%d %H:%M:%S}",
+        "WHO": "actor",
+        "FROM": lambda one: one["before"] or "none",
+        "TO": lambda one: one["after"] or "none",
+        "MESSAGE": "message",
+    }
+    session.out.present("alias.history", moves, lambda rows: [Table(rows, columns)])
 
 
-for subcommand in (set_, rm, list_, history):
-    alias.add_command(subcommand)
-
-
-def _print_change(session: Session, verb: str, change: AliasChange, line: str) -> None:
-    data = {
-        "alias": str(change.reference),
-        "before": _number(change.before),
-        "after": _number(change.after),
+def _present(session: Session, verb: str, change: AliasChange, describe: Callable[[dict[str, Any]], str]) -> None:
+    value = {
+        "alias": change.reference,
+        "before": change.before,
+        "after": change.after,
         "changed": change.is_change and not change.is_dry_run,
         "would_change": change.is_change,
         "dry_run": change.is_dry_run,
     }
-    session.out.result(f"alias.{verb}", data, lambda: session.out.line(line))
 
+    def human(it: dict[str, Any]) -> list[str]:
+        if not it["would_change"]:
+            return [f"{it['alias']} stands for {it['after']} already"]
+        return [describe(it) + (f", it stood for {it['before']}" if it["before"] else "")]
 
-def _before(version: Version | None) -> str:
-    return "" if version is None else f", it stood for {version}"
-
-
-def _number(version: Version | None) -> str | None:
-    return None if version is None else str(version)
+    session.out.present(f"alias.{verb}", value, human)

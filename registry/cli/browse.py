@@ -1,4 +1,4 @@
-"""``registry list``: the datasets of the catalog."""
+"""``registry list``, ``search``, ``show`` and ``versions``: what is in the catalog, and why."""
 
 from __future__ import annotations
 
@@ -12,61 +12,37 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.options import reference_argument
-from registry.cli.output import Output, give_up_stdout, size
+from registry.cli.output import Block, Column, Fields, Output, Table, give_up_stdout, size
+from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
 from registry.model import Considered, Reference, VersionStatus
 
-if TYPE_CHECKING:
-    from registry.catalog import VersionSummary
+if TYPE_CHECKING:  # numpy is loaded when features are
     from registry.features import FeaturesDict
+
+_SHOWN: Final = 20
 
 
 @session_command("list", epilog=examples("registry list", "registry list --format json"))
 def list_(session: Session) -> None:
     """List the datasets of the catalog, by name."""
     with session.connect() as catalog:
-        found = catalog.datasets()
-    data = [
-        {
-            "dataset": summary.dataset,
-            "is_protected": summary.is_protected,
-            "canonical": None if summary.canonical is None else str(summary.canonical),
-            "latest": str(summary.latest),
-            "num_versions": summary.num_versions,
-            "num_examples": summary.num_examples,
-            "splits": list(summary.splits),
-            "description": summary.description,
-            "default_config": summary.is_default and summary.config is not None,
-            "config_description": summary.config_description,
-            "config_tags": list(summary.config_tags),
-        }
-        for summary in found
-    ]
-    rows = [
-        (
-            summary.dataset,
-            str(summary.canonical or summary.latest) + (" (protected)" if summary.is_protected else ""),
-            summary.num_versions,
-            summary.num_examples,
-            ", ".join(summary.splits),
-            _first_words(summary.description),
-        )
-        for summary in found
-    ]
-    session.out.result(
-        "list",
-        data,
-        lambda: session.out.table(
-            ("DATASET", "VERSION", "VERSIONS", "EXAMPLES", "SPLITS", "DESCRIPTION"),
-            rows,
-            empty="The catalog is empty. Start with: registry quickstart",
-        ),
-    )
-
-
-def _first_words(text: str, limit: int = 60) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= limit else line[: line.rfind(" ", 0, limit)] + " …"
+        found = [
+            fields_of(one, "dataset", "is_protected", "canonical", "latest", "num_versions", "num_examples", "splits")
+            | {"default_config": one.is_default and one.config is not None}
+            | fields_of(one, "description", "config_description", "config_tags")
+            for one in catalog.datasets()
+        ]
+    columns: dict[str, Column] = {
+        "DATASET": "dataset",
+        "VERSION": lambda one: f"{one['canonical'] or one['latest']}{' (protected)' if one['is_protected'] else ''}",
+        "VERSIONS": "num_versions",
+        "EXAMPLES": "num_examples",
+        "SPLITS": "splits",
+        "DESCRIPTION": lambda one: _first_words(one["description"]),
+    }
+    empty = "The catalog is empty. Start with: registry quickstart"
+    session.out.present("list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 
 @session_command(
@@ -91,33 +67,21 @@ def search(session: Session, text: tuple[str, ...], limit: int) -> None:
         found = catalog.search(words, limit=limit + 1)  # one more, to know whether there are more
         if not found:
             session.out.note(catalog.explain_no_hits(words))
-    shown = found[:limit]
     if len(found) > limit:
         session.out.note(f"note: these are the best {limit} of more. A further word narrows, --limit shows more.")
-    data = [
-        {
-            "dataset": hit.dataset,
-            "version": str(hit.version),
-            "status": hit.status.value,
-            "matched": list(hit.matched),
-            "score": hit.score,
-            "snippet": hit.snippet,
-            "description": hit.description,
-        }
-        for hit in shown
+    shown = [
+        fields_of(hit, "dataset", "version", "status", "matched", "score", "snippet", "description")
+        for hit in found[:limit]
     ]
-    rows = [
-        (
-            hit.dataset,
-            str(hit.version) if hit.status is VersionStatus.CANONICAL else f"{hit.version} ({hit.status.value})",
-            ", ".join(hit.matched),
-            hit.snippet,
-        )
-        for hit in shown
-    ]
-    session.out.result(
-        "search", data, lambda: session.out.table(("DATASET", "VERSION", "MATCHED", "DESCRIPTION"), rows)
-    )
+    columns: dict[str, Column] = {
+        "DATASET": "dataset",
+        "VERSION": lambda hit: (
+            hit["version"] if hit["status"] is VersionStatus.CANONICAL else f"{hit['version']} ({hit['status']})"
+        ),
+        "MATCHED": "matched",
+        "DESCRIPTION": "snippet",
+    }
+    session.out.present("search", shown, lambda rows: [Table(rows, columns)])
 
 
 @session_command(
@@ -135,89 +99,96 @@ def show(session: Session, reference: str, why: bool) -> None:
         protected = dataset.protected
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     facts, metadata = dataset.facts, dataset.metadata
-    data: dict[str, Any] = {
+    value: dict[str, Any] = {
         "dataset": facts.reference.dataset,
-        "version": str(facts.version),
-        "config_description": metadata.config_description,
-        "config_tags": list(metadata.config_tags),
-        "status": facts.status.value,
+        **fields_of(metadata, "config_description", "config_tags"),
         "protected": protected,
         "message": facts.state_message,
-        "version_to_prepare": facts.version_to_prepare,
-        "experiments": dict(facts.experiments),
-        "superseded_by": None if facts.superseded_by is None else str(facts.superseded_by),
-        "slicing": facts.slicing.value,
+        **fields_of(facts, "version", "status", "version_to_prepare", "experiments", "superseded_by", "slicing"),
         "file_format": facts.file_format,
-        "splits": [
-            {
-                "name": split.name,
-                "num_examples": split.num_examples,
-                "num_shards": split.num_shards,
-                "num_bytes": split.num_bytes,
-            }
-            for split in facts.splits
-        ],
+        "splits": [fields_of(split, "name", "num_examples", "num_shards", "num_bytes") for split in facts.splits],
         "features": json.loads(facts.features_json),
-        "labels": {stem: list(names) for stem, names in facts.labels.items()},
-        "supervised_keys": metadata.supervised_keys,
-        "description": metadata.description,
-        "homepage": metadata.homepage,
-        "license": metadata.license,
-        "citation": metadata.citation,
-        "release_notes": dict(metadata.release_notes),
-        "metadata": dict(metadata.custom),
+        "labels": facts.labels,
+        **fields_of(metadata, "supervised_keys", "description", "homepage", "license", "citation", "release_notes"),
+        "metadata": metadata.custom,
         "folder": folder,
         "content_digest": f"sha256:{facts.content_digest}",
-        "published_at": facts.published_at.isoformat() if facts.published_at else None,
-        "published_by": facts.published_by,
+        **fields_of(facts, "published_at", "published_by"),
     }
-
     if why:
-        data["why"] = why_json(reasons, considered)
+        value["why"] = why_values(reasons, considered)
 
-    def human() -> None:
-        for reason in reasons:
-            session.out.line(reason)
-        print_considered(session.out, considered)
-        if why and len(considered) < 2:
-            session.out.line()
-        code = facts.version_to_prepare
-        prepared_by = "" if code is None else f"code {code} or older: today's code can only read it"
-        published = f"{facts.published_at:%Y-%m-%d %H:%M} UTC" if facts.published_at else ""
-        session.out.fields(
-            [
-                ("dataset", str(facts.reference)),
-                ("status", ": ".join(filter(None, (facts.status.value, facts.state_message)))),
-                ("protected", "" if protected is None else f"{protected or 'the whole catalog'}: see registry promote"),
-                ("superseded by", "" if facts.superseded_by is None else str(facts.superseded_by)),
-                ("description", metadata.description),
-                ("config", metadata.config_description),
-                ("tags", ", ".join(metadata.config_tags)),
-                ("homepage", metadata.homepage),
-                ("license", metadata.license),
-                ("features", "\n".join(features)),
-                ("metadata", ", ".join(metadata.custom) + (": see --format json" if metadata.custom else "")),
-                (
-                    "experiments",
-                    ", ".join(f"{flag} {'on' if on else 'off'}" for flag, on in facts.experiments.items()),
-                ),
-                ("prepared by", prepared_by),
-                ("slicing", facts.slicing.value),
-                ("format", "" if facts.file_format == "tfrecord" else facts.file_format),
-                ("order", "as they were made: TFDS's disable_shuffling" if facts.disable_shuffling else ""),
-                ("folder", folder),
-                ("content", f"sha256:{facts.content_digest}"),
-                ("published", f"{published} by {facts.published_by}"),
-                ("citation", metadata.citation),
-            ]
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        if why:
+            yield from reasons
+            yield from describe_considered(considered)
+            if len(considered) < 2:
+                yield ""
+        code, custom = it["version_to_prepare"], ", ".join(it["metadata"])
+        published = f"{it['published_at']:%Y-%m-%d %H:%M} UTC" if it["published_at"] else ""
+        yield Fields(
+            {
+                "dataset": facts.reference,
+                "status": f"{it['status']}: {it['message']}" if it["message"] else it["status"],
+                "protected": "" if protected is None else f"{protected or 'the whole catalog'}: see registry promote",
+                "superseded by": it["superseded_by"],
+                "description": it["description"],
+                "config": it["config_description"],
+                "tags": it["config_tags"],
+                "homepage": it["homepage"],
+                "license": it["license"],
+                "features": "\n".join(features),
+                "metadata": f"{custom}: see --format json" if custom else "",
+                "experiments": [f"{flag} {'on' if is_on else 'off'}" for flag, is_on in it["experiments"].items()],
+                "prepared by": code and f"code {code} or older: today's code can only read it",
+                "slicing": it["slicing"],
+                "format": "" if it["file_format"] == "tfrecord" else it["file_format"],
+                "order": "as they were made: TFDS's disable_shuffling" if facts.disable_shuffling else "",
+                "folder": it["folder"],
+                "content": it["content_digest"],
+                "published": f"{published} by {it['published_by']}",
+                "citation": it["citation"],
+            }
         )
-        session.out.line()
-        session.out.table(
-            ("SPLIT", "EXAMPLES", "SHARDS", "BYTES"),
-            [(split.name, split.num_examples, split.num_shards, size(split.num_bytes)) for split in facts.splits],
-        )
+        yield ""
+        columns: dict[str, Column] = {"SPLIT": "name", "EXAMPLES": "num_examples", "SHARDS": "num_shards"}
+        yield Table(it["splits"], columns | {"BYTES": lambda split: size(split["num_bytes"])})
 
-    session.out.result("show", data, human)
+    session.out.present("show", value, human)
+
+
+@session_command(
+    "versions", at=True, epilog=examples("registry versions digits", "registry versions mnist/plain --format json")
+)
+@reference_argument
+def versions(session: Session, reference: str) -> None:
+    """List every published version of a dataset, the highest first."""
+    wanted = Reference.parse(reference)
+    if wanted.request is not None or wanted.alias is not None:
+        raise UsageError(
+            f"{reference}: name a dataset without a version", hint=f"Try: registry versions {wanted.dataset}"
+        )
+    with session.connect() as catalog:
+        found = [
+            {"message": one.state_message}
+            | fields_of(one, "version", "status", "superseded_by", "num_examples", "published_at", "published_by")
+            | {"release_note": one.release_note}
+            for one in catalog.versions(wanted.name, wanted.config, at=session.at)
+        ]
+
+    def notes(one: dict[str, Any]) -> str:
+        if one["superseded_by"] is not None:
+            return f"{one['message']}; superseded by {one['superseded_by']}"
+        return str(one["message"] or one["release_note"])
+
+    columns: dict[str, Column] = {
+        "VERSION": "version",
+        "STATUS": lambda one: one["status"],
+        "EXAMPLES": "num_examples",
+        "PUBLISHED (UTC)": "published_at",
+        "NOTES": notes,
+    }
+    session.out.present("versions", found, lambda rows: [Table(rows, columns)])
 
 
 def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
@@ -236,77 +207,18 @@ def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
             yield f"{indent}{name}: {feature}"
 
 
-@session_command(
-    "versions", at=True, epilog=examples("registry versions digits", "registry versions mnist/plain --format json")
-)
-@reference_argument
-def versions(session: Session, reference: str) -> None:
-    """List every published version of a dataset, the highest first."""
-    wanted = Reference.parse(reference)
-    if wanted.request is not None or wanted.alias is not None:
-        raise UsageError(
-            f"{reference}: name a dataset without a version", hint=f"Try: registry versions {wanted.dataset}"
-        )
-    with session.connect() as catalog:
-        found = catalog.versions(wanted.name, wanted.config, at=session.at)
-    data = [
-        {
-            "version": str(summary.version),
-            "status": summary.status.value,
-            "message": summary.state_message,
-            "superseded_by": None if summary.superseded_by is None else str(summary.superseded_by),
-            "num_examples": summary.num_examples,
-            "published_at": summary.published_at.isoformat(),
-            "published_by": summary.published_by,
-            "release_note": summary.release_note,
-        }
-        for summary in found
-    ]
-    rows = [
-        (
-            str(summary.version),
-            summary.status.value,
-            summary.num_examples,
-            f"{summary.published_at:%Y-%m-%d %H:%M}",
-            _note(summary),
-        )
-        for summary in found
-    ]
-    session.out.result(
-        "versions",
-        data,
-        lambda: session.out.table(("VERSION", "STATUS", "EXAMPLES", "PUBLISHED (UTC)", "NOTES"), rows),
-    )
+def why_values(sentences: Sequence[str], considered: Sequence[Considered]) -> dict[str, Any]:
+    """Why a look-up gave its version: sentences, and every version considered."""
+    return {"version": sentences, "considered": [fields_of(one, "version", "status", "verdict") for one in considered]}
 
 
-def _note(summary: VersionSummary) -> str:
-    """What is said of the version's state, else its release note."""
-    if summary.superseded_by is not None:
-        return f"{summary.state_message}; superseded by {summary.superseded_by}"
-    return summary.state_message or summary.release_note
-
-
-_SHOWN: Final = 20
-
-
-def considered_json(considered: Sequence[Considered]) -> list[dict[str, str]]:
-    """Every version considered, for programs."""
-    return [{"version": str(one.version), "status": one.status.value, "verdict": one.verdict} for one in considered]
-
-
-def why_json(sentences: Sequence[str], considered: Sequence[Considered]) -> dict[str, Any]:
-    """Why a look-up gave its version, for programs."""
-    return {"version": list(sentences), "considered": considered_json(considered)}
-
-
-def print_considered(out: Output, considered: Sequence[Considered]) -> None:
-    """The table of what was considered, for people: the first rows and the one that was chosen."""
+def describe_considered(considered: Sequence[Considered]) -> Iterator[Block]:
+    """The versions considered, as a table: the first rows and the one that was chosen."""
     if len(considered) < 2:
         return  # nothing to choose from, and the sentences say so
-    shown = list(considered[:_SHOWN])
-    shown += [one for one in considered[_SHOWN:] if one.verdict == "chosen"]
-    rows = [(str(one.version), one.status.value, one.verdict) for one in shown]
-    _print_table(out, rows, len(considered), where="--format json lists them all")
+    rows = [fields_of(one, "version", "status", "verdict") for one in considered]
+    shown = rows[:_SHOWN] + [row for row in rows[_SHOWN:] if row["verdict"] == "chosen"]
+    yield from _tabulate(shown, len(rows), where="--format json lists them all")
 
 
 @contextmanager
@@ -319,20 +231,24 @@ def explained_refusal(out: Output, why: bool) -> Iterator[None]:
         yield
     except NotFoundError as error:
         considered = error.details.get("considered")
-        if why and considered and not out.as_json:
+        if why and considered:
             named = [one for one in considered[_SHOWN:] if not one["verdict"].startswith("not ")]
             shown = [*considered[:_SHOWN], *named[:_SHOWN]]
-            rows = [(one["version"], one["status"], one["verdict"]) for one in shown]
             try:
-                _print_table(out, rows, error.details["num_considered"], where="registry versions lists them all")
+                out.tell(_tabulate(shown, error.details["num_considered"], where="registry versions lists them all"))
                 sys.stdout.flush()
             except BrokenPipeError:  # a reader who leaves changes nothing: it is refused all the same
                 give_up_stdout()
         raise
 
 
-def _print_table(out: Output, rows: Sequence[tuple[str, str, str]], total: int, *, where: str) -> None:
-    out.table(("VERSION", "STATUS", "VERDICT"), rows)
+def _tabulate(rows: Sequence[Any], total: int, *, where: str) -> Iterator[Block]:
+    yield Table(rows, {"VERSION": "version", "STATUS": "status", "VERDICT": "verdict"})
     if total > len(rows):
-        out.line(f"and {total - len(rows):,} more; {where}")
-    out.line()
+        yield f"and {total - len(rows):,} more; {where}"
+    yield ""
+
+
+def _first_words(text: str, limit: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: line.rfind(" ", 0, limit)] + " …"

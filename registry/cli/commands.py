@@ -1,10 +1,10 @@
-"""The options that every command has, and the session they open."""
+"""What every command is made of: the group that imports it when it is run, its common options, and its session."""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -13,10 +13,69 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from registry.cli.output import Output
-from registry.errors import RegistryWarning, UsageError, suggest
+from registry.errors import RegistryWarning, UsageError, VerificationError, suggest
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
+
+PLUGINS: Final = "registry.commands"
+"""The entry points of commands that other packages bring, as ``registry.builders`` are those of their builders."""
+
+
+class LazyGroup(click.Group):
+    """Commands that are imported when they are run, not when they are listed: help costs no import.
+
+    ``table`` has one line for each command: where it is, and its help line. The place is ``module:function``, or
+    ``plugin:NAME`` for the entry point of that name. Commands are listed in the order of the table.
+    """
+
+    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
+        super().__init__(*args, **attributes)
+        self._table = table
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names."""
+        return list(self._table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command of that name."""
+        if cmd_name not in self._table:
+            return None
+        module, _, name = self._table[cmd_name][0].partition(":")
+        if module == "plugin":
+            module, name = _find_plugin(name)
+        found = getattr(import_module(module), name)
+        assert isinstance(found, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Suggest the nearest command for an unknown name."""
+        if args[0] not in self._table and not args[0].startswith("-"):
+            raise UsageError(f"no command '{self.name} {args[0]}'", hint=suggest(args[0], self._table))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List names and help lines without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in self._table.items()])
+
+
+def _find_plugin(path: str) -> tuple[str, str]:
+    """Module and name of the command that a package brings for ``path``, such as ``import.earth-engine``.
+
+    Raises:
+        UsageError: no installed package brings it.
+    """
+    from importlib.metadata import entry_points  # takes 15 ms, which only plugins cost
+
+    for point in entry_points(group=PLUGINS, name=path):
+        return point.module, point.attr
+    raise UsageError(
+        f"no installed package brings the command 'registry {path.replace('.', ' ')}'",
+        hint="Install the registry again: pip install --force-reinstall shardbook",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,53 +113,48 @@ class Session:
         return dataset
 
 
+_LOCKED: Final = click.option(
+    "--locked", is_flag=True, help="Refuse REF unless it names one version exactly.  [also: $REGISTRY_LOCKED]"
+)
+_AT: Final = click.option(
+    "--at", metavar="DATE", help="Look up what was true at the end of that day, or at that moment, in UTC."
+)
+_FORMAT: Final = click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["human", "json"]),
+    default="human",
+    help="Print tables, or one JSON value for programs.",
+)
+_DATA_DIR: Final = click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' beside the catalog]",
+)
+_CATALOG: Final = click.option(
+    "--catalog",
+    "url",
+    metavar="URL",
+    help="Database URL or SQLite file.  [default: $REGISTRY_CATALOG, else a file in your data folder]",
+)
+
+
 def session_command(
-    name: str, *, at: bool = False, locked: bool = False, catalog: bool = True, **attributes: Any
+    name: str,
+    *,
+    group: click.Group | None = None,
+    at: bool = False,
+    locked: bool = False,
+    catalog: bool = True,
+    **attributes: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
 
     ``at`` and ``locked`` add the options of that name, for commands that look a reference up; without ``catalog`` there
-    is neither ``--catalog`` nor ``--data-dir``, for commands that open none.
+    is neither ``--catalog`` nor ``--data-dir``, for commands that open none. The command is added to ``group``.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        if locked:
-            function = click.option(
-                "--locked",
-                is_flag=True,
-                help="Refuse REF unless it names one version exactly.  [also: $REGISTRY_LOCKED]",
-            )(function)
-        if at:
-            function = click.option(
-                "--at", metavar="DATE", help="Look up what was true at the end of that day, or at that moment, in UTC."
-            )(function)
-
-        def for_catalog(decorator: Callable[..., Any]) -> Callable[..., Any]:
-            return decorator if catalog else lambda undecorated: undecorated
-
-        @click.command(name, **attributes)
-        @for_catalog(
-            click.option(
-                "--catalog",
-                "url",
-                metavar="URL",
-                help="Database URL or SQLite file.  [default: $REGISTRY_CATALOG, else a file in your data folder]",
-            )
-        )
-        @for_catalog(
-            click.option(
-                "--data-dir",
-                metavar="DIR",
-                help="Folder of the shards.  [default: $REGISTRY_DATA_DIR, else 'datasets' beside the catalog]",
-            )
-        )
-        @click.option(
-            "--format",
-            "output_format",
-            type=click.Choice(["human", "json"]),
-            default="human",
-            help="Print tables, or one JSON value for programs.",
-        )
         @functools.wraps(function)
         def wrapped(
             output_format: str,
@@ -115,7 +169,13 @@ def session_command(
             with _warnings_as_notes(out):
                 return function(session, **arguments)
 
-        return cast("click.Command", wrapped)
+        wanted = ((_LOCKED, locked), (_AT, at), (_FORMAT, True), (_DATA_DIR, catalog), (_CATALOG, catalog))
+        for option, is_wanted in wanted:  # the last one is listed first
+            wrapped = option(wrapped) if is_wanted else wrapped
+        made = cast("click.Command", click.command(name, **attributes)(wrapped))  # type: ignore[no-untyped-call] # cls may be among them
+        if group is not None:
+            group.add_command(made)
+        return made
 
     return decorate
 
@@ -137,66 +197,12 @@ def _warnings_as_notes(out: Output) -> Iterator[None]:
         yield
 
 
+def joint_exit_code(exit_codes: Iterable[int]) -> int:
+    """The exit code of a command that went on after failures: 5 if a verification is among them, else the highest."""
+    codes = set(exit_codes)
+    return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
+
+
 def examples(*lines: str) -> str:
     """The epilog of a help page: command lines to copy."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-PLUGINS: Final = "registry.commands"
-"""The entry points of commands that live above this package, as those of ``registry.builders`` do."""
-
-
-class LazyGroup(click.Group):
-    """Commands by name. ``table`` has one line for each: where it is, and its help line.
-
-    The place is ``module:function``, or ``plugin:NAME`` for the entry point of that name in ``registry.commands``.
-    Commands are listed in the order of the table.
-    """
-
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self._table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names."""
-        return list(self._table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of that name."""
-        if cmd_name not in self._table:
-            return None
-        module, _, name = self._table[cmd_name][0].partition(":")
-        if module == "plugin":
-            module, name = _find_plugin(name)
-        found = getattr(import_module(module), name)
-        assert isinstance(found, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where there is none of that name."""
-        if args[0] not in self._table and not args[0].startswith("-"):
-            raise UsageError(f"no command '{self.name} {args[0]}'", hint=suggest(args[0], self._table))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List names and help lines without importing anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._table.items()])
-
-
-def _find_plugin(path: str) -> tuple[str, str]:
-    """Module and name of the command that a package brings for ``path``, such as ``import.earth-engine``.
-
-    Raises:
-        UsageError: no installed package brings it.
-    """
-    from importlib.metadata import entry_points  # 15 ms that no other command spends
-
-    for point in entry_points(group=PLUGINS, name=path):
-        return point.module, point.attr
-    raise UsageError(
-        f"no installed package brings the command 'registry {path.replace('.', ' ')}'",
-        hint="Install the registry again: pip install --force-reinstall shardbook",
-    )

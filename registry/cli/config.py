@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.completion import complete_reference
-from registry.cli.lifecycle import effects_json, load_uses, print_effects
-from registry.cli.options import change_options, dataset_argument
+from registry.cli.lifecycle import describe_effects, effect_values
+from registry.cli.options import dataset_argument, dry_run_option, optional_dataset_argument, uses_option
+from registry.cli.output import Block, Column, Table
+from registry.envelope import fields_of
+from registry.model import Use
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.catalog import ProtectionChange
@@ -26,87 +28,69 @@ def config() -> None:
     """Look at the configs of a dataset, choose the default one, and protect canonical versions."""
 
 
-@session_command("list", epilog=examples("registry config list mnist"))
+@session_command("list", group=config, epilog=examples("registry config list mnist"))
 @dataset_argument
 def list_(session: Session, dataset: str) -> None:
     """List the configs of DATASET, by name."""
     with session.connect() as catalog:
-        found = catalog.lifecycle.configs(dataset)
-    data = [
-        {
-            "config": one.config,
-            "is_default": one.is_default,
-            "canonical": None if one.canonical is None else str(one.canonical),
-            "num_versions": one.num_versions,
-            "is_protected": one.is_protected,
-        }
-        for one in found
-    ]
-    rows = [
-        (
-            one.config or "(none)",
-            "default" if one.is_default else "",
-            str(one.canonical or "none") + (" (protected)" if one.is_protected else ""),
-            one.num_versions,
-        )
-        for one in found
-    ]
-    session.out.result(
-        "config.list", data, lambda: session.out.table(("CONFIG", "DEFAULT", "CANONICAL", "VERSIONS"), rows)
-    )
+        found = [
+            fields_of(one, "config", "is_default", "canonical", "num_versions", "is_protected")
+            for one in catalog.lifecycle.configs(dataset)
+        ]
+    columns: dict[str, Column] = {
+        "CONFIG": lambda one: one["config"] or "(none)",
+        "DEFAULT": lambda one: "default" if one["is_default"] else "",
+        "CANONICAL": lambda one: f"{one['canonical'] or 'none'}{' (protected)' if one['is_protected'] else ''}",
+        "VERSIONS": "num_versions",
+    }
+    session.out.present("config.list", found, lambda rows: [Table(rows, columns)])
 
 
 @session_command(
     "set-default",
+    group=config,
     epilog=examples("registry config set-default mnist/rotated --dry-run", "registry config set-default mnist/rotated"),
 )
 @dataset_argument
-@change_options
-def set_default(session: Session, dataset: str, dry_run: bool, use_files: tuple[Path, ...]) -> None:
+@dry_run_option
+@uses_option
+def set_default(session: Session, dataset: str, dry_run: bool, uses: list[Use]) -> None:
     """Make the config of DATASET (NAME/CONFIG) the one that a reference without a config means.
 
     Prints every reference that resolves differently, before and after.
     """
-    uses = load_uses(use_files)
     with session.connect() as catalog:
         change = catalog.lifecycle.set_default_config(dataset, dry_run=dry_run, uses=uses)
-    before, after = None if change.before is None else change.before.config, change.after.config
-    data = {
+    value = {
         "dataset": change.after.name,
-        "before": before,
-        "after": after,
+        "before": None if change.before is None else change.before.config,
+        "after": change.after.config,
         "is_change": change.is_change,
         "dry_run": change.is_dry_run,
-        "effects": effects_json(change.effects),
-        "uses": effects_json(change.use_effects),
-        "num_uses": len(uses),
+        **effect_values(change.effects, change.use_effects, uses),
     }
 
-    def human() -> None:
-        name = change.after.name
-        if not change.is_change:
-            session.out.line(f"{after} is the default config of {name} already")
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        if not it["is_change"]:
+            yield f"{it['after']} is the default config of {it['dataset']} already"
             return
-        verb = "would make" if change.is_dry_run else "made"
-        place = "" if before is None else f", replacing {before}"
-        session.out.line(f"{verb} {after} the default config of {name}{place}")
-        print_effects(session.out, change.effects, change.use_effects, uses, config=True)
+        verb = "would make" if it["dry_run"] else "made"
+        replacing = "" if it["before"] is None else f", replacing {it['before']}"
+        yield f"{verb} {it['after']} the default config of {it['dataset']}{replacing}"
+        yield from describe_effects(it, with_dataset=True)
 
-    session.out.result("config.set-default", data, human)
-
-
-_optional_dataset = click.argument("dataset", metavar="[NAME]", required=False, shell_complete=complete_reference)
-_dry_run = click.option("--dry-run", is_flag=True, help="Change nothing: say what would be changed.")
+    session.out.present("config.set-default", value, human)
 
 
 @session_command(
     "protect",
+    group=config,
     epilog=examples(
         "registry config protect mnist", "registry config protect mnist/rotated --dry-run", "registry config protect"
     ),
 )
-@_optional_dataset
-@_dry_run
+@optional_dataset_argument("[NAME]")
+@dry_run_option
 def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
     """Let only 'registry promote' move the canonical version of NAME, or of every dataset without NAME.
 
@@ -116,22 +100,24 @@ def protect(session: Session, dataset: str | None, dry_run: bool) -> None:
     """
     with session.connect() as catalog:
         change = catalog.lifecycle.protect(dataset, dry_run=dry_run)
-    _print_protection(session, change)
+    _present_protection(session, "config.protect", change)
 
 
-@session_command("unprotect", epilog=examples("registry config unprotect mnist", "registry config unprotect"))
-@_optional_dataset
-@_dry_run
+@session_command(
+    "unprotect", group=config, epilog=examples("registry config unprotect mnist", "registry config unprotect")
+)
+@optional_dataset_argument("[NAME]")
+@dry_run_option
 def unprotect(session: Session, dataset: str | None, dry_run: bool) -> None:
     """Undo 'registry config protect' of NAME, or of the whole catalog without NAME."""
     with session.connect() as catalog:
         change = catalog.lifecycle.unprotect(dataset, dry_run=dry_run)
-    _print_protection(session, change)
+    _present_protection(session, "config.unprotect", change)
 
 
-def _print_protection(session: Session, change: ProtectionChange) -> None:
-    scope, wider = change.scope or "the whole catalog", change.protected_by
-    data = {
+def _present_protection(session: Session, schema: str, change: ProtectionChange) -> None:
+    wider = change.protected_by
+    value = {
         "dataset": change.scope or None,
         "is_change": change.is_change,
         "dry_run": change.is_dry_run,
@@ -140,24 +126,17 @@ def _print_protection(session: Session, change: ProtectionChange) -> None:
         "protected_by": None if wider is None else wider or "(catalog)",
     }
 
-    def human() -> None:
-        if not change.is_change:
-            session.out.line(f"{scope} is {'protected already' if change.after else 'not protected: nothing to undo'}")
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        scope = it["dataset"] or "the whole catalog"
+        if not it["is_change"]:
+            yield f"{scope} is {'protected already' if it['after'] else 'not protected: nothing to undo'}"
+        elif it["after"]:
+            moved = "its canonical version" if it["dataset"] else "a canonical version"
+            yield f"{scope} {'would be' if it['dry_run'] else 'is'} protected: only 'registry promote' moves {moved}"
         else:
-            verb = "would be" if change.is_dry_run else "is"
-            no_longer = "would no longer be" if change.is_dry_run else "is no longer"
-            moved = "its canonical version" if change.scope else "a canonical version"
-            session.out.line(
-                f"{scope} {verb} protected: only 'registry promote' moves {moved}"
-                if change.after
-                else f"{scope} {no_longer} protected"
-            )
-        if not change.after and wider is not None:
+            yield f"{scope} {'would no longer be' if it['dry_run'] else 'is no longer'} protected"
+        if not it["after"] and wider is not None:
             undo = f"registry config unprotect {wider}".rstrip()
-            session.out.line(f"It stays protected by {wider or 'the whole catalog'}: see {undo}")
+            yield f"It stays protected by {wider or 'the whole catalog'}: see {undo}"
 
-    session.out.result("config.protect" if change.after else "config.unprotect", data, human)
-
-
-for subcommand in (list_, set_default, protect, unprotect):
-    config.add_command(subcommand)
+    session.out.present(schema, value, human)

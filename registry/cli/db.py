@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.errors import CatalogError
+from registry.cli.output import Fields
+from registry.envelope import fields_of
+from registry.errors import CatalogError, UsageError
 
 if TYPE_CHECKING:  # Alembic is loaded when a schema changes
     from registry.catalog.schema import RemovedSecrets
@@ -19,29 +21,23 @@ def db() -> None:
     """Look after the catalog's database: its schema, and moving it from one release to the next."""
 
 
-@session_command("status", epilog=examples("registry db status", "registry db status --catalog postgresql://host/name"))
+@session_command(
+    "status", group=db, epilog=examples("registry db status", "registry db status --catalog postgresql://host/name")
+)
 def status(session: Session) -> None:
     """Show the schema revision of the catalog and the one this registry needs."""
     from registry.api import catalog_url
     from registry.catalog import schema
 
     found = schema.status(catalog_url(session.url))
-    data = {"url": found.url, "state": found.state, "revision": found.revision, "head": found.head}
-    session.out.result(
+    session.out.present(
         "db.status",
-        data,
-        lambda: session.out.fields(
-            [
-                ("catalog", found.url),
-                ("state", found.state),
-                ("revision", found.revision or "none"),
-                ("head", found.head),
-            ]
-        ),
+        fields_of(found, "url", "state", "revision", "head"),
+        lambda it: [Fields({"catalog": it.pop("url")} | it | {"revision": it["revision"] or "none"})],
     )
 
 
-@session_command("upgrade", epilog=examples("registry db upgrade", "registry db upgrade 0001"))
+@session_command("upgrade", group=db, epilog=examples("registry db upgrade", "registry db upgrade 0001"))
 @click.argument("revision", default="head")
 def upgrade(session: Session, revision: str) -> None:
     """Bring the catalog's schema up to REVISION; default: the newest. An empty database becomes a catalog."""
@@ -53,32 +49,35 @@ def upgrade(session: Session, revision: str) -> None:
     removed: list[schema.RemovedSecrets] = []
     before, after = schema.upgrade(url, revision, told=removed.append)
     _note_secrets(session, removed)
-    _print_move(session, before, after, removed)
+    _present_move(session, before, after, removed)
 
 
-@session_command("downgrade", epilog=examples("registry db downgrade base --yes"))
+@session_command("downgrade", group=db, epilog=examples("registry db downgrade base --yes"))
 @click.argument("revision")
 @click.option("--yes", is_flag=True, help="Do it. Tables that REVISION does not know are dropped with their rows.")
 def downgrade(session: Session, revision: str, yes: bool) -> None:
     """Take the catalog's schema back to REVISION (`base`: no tables at all)."""
     from registry.api import catalog_url
     from registry.catalog import schema
-    from registry.errors import UsageError
 
     if not yes:
         raise UsageError(f"downgrading to {revision} drops tables with their rows", hint="Make a copy, then add --yes.")
     before, after = schema.downgrade(catalog_url(session.url), revision)
-    _print_move(session, before, after)
+    _present_move(session, before, after)
 
 
-@session_command("check", epilog=examples("registry db check"))
+@session_command("check", group=db, epilog=examples("registry db check"))
 def check(session: Session) -> None:
     """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys, what is searched."""
     from registry.api import catalog_url
     from registry.catalog import schema
 
     differences = schema.check(catalog_url(session.url))
-    session.out.result("db.check", {"differences": differences}, lambda: _print_differences(session, differences))
+    session.out.present(
+        "db.check",
+        {"differences": differences},
+        lambda it: it["differences"] or ["the database is as its schema says"],
+    )
     if differences:
         raise CatalogError(
             f"the database differs from its schema in {len(differences)} places",
@@ -87,7 +86,7 @@ def check(session: Session) -> None:
         )
 
 
-@session_command("reindex", epilog=examples("registry db reindex"))
+@session_command("reindex", group=db, epilog=examples("registry db reindex"))
 def reindex(session: Session) -> None:
     """Mend what `registry search` searches, from the published versions. Harmless where nothing is wrong."""
     from registry.api import catalog_url
@@ -95,26 +94,25 @@ def reindex(session: Session) -> None:
 
     mended = schema.reindex(catalog_url(session.url))
     text = "every document is as the published versions say" + (f", {mended:,} of them anew" if mended else "")
-    session.out.result("db.reindex", {"mended": mended}, lambda: session.out.line(text))
+    session.out.present("db.reindex", {"mended": mended}, lambda _: [text])
 
 
-for subcommand in (status, upgrade, downgrade, check, reindex):
-    db.add_command(subcommand)
-
-
-def _print_move(
+def _present_move(
     session: Session, before: str | None, after: str | None, removed: Sequence[RemovedSecrets] = ()
 ) -> None:
-    text = f"already at {after}" if before == after else f"{before or 'empty'} -> {after or 'empty'}"
-    told = [{"reference": one.reference, "columns": list(one.columns), "location": one.location} for one in removed]
+    value = {
+        "before": before,
+        "after": after,
+        "secrets_removed": [fields_of(one, "reference", "columns", "location") for one in removed],
+    }
 
-    def human() -> None:
-        session.out.line(text)
-        for one in removed:
-            place = f"; its folder is {one.location}" if one.location is not None else ""
-            session.out.line(f"{one.reference}: secrets were removed from URLs in {', '.join(one.columns)}{place}")
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        yield f"already at {after}" if before == after else f"{before or 'empty'} -> {after or 'empty'}"
+        for one in it["secrets_removed"]:
+            place = "" if one["location"] is None else f"; its folder is {one['location']}"
+            yield f"{one['reference']}: secrets were removed from URLs in {', '.join(one['columns'])}{place}"
 
-    session.out.result("db.upgrade", {"before": before, "after": after, "secrets_removed": told}, human)
+    session.out.present("db.upgrade", value, human)
 
 
 def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
@@ -130,10 +128,3 @@ def _note_secrets(session: Session, removed: Sequence[RemovedSecrets]) -> None:
             "note: somebody else used the database, so its files still hold them; when nobody does, run VACUUM in it "
             "(SQLite), or VACUUM (FULL) dataset_version, search_document (PostgreSQL)"
         )
-
-
-def _print_differences(session: Session, differences: list[str]) -> None:
-    for difference in differences:
-        session.out.line(difference)
-    if not differences:
-        session.out.line("the database is as its schema says")

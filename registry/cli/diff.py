@@ -1,7 +1,8 @@
-"""``registry diff``: what differs between two versions, down to the record."""
+"""``registry diff``: what differs between two versions, down to the record. Previews of a publication show it too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,11 +10,20 @@ import click
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.options import show_option
-from registry.cli.output import Output
+from registry.cli.output import Block, Note
 from registry.cli.progress import record_progress
+from registry.envelope import fields_of
 
 if TYPE_CHECKING:  # numpy is loaded when records are compared
-    from registry.publishing import RecordDiff, VersionDiff
+    from registry.publishing import VersionDiff
+
+_COUNTS = {
+    "changed": "changed",
+    "added": "added",
+    "removed": "removed",
+    "moved": "moved",
+    "same": "as they were",
+}
 
 
 @session_command(
@@ -33,34 +43,25 @@ def diff(session: Session, old: str, new: str, show: int) -> None:
         for reference in (old, new):
             session.look_up(catalog, reference)
         found = catalog.diff(old, new, show=show, advance=advance)
-    session.out.result("diff", diff_json(found), lambda: print_diff(session.out, found))
+    session.out.present("diff", diff_values(found), lambda _: describe_diff(found))
 
 
-def diff_json(diff: VersionDiff) -> dict[str, Any]:
-    """The differences as plain values."""
+def diff_values(diff: VersionDiff) -> dict[str, Any]:
+    """The differences as one value."""
     changes = diff.changes
     return {
-        "old": str(changes.old),
-        "new": str(changes.new),
         "level": changes.level.name.lower(),
-        "smallest": None if changes.smallest is None else str(changes.smallest),
+        **fields_of(changes, "old", "new", "smallest"),
         "changes": [
-            {"level": change.level.name.lower(), "kind": change.kind, "where": change.where, "text": change.text}
+            {"level": change.level.name.lower(), **fields_of(change, "kind", "where", "text")}
             for change in changes.changes
         ],
         "records": [
             {
-                "split": one.split,
-                "same": one.same,
-                "changed": one.changed,
-                "added": one.added,
-                "removed": one.removed,
-                "moved": one.moved,
+                **fields_of(one, "split", "same", "changed", "added", "removed", "moved"),
                 "first": [
                     {
-                        "kind": record.kind,
-                        "old": record.old,
-                        "new": record.new,
+                        **fields_of(record, "kind", "old", "new"),
                         "features": {path: {"old": before, "new": after} for path, before, after in record.features},
                     }
                     for record in one.first
@@ -72,31 +73,20 @@ def diff_json(diff: VersionDiff) -> dict[str, Any]:
     }
 
 
-def print_diff(out: Output, diff: VersionDiff) -> None:
+def describe_diff(diff: VersionDiff) -> Iterator[Block]:
     """The differences for people: changes, then records."""
     changes = diff.changes
     if not changes.changes:
-        out.line(f"{changes.old} and {changes.new} have the very same content")
+        yield f"{changes.old} and {changes.new} have the very same content"
         return
-    out.line(f"{changes.old} -> {changes.new}: {changes.level.name}")
+    yield f"{changes.old} -> {changes.new}: {changes.level.name}"
     for change in changes.changes:
-        out.line(f"  {change.level.name:<5}  {change.text}")
+        yield f"  {change.level.name:<5}  {change.text}"
     for one in diff.records:
         if not one.is_equal:
-            out.line(f"  {one.split}: {_counts(one)}")
-            for record in one.first:
-                out.line(f"    {record}")
+            counts = {word: getattr(one, name) for name, word in _COUNTS.items()}
+            yield f"  {one.split}: {', '.join(f'{number:,} {word}' for word, number in counts.items() if number)}"
+            yield from (f"    {record}" for record in one.first)
     if diff.unread:
-        out.note(f"records were not compared one by one: {diff.unread}")
-    out.line(f"smallest number after {changes.old}: {changes.smallest or 'there is none left'}")
-
-
-def _counts(diff: RecordDiff) -> str:
-    counts = {
-        "changed": diff.changed,
-        "added": diff.added,
-        "removed": diff.removed,
-        "moved": diff.moved,
-        "as they were": diff.same,
-    }
-    return ", ".join(f"{number:,} {word}" for word, number in counts.items() if number)
+        yield Note(f"records were not compared one by one: {diff.unread}")
+    yield f"smallest number after {changes.old}: {changes.smallest or 'there is none left'}"

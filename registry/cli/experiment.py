@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import experiment_argument
+from registry.cli.options import dry_run_option, experiment_argument
+from registry.cli.output import Column, Table
+from registry.envelope import fields_of
 from registry.model import Experiment, ExperimentChange
 
 _ON_OFF = click.Choice(["on", "off"])
@@ -25,12 +26,9 @@ def experiment() -> None:
     """Look after experiments: flags that a version of a builder may switch on or off."""
 
 
-def _dry_run_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")(function)
-
-
 @session_command(
     "add",
+    group=experiment,
     epilog=examples(
         "registry experiment add new_shuffle --description 'Shuffle by the hash of the key.'",
         "registry experiment add new_shuffle --description 'Shuffle by the hash.' --default on --dry-run",
@@ -39,7 +37,7 @@ def _dry_run_option(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("name", metavar="NAME")
 @click.option("--description", required=True, metavar="TEXT", help="What is different where it is on, in a line.")
 @click.option("--default", type=_ON_OFF, default="off", show_default=True, help="What is meant where none says so.")
-@_dry_run_option
+@dry_run_option
 def add(session: Session, name: str, description: str, default: str, dry_run: bool) -> None:
     """Add the flag NAME, so that versions may override it."""
     with session.connect() as catalog:
@@ -48,44 +46,39 @@ def add(session: Session, name: str, description: str, default: str, dry_run: bo
         line = f"{'would add' if dry_run else 'added'} {name}, {_on_off(change.after.default)} by default"
     else:
         line = f"{name} is there already"
-    _print_change(session, "add", change, dry_run, line)
+    _present(session, "add", change, line, dry_run=dry_run)
 
 
-@session_command("list", epilog=examples("registry experiment list", "registry experiment list --format json"))
+@session_command(
+    "list", group=experiment, epilog=examples("registry experiment list", "registry experiment list --format json")
+)
 def list_(session: Session) -> None:
     """List every flag: its default, and how many versions that can be read override it."""
     with session.connect() as catalog:
-        found = catalog.experiments.list()
-    rows = [
-        (
-            one.name,
-            f"on for good since {one.retired_at:%Y-%m-%d}" if one.retired_at else _on_off(one.default),
-            one.num_enabling,
-            one.num_disabling,
-            one.description,
-        )
-        for one in found
-    ]
-    session.out.result(
-        "experiment.list",
-        [_as_json(one) for one in found],
-        lambda: session.out.table(
-            ("EXPERIMENT", "DEFAULT", "ENABLED BY", "DISABLED BY", "DESCRIPTION"),
-            rows,
-            empty="The catalog has no experiments. Add one with: registry experiment add NAME --description TEXT",
+        found = [_values_of(one) for one in catalog.experiments.list()]
+    columns: dict[str, Column] = {
+        "EXPERIMENT": "name",
+        "DEFAULT": lambda it: (
+            f"on for good since {it['retired_at']:%Y-%m-%d}" if it["retired_at"] else _on_off(it["default"])
         ),
-    )
+        "ENABLED BY": "num_enabling",
+        "DISABLED BY": "num_disabling",
+        "DESCRIPTION": "description",
+    }
+    empty = "The catalog has no experiments. Add one with: registry experiment add NAME --description TEXT"
+    session.out.present("experiment.list", found, lambda rows: [Table(rows, columns, empty=empty)])
 
 
 @session_command(
     "set-default",
+    group=experiment,
     epilog=examples(
         "registry experiment set-default new_shuffle on --dry-run", "registry experiment set-default new_shuffle on"
     ),
 )
 @experiment_argument
 @click.argument("value", metavar="on|off", type=_ON_OFF)
-@_dry_run_option
+@dry_run_option
 def set_default(session: Session, name: str, value: str, dry_run: bool) -> None:
     """Flip the default of NAME, for versions that are built from now on.
 
@@ -97,15 +90,16 @@ def set_default(session: Session, name: str, value: str, dry_run: bool) -> None:
         line = f"{'would set' if dry_run else 'set'} the default of {name}: {_on_off(value != 'on')} -> {value}"
     else:
         line = f"{name} is {value} by default already"
-    _print_change(session, "set-default", change, dry_run, line)
+    _present(session, "set-default", change, line, dry_run=dry_run)
 
 
 @session_command(
     "retire",
+    group=experiment,
     epilog=examples("registry experiment retire new_shuffle --dry-run", "registry experiment retire new_shuffle"),
 )
 @experiment_argument
-@_dry_run_option
+@dry_run_option
 def retire(session: Session, name: str, dry_run: bool) -> None:
     """Switch NAME on for good: no version that is published from now on can override it.
 
@@ -117,34 +111,24 @@ def retire(session: Session, name: str, dry_run: bool) -> None:
         line = f"{'would retire' if dry_run else 'retired'} {name}: it is on for good"
     else:
         line = f"{name} is retired already, on for good since {change.after.retired_at:%Y-%m-%d}"
-    _print_change(session, "retire", change, dry_run, line)
+    _present(session, "retire", change, line, dry_run=dry_run)
 
 
-for subcommand in (add, list_, set_default, retire):
-    experiment.add_command(subcommand)
-
-
-def _print_change(session: Session, verb: str, change: ExperimentChange, dry_run: bool, line: str) -> None:
-    data = {
-        "experiment": _as_json(change.after),
-        "before": None if change.before is None else _as_json(change.before),
+def _present(session: Session, verb: str, change: ExperimentChange, line: str, *, dry_run: bool) -> None:
+    value = {
+        "experiment": _values_of(change.after),
+        "before": None if change.before is None else _values_of(change.before),
         "changed": change.is_change and not dry_run,
         "would_change": change.is_change,
         "dry_run": dry_run,
     }
-    session.out.result(f"experiment.{verb}", data, lambda: session.out.line(line))
+    session.out.present(f"experiment.{verb}", value, lambda _: [line])
 
 
-def _as_json(one: Experiment) -> dict[str, Any]:
+def _values_of(one: Experiment) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "description": one.description,
-        "default": one.default,
+        **fields_of(one, "name", "description", "default", "created_at", "retired_at", "num_enabling", "num_disabling"),
         "retired": one.is_retired,
-        "created_at": one.created_at.isoformat() if one.created_at else None,
-        "retired_at": one.retired_at.isoformat() if one.retired_at else None,
-        "num_enabling": one.num_enabling,
-        "num_disabling": one.num_disabling,
     }
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from registry.cli.commands import LazyGroup, Session, examples, session_command
 from registry.cli.options import reference_argument
-from registry.cli.output import size
+from registry.cli.output import Block, JsonText, size
 from registry.cli.progress import byte_progress
+from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError
 
 _COMMANDS: Final = {
@@ -46,22 +48,20 @@ def tfds(session: Session, reference: str, folder: str) -> None:
         total = sum(shard.num_bytes for split in dataset.splits for shard in dataset.shards(split))
         with byte_progress(session.out, f"exporting {dataset.reference}", total) as advance:
             exported = dataset.export_tfds(folder, advance=advance)
-    data = {
+    value = {
         "dataset": dataset.reference.dataset,
-        "version": str(dataset.version),
-        "folder": exported.folder,
-        "newly": exported.newly,
-        "num_bytes": exported.num_bytes,
+        "version": dataset.version,
+        **fields_of(exported, "folder", "newly", "num_bytes"),
     }
 
-    def human() -> None:
-        if not exported.newly:
-            session.out.line(f"{dataset.reference} lies there already: {exported.folder}")
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        if not it["newly"]:
+            yield f"{dataset.reference} lies there already: {it['folder']}"
             return
-        session.out.line(f"exported {dataset.reference}, {size(exported.num_bytes)}: {exported.folder}")
-        session.out.line(f"load it with: tfds.builder_from_directory({exported.folder!r})")
+        yield f"exported {dataset.reference}, {size(it['num_bytes'])}: {it['folder']}"
+        yield f"load it with: tfds.builder_from_directory({it['folder']!r})"
 
-    session.out.result("export.tfds", data, human)
+    session.out.present("export.tfds", value, human)
 
 
 @session_command(
@@ -101,13 +101,10 @@ def croissant(
         session.out.note(f"note: Croissant asks every dataset for {_listed(missing)}, which this version does not have")
     path = None if output is None else _write(output, croissant_to_json(document).encode(), force=force)
 
-    def human() -> None:
-        if output is None:
-            session.out.json_document(partial(json_for_page, document))
-        else:
-            session.out.line(f"wrote {output}")
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        yield JsonText(partial(json_for_page, it["document"])) if output is None else f"wrote {output}"
 
-    session.out.result("export.croissant", {"path": path, "document": document}, human)
+    session.out.present("export.croissant", {"path": path, "document": document}, human)
 
 
 def _write(output: str, data: bytes, *, force: bool) -> str:

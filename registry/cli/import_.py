@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from registry.cli.browse import feature_lines
-from registry.cli.commands import LazyGroup, Session, examples, session_command
+from registry.cli.commands import LazyGroup, Session, examples, joint_exit_code, session_command
 from registry.cli.options import promote_option
-from registry.cli.output import size
+from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.progress import import_progress, record_progress
-from registry.cli.publish import describe_promotion, print_publication, promotion_json
-from registry.errors import VerificationError
+from registry.cli.publish import describe_promotion, present_publication, promotion_values
+from registry.envelope import fields_of
 from registry.model import Reference
 from registry.splits import counted
 
@@ -72,48 +73,42 @@ def parquet(
         with session.connect() as catalog:
             prepared = catalog.preview_parquet(folder, name=name, config=config, version=version, copy=copy)
             published = catalog.published_digest(prepared.reference)
-        _print_prepared(session, prepared, published)
+        _present_prepared(session, prepared, published)
         return
     with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
         publication = catalog.import_parquet(
             folder, name=name, config=config, version=version, copy=copy, promote=promote, advance=advance
         )
-    print_publication(session, publication)
+    present_publication(session, publication)
 
 
-def _print_prepared(session: Session, prepared: PreparedDataset, published: str | None) -> None:
+def _present_prepared(session: Session, prepared: PreparedDataset, published: str | None) -> None:
     """Say which version the files make; ``published`` is the digest of one that has its number already."""
     from registry.features import features_to_json
 
     reference = prepared.reference
-    data = {
+    value = {
         "dataset": reference.dataset,
-        "version": str(prepared.version),
+        "version": prepared.version,
         "published": None if published is None else f"sha256:{published}",
         "num_examples": sum(split.num_examples for split in prepared.splits),
-        "splits": [
-            {"name": split.name, "num_examples": split.num_examples, "num_shards": split.num_shards}
-            for split in prepared.splits
-        ],
+        "splits": [fields_of(split, "name", "num_examples", "num_shards") for split in prepared.splits],
         "features": json.loads(features_to_json(prepared.features)),
     }
 
-    def human() -> None:
-        session.out.line(f"{reference}: {counted(data['num_examples'], 'example')}")
-        session.out.line()
-        rows = [(split.name, split.num_examples, split.num_shards) for split in prepared.splits]
-        session.out.table(("SPLIT", "EXAMPLES", "SHARDS"), rows)
-        session.out.line()
-        for line in feature_lines(prepared.features):
-            session.out.line(line)
-        session.out.line()
-        session.out.line(
-            "not published yet"
-            if published is None
-            else f"a version of this number is published already (sha256:{published[:12]})"
-        )
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        yield f"{reference}: {counted(it['num_examples'], 'example')}"
+        yield ""
+        yield Table(it["splits"], {"SPLIT": "name", "EXAMPLES": "num_examples", "SHARDS": "num_shards"})
+        yield ""
+        yield from feature_lines(prepared.features)
+        yield ""
+        if published is None:
+            yield "not published yet"
+        else:
+            yield f"a version of this number is published already (sha256:{published[:12]})"
 
-    session.out.result("import.parquet", data, human)
+    session.out.present("import.parquet", value, human)
 
 
 @session_command(
@@ -153,34 +148,27 @@ def tfds(session: Session, folder: str, name: str | None, *, copy: bool, trust_l
     for version in found:
         for note in version.notes:
             session.out.note(f"note: {version.reference}: {note}")
-    session.out.result(
-        "import.tfds",
-        {"dry_run": dry_run, "versions": list(map(_imported_json, found))},
-        lambda: _print_imported(session, found),
-    )
-    codes = {version.error.exit_code for version in found if version.error is not None}
-    return VerificationError.exit_code if VerificationError.exit_code in codes else max(codes, default=0)
+    value = {"dry_run": dry_run, "versions": list(map(_imported_values, found))}
 
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        columns: dict[str, Column] = {
+            "VERSION": lambda one: f"{one['dataset']}:{one['version']}" if one["dataset"] else one["folder"],
+            "OUTCOME": "outcome",
+            "EXAMPLES": "num_examples",
+            "SHARDS": "num_shards",
+            "SIZE": lambda one: size(one["num_bytes"]),
+        }
+        yield Table(it["versions"], columns)
+        for version in found:
+            if version.error is not None:
+                yield Note(f"refused {version.reference or version.folder}: {version.error.message}")
+                if version.error.hint:
+                    yield Note(f"hint: {version.error.hint}")
+        for reference, promotion in last_promotions(found).items():
+            yield describe_promotion(session, reference, promotion)
 
-def _print_imported(session: Session, found: list[ImportedVersion]) -> None:
-    rows = [
-        (
-            str(version.reference or version.folder),
-            str(version.outcome),
-            version.num_examples,
-            version.num_shards,
-            size(version.num_bytes),
-        )
-        for version in found
-    ]
-    session.out.table(("VERSION", "OUTCOME", "EXAMPLES", "SHARDS", "SIZE"), rows)
-    for version in found:
-        if version.error is not None:
-            session.out.note(f"refused {version.reference or version.folder}: {version.error.message}")
-            if version.error.hint:
-                session.out.note(f"hint: {version.error.hint}")
-    for reference, promotion in last_promotions(found).items():
-        session.out.line(describe_promotion(session, reference, promotion))
+    session.out.present("import.tfds", value, human)
+    return joint_exit_code(version.error.exit_code for version in found if version.error is not None)
 
 
 def last_promotions(found: list[ImportedVersion]) -> dict[Reference, Promotion]:
@@ -199,19 +187,14 @@ def last_promotions(found: list[ImportedVersion]) -> dict[Reference, Promotion]:
     return dict(ends.values())
 
 
-def _imported_json(version: ImportedVersion) -> dict[str, Any]:
-    error = version.error
+def _imported_values(version: ImportedVersion) -> dict[str, Any]:
+    reference, error = version.reference, version.error
     return {
         "folder": version.folder,
-        "dataset": None if version.reference is None else version.reference.dataset,
-        "version": None if version.reference is None else str(version.reference.request),
-        "outcome": str(version.outcome),
-        "num_examples": version.num_examples,
-        "num_shards": version.num_shards,
-        "num_bytes": version.num_bytes,
-        "promotion": None if version.promotion is None else promotion_json(version.promotion),
-        "notes": list(version.notes),
-        "error": None
-        if error is None
-        else {"code": error.code, "message": error.message, "hint": error.hint, "details": error.details},
+        "dataset": None if reference is None else reference.dataset,
+        "version": None if reference is None else reference.request,
+        **fields_of(version, "outcome", "num_examples", "num_shards", "num_bytes"),
+        "promotion": None if version.promotion is None else promotion_values(version.promotion),
+        "notes": version.notes,
+        "error": None if error is None else fields_of(error, "code", "message", "hint", "details"),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import click
@@ -12,8 +12,10 @@ from click.shell_completion import CompletionItem
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
+from registry.cli.output import Column, Table
 from registry.cli.progress import record_progress
-from registry.errors import UsageError
+from registry.envelope import fields_of
+from registry.errors import UsageError, suggest
 from registry.model import ACTIONS, Event, parse_moment
 from registry.splits import counted
 
@@ -75,31 +77,26 @@ def log(
     first = None if since is None else parse_moment(since, end=False)
     last = None if until is None else parse_moment(until, end=True)
     with session.connect() as catalog:
-        events = list(
-            catalog.log(since=first, until=last, dataset=dataset, actions=actions or None, limit=limit),
-        )
-    rows = [
-        (
-            str(event.id),
-            f"{event.at:%Y-%m-%d %H:%M:%S}",
-            event.described_actor,
-            event.action,
-            f"{event.dataset}:{event.version}" if event.version else event.dataset,
-            summarize(event),
-        )
-        for event in events
-    ]
+        events = list(catalog.log(since=first, until=last, dataset=dataset, actions=actions or None, limit=limit))
+    columns: dict[str, Column] = {
+        "ID": lambda event: str(event.id),
+        "AT (UTC)": lambda event: f"{event.at:%Y-%m-%d %H:%M:%S}",
+        "WHO": lambda event: event.described_actor,
+        "ACTION": lambda event: event.action,
+        "DATASET": lambda event: f"{event.dataset}:{event.version}" if event.version else event.dataset,
+        "DETAILS": summarize,
+    }
     is_whole = not (since or until or dataset or actions)
     empty = "The log is empty. Start with: registry quickstart" if is_whole else "No events are recorded of that."
-    session.out.result(
-        "log",
-        [_as_json(event) for event in events],
-        lambda: session.out.table(("ID", "AT (UTC)", "WHO", "ACTION", "DATASET", "DETAILS"), rows, empty=empty),
-    )
+    session.out.present("log", [_values_of(event) for event in events], lambda _: [Table(events, columns, empty=empty)])
+
+
+assert isinstance(log, click.Group)  # noqa: S101 (so it was made above)
 
 
 @session_command(
     "verify",
+    group=log,
     epilog=examples(
         "registry log verify",
         "registry log verify --format json",
@@ -120,35 +117,23 @@ def verify(session: Session, anchor: str | None) -> None:
         total = catalog.num_logged_rows()
         with record_progress(session.out, "verifying", total) as advance:
             report = catalog.verify_log(anchor=anchor, advance=advance)
-    data = {
-        "is_sound": report.is_sound,
-        "num_events": report.num_events,
-        "num_versions": report.num_versions,
-        "num_shards": report.num_shards,
-        "head": report.head,
-        "num_faults": report.num_faults,
-        "faults": [{"where": one.where, "problem": one.problem} for one in report.faults],
+    value = {
+        **fields_of(report, "is_sound", "num_events", "num_versions", "num_shards", "head", "num_faults"),
+        "faults": [fields_of(one, "where", "problem") for one in report.faults],
     }
 
-    def human() -> None:
-        for one in report.faults[:_SHOWN]:
-            session.out.line(str(one))
-        if report.num_faults > _SHOWN:
-            session.out.line(f"and {report.num_faults - _SHOWN:,} more")
-        if report.is_sound:
-            session.out.line(
-                f"the log holds: {counted(report.num_events, 'event')}, {counted(report.num_versions, 'version')}, "
-                f"{counted(report.num_shards, 'shard')}"
-            )
-            session.out.line(f"head: {report.head}")
-            session.out.line("No file was opened: registry verify --all compares the files with these rows.")
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        yield from map(str, report.faults[:_SHOWN])
+        if it["num_faults"] > _SHOWN:
+            yield f"and {it['num_faults'] - _SHOWN:,} more"
+        if it["is_sound"]:
+            counts = [counted(it[f"num_{noun}s"], noun) for noun in ("event", "version", "shard")]
+            yield f"the log holds: {', '.join(counts)}"
+            yield f"head: {it['head']}"
+            yield "No file was opened: registry verify --all compares the files with these rows."
 
-    session.out.result("log.verify", data, human)
+    session.out.present("log.verify", value, human)
     report.require_sound()
-
-
-assert isinstance(log, click.Group)  # noqa: S101 (so it was made above)
-log.add_command(verify)
 
 
 def summarize(event: Event) -> str:
@@ -207,30 +192,18 @@ def _or_none(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _as_json(event: Event) -> dict[str, Any]:
+def _values_of(event: Event) -> dict[str, Any]:
     return {
-        "id": event.id,
-        "at": event.at.isoformat(),
-        "actor": event.actor,
-        "recorded_by": event.recorded_by,
-        "action": event.action,
-        "dataset": event.dataset,
-        "version": event.version,
-        "details": dict(event.details),
+        **fields_of(event, "id", "at", "actor", "recorded_by", "action", "dataset", "version", "details", "hash"),
         "summary": summarize(event),
-        "hash": event.hash,
     }
 
 
 def _check_action(action: str) -> None:
     if action not in ACTIONS:
-        import difflib  # 7 ms that nobody spends who makes no mistake
-
-        nearest = difflib.get_close_matches(action, ACTIONS, n=3)
         raise UsageError(
             f"no action {action[:60]!r}",
-            hint=(f"Did you mean {' or '.join(map(repr, nearest))}? " if nearest else "")
-            + f"There are: {', '.join(ACTIONS)}.",
+            hint=suggest(action, ACTIONS, most=len(ACTIONS)),
             details={"name": action[:60], "known": list(ACTIONS)},
         )
 

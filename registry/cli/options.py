@@ -1,10 +1,11 @@
-"""Arguments and options that several commands take, and what the shell offers for them."""
+"""The arguments and options that several commands take, each declared once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, TypeVar, cast
 
 import click
 
@@ -18,102 +19,180 @@ from registry.cli.completion import (
     complete_split,
     complete_version,
 )
-from registry.model import SlicingRule
+from registry.errors import UsageError
+from registry.model import SlicingRule, Use
+
+if TYPE_CHECKING:
+    from registry.order import ReadConfig
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+PIN_FILE: Final = "dataset.lock.yaml"
 
 
-def reference_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """REF: ``name[/config][:request | @alias]``."""
-    return click.argument("reference", metavar="REF", shell_complete=complete_reference)(function)
+class Slicing(TypedDict):
+    """How split expressions are resolved; None is what the version was published with."""
+
+    slicing: str | None
+    rounding: str | None
 
 
-def dataset_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """DATASET: ``name[/config]``."""
-    return click.argument("dataset", metavar="DATASET", shell_complete=complete_reference)(function)
+class PinPlaces(NamedTuple):
+    """Where the shards of pins are looked for, and which places that pins name may be asked."""
+
+    data: str | None = None
+    fetch: bool = False
+    allow_hosts: tuple[str, ...] = ()
 
 
-def split_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """SPLIT: a split expression."""
-    return click.argument("split", metavar="SPLIT", shell_complete=complete_split)(function)
+ANYWHERE: Final = PinPlaces()
 
 
-def splits_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """SPLIT...: split expressions, one or more."""
-    return click.argument("splits", metavar="SPLIT...", nargs=-1, required=True, shell_complete=complete_split)(
-        function
-    )
+def _collect(name: str, make: Callable[..., Any], *options: Callable[..., Any]) -> Callable[[_Command], _Command]:
+    """A decorator that adds ``options``; the command gets what ``make`` makes of their values, as ``name``."""
+
+    def probe() -> None:
+        """Collects the parameters of the options, as click does it."""
+
+    for option in options:
+        option(probe)
+    taken = [str(parameter.name) for parameter in probe.__click_params__]  # type: ignore[attr-defined] # set by click
+
+    def decorate(function: _Command) -> _Command:
+        @functools.wraps(function)
+        def wrapped(*arguments: Any, **values: Any) -> Any:
+            made = make(**{one: values.pop(one) for one in taken})
+            return function(*arguments, **values, **{name: made})
+
+        for option in reversed(options):  # the last one is listed first
+            option(wrapped)
+        return cast("_Command", wrapped)
+
+    return decorate
 
 
-def rounding_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--rounding: how the percents of SPLIT become record numbers."""
-    return click.option(
-        "--rounding",
-        type=click.Choice(["closest", "pct1_dropremainder"]),
-        help="How percents become record numbers.  [default: closest]",
-    )(function)
+reference_argument: Final = click.argument("reference", metavar="REF", shell_complete=complete_reference)
+version_argument: Final = click.argument("reference", metavar="REF", shell_complete=complete_version)
+dataset_argument: Final = click.argument("dataset", metavar="DATASET", shell_complete=complete_reference)
+split_argument: Final = click.argument("split", metavar="SPLIT", shell_complete=complete_split)
+splits_argument: Final = click.argument(
+    "splits", metavar="SPLIT...", nargs=-1, required=True, shell_complete=complete_split
+)
+builder_argument: Final = click.argument("builder", metavar="BUILDER", shell_complete=complete_builder)
+experiment_argument: Final = click.argument("name", metavar="NAME", shell_complete=complete_experiment)
+alias_argument: Final = click.argument("reference", metavar="DATASET@NAME", shell_complete=complete_alias)
+file_argument: Final = click.argument("file", metavar="FILE", type=click.Path(), shell_complete=complete_file)
+names_argument: Final = click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)
 
 
-def slicing_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--slicing: the rule by which SPLIT is resolved."""
-    return click.option(
+def optional_dataset_argument(metavar: str) -> Callable[[_Command], _Command]:
+    """A dataset, or all of them."""
+    return click.argument("dataset", metavar=metavar, required=False, shell_complete=complete_reference)
+
+
+dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
+force_option: Final = click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+promote_option: Final = click.option(
+    "--promote/--no-promote",
+    default=None,
+    help="Make it the version that an unversioned look-up gives.  [default: where it is the highest, unless "
+    "'registry config protect' keeps the present one]",
+)
+show_option: Final = click.option(
+    "--show",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="Describe up to N differing records of each split.",
+)
+take_option: Final = click.option(
+    "--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]"
+)
+ids_option: Final = click.option(
+    "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
+)
+
+
+def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]) -> list[Use]:
+    """The references in use that the files name: lists, and pin files, whose pins name versions exactly.
+
+    Raises:
+        UsageError: a file that cannot be read as text, or a line that is no reference.
+    """
+    from registry.api import read_uses
+    from registry.api.pin_files import open_pin_file
+
+    uses = []
+    for path in paths:
+        if path.suffix in (".yaml", ".yml"):
+            uses += [Use(reference=one.reference, place=f"{path}: {one.name}") for one in open_pin_file(path).values()]
+            continue
+        try:
+            with path.open(encoding="utf-8") as lines:
+                uses += read_uses(lines, str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{path} cannot be read as text: {error}", hint="Write one reference a line, e.g. mnist:3.*."
+            ) from error
+    return uses
+
+
+uses_option: Final = click.option(
+    "--uses",
+    multiple=True,
+    callback=_load_uses,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="References in use, one a line, # comments, or a pin file (.yaml): name those that change.",
+)
+
+slicing_options: Final = _collect(
+    "slicing",
+    Slicing,
+    click.option(
         "--slicing",
         type=click.Choice([rule.value for rule in SlicingRule]),
         help="The slicing rule, instead of the one that was published with the version.",
-    )(function)
+    ),
+    click.option(
+        "--rounding",
+        type=click.Choice(["closest", "pct1_dropremainder"]),
+        help="How percents become record numbers.  [default: closest]",
+    ),
+)
 
-
-def builder_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """BUILDER: ``name[/config][:request]`` of an installed builder, or of ``package.module:Class``."""
-    return click.argument("builder", metavar="BUILDER", shell_complete=complete_builder)(function)
-
-
-def experiment_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """NAME: an experiment of the catalog."""
-    return click.argument("name", metavar="NAME", shell_complete=complete_experiment)(function)
-
-
-def alias_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """DATASET@NAME: an alias of the catalog."""
-    return click.argument("reference", metavar="DATASET@NAME", shell_complete=complete_alias)(function)
-
-
-def change_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--dry-run and --uses: what a change would do, and to whom."""
-    function = click.option(
-        "--uses",
-        "use_files",
+places_options: Final = _collect(
+    "places",
+    PinPlaces,
+    click.option(
+        "--data",
+        metavar="DIR",
+        help="Where the shards lie: a data directory, their own folder, or an unpacked bundle.  [default: 'data' "
+        "beside FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
+    ),
+    click.option("--fetch", is_flag=True, help="Ask every place that a pin names, if its address is public."),
+    click.option(
+        "--allow-host",
+        "allow_hosts",
         multiple=True,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="References in use, one a line, # comments, or a pin file (.yaml): name those that change.",
-    )(function)
-    return click.option("--dry-run", is_flag=True, help="Change nothing: show which references would change.")(function)
+        metavar="HOST",
+        help="Ask this host where a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
+        "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
+    ),
+)
 
 
-def version_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """REF: one version, ``name[/config]:x.y.z`` or ``name[/config]@alias``."""
-    return click.argument("reference", metavar="REF", shell_complete=complete_version)(function)
-
-
-def promote_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--promote and --no-promote."""
-    return click.option(
-        "--promote/--no-promote",
-        default=None,
-        help="Make it the version that an unversioned look-up gives.  [default: where it is the highest, unless "
-        "'registry config protect' keeps the present one]",
-    )(function)
-
-
-def order_options(
-    *, seed: str = "[default: a new one each time]"
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """--cycle-length, --block-length, --shuffle and --shuffle-seed; ``seed`` says what a shuffle without one is."""
-    options = (
-        click.option("--shuffle-seed", type=int, metavar="N", help=f"The seed of the shuffle.  {seed}"),
+def order_options(*, seed: str = "[default: a new one each time]") -> Callable[[_Command], _Command]:
+    """The order in which records are read, as ``order``; ``seed`` says what a shuffle without one is."""
+    return _collect(
+        "order",
+        _make_read_config,
         click.option(
-            "--shuffle",
-            type=click.Choice(["files", "global"]),
-            help="Shuffle the files as tf.data does, or all records.  [default: files with --shuffle-seed, else none]",
+            "--cycle-length",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Read N files in turns.  [default: 16, as TFDS]",
         ),
         click.option(
             "--block-length",
@@ -122,68 +201,27 @@ def order_options(
             help="Take N records of a file at a time.  [default: 16]",
         ),
         click.option(
-            "--cycle-length",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Read N files in turns.  [default: 16, as TFDS]",
+            "--shuffle",
+            type=click.Choice(["files", "global"]),
+            help="Shuffle the files as tf.data does, or all records.  [default: files with --shuffle-seed, else none]",
         ),
+        click.option("--shuffle-seed", type=int, metavar="N", help=f"The seed of the shuffle.  {seed}"),
     )
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        for option in options:
-            function = option(function)
-        return function
 
-    return decorate
+def _make_read_config(
+    cycle_length: int | None, block_length: int | None, shuffle: str | None, shuffle_seed: int | None
+) -> ReadConfig | None:
+    """The config that the options ask for; None where they ask for nothing, for the version has a default."""
+    from registry.order import ReadConfig
 
-
-def show_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--show: how many differing records are described."""
-    return click.option(
-        "--show",
-        type=click.IntRange(min=0),
-        default=5,
-        show_default=True,
-        metavar="N",
-        help="Describe up to N differing records of each split.",
-    )(function)
-
-
-DEFAULT_FILE: Final = "dataset.lock.yaml"
-
-
-def file_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """FILE: a pin file."""
-    return click.argument("file", metavar="FILE", type=click.Path(), shell_complete=complete_file)(function)
-
-
-def names_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """[NAME]...: pins of the file; none means all."""
-    return click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_name)(function)
-
-
-def data_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--data: where the shards lie."""
-    return click.option(
-        "--data",
-        metavar="DIR",
-        help="Where the shards lie: a data directory, their own folder, or an unpacked bundle.  [default: 'data' "
-        "beside FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
-    )(function)
-
-
-def fetch_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--fetch and --allow-host: which places that pins name may be asked."""
-    for option in (
-        click.option(
-            "--allow-host",
-            "allow_hosts",
-            multiple=True,
-            metavar="HOST",
-            help="Ask this host where a pin names it: example.org, example.org:8443, 10.0.0.0/8, s3://bucket or "
-            "file:///folder; may be repeated.  [also: $REGISTRY_ALLOWED_HOSTS]",
-        ),
-        click.option("--fetch", is_flag=True, help="Ask every place that a pin names, if its address is public."),
-    ):
-        function = option(function)
-    return function
+    options: dict[str, Any] = {}
+    if cycle_length is not None:
+        options["interleave_cycle_length"] = cycle_length
+    if block_length is not None:
+        options["interleave_block_length"] = block_length
+    if shuffle == "global":
+        options |= {"shuffle": "global", "seed": shuffle_seed}
+    elif shuffle == "files" or shuffle_seed is not None:
+        options |= {"shuffle_files": True, "shuffle_seed": shuffle_seed}
+    return ReadConfig(**options) if options else None

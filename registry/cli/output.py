@@ -1,4 +1,8 @@
-"""Everything that is printed: data on stdout, talk on stderr; tables for people, one JSON value for programs."""
+"""The presenter: prints what a command found, for people or as JSON. Nothing else of the package prints.
+
+A command builds one value and says how people see it: a function of that value which yields lines, tables and fields.
+Data goes to stdout, messages go to stderr. The JSON comes from ``registry.envelope``.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,61 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
 
+from registry.envelope import error_envelope, result_envelope
 from registry.escaping import escape_json
 from registry.escaping import printable as without_controls
-from registry.masking import mask, mask_all
+from registry.masking import mask
+
+Column: TypeAlias = str | Callable[[Any], Any]
+"""A key of the row, or a function of the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under a head line: ``columns`` maps each head to its column. Numbers are aligned to the right.
+
+    Without rows, ``empty`` is told on stderr. Beyond ``limit`` rows, a line says how many more there are and ``where``.
+    """
+
+    rows: Sequence[Any]
+    columns: Mapping[str, Column]
+    empty: str = ""
+    limit: int | None = None
+    where: str = "--format json lists them all"
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names and values, one pair a line, values aligned. Empty values are left out."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line on stderr that people alone are told: the JSON says it in its data."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class JsonText:
+    """JSON for people too: ``write(ensure_ascii=...)`` gives the text. It is escaped for a terminal, and not masked."""
+
+    write: Callable[..., str]
+
+    @classmethod
+    def line(cls, value: Any) -> JsonText:
+        """One JSON value on one line."""
+        return cls(lambda *, ensure_ascii: json.dumps(value, ensure_ascii=ensure_ascii))
+
+
+Block: TypeAlias = str | Table | Fields | Note | JsonText
 
 
 class Output:
@@ -25,68 +78,82 @@ class Output:
         self._warnings: list[str] = []
 
     def note(self, text: str) -> None:
-        """Talk: to stderr for people, into ``warnings`` for programs."""
+        """A message: to stderr for people, into ``warnings`` for programs."""
         if self.as_json:
-            self._warnings.append(mask(text))
+            self._warnings.append(text)
         else:
-            sys.stdout.flush()  # where both lead to one place, they stand in the order in which they were told
+            sys.stdout.flush()  # where both lead to one place, they keep the order in which they were told
             print(printable(text), file=sys.stderr)
 
-    def result(self, schema: str, data: Any, human: Callable[[], None], *, has_records: bool = False) -> None:
-        """Print ``data`` as JSON under ``registry.<schema>/1``, or let ``human`` print it for people.
+    def present(self, schema: str, value: Any, human: Callable[[Any], Iterable[Block]]) -> None:
+        """Print ``value`` as JSON under ``registry.<schema>/1``, or, for people, what ``human`` yields for it.
 
-        With ``has_records``, ``data`` holds records of a dataset, which are printed as they are.
+        ``value`` may hold what ``to_plain`` converts: moments, versions, enums. ``human`` sees it before that.
         A reader who leaves before the end changes nothing: the command goes on to its exit code.
         """
         try:
             if self.as_json:
-                shown = data if has_records else mask_all(data)
-                answer = {"schema": f"registry.{schema}/1", "data": shown, "warnings": self._warnings}
-                print(escape_json(json.dumps(answer, indent=2)))
+                print(escape_json(json.dumps(result_envelope(schema, value, self._warnings), indent=2)))
             else:
-                human()
+                self.tell(human(value))
             sys.stdout.flush()
         except BrokenPipeError:
             give_up_stdout()
 
-    def line(self, text: str = "") -> None:
-        """One line on stdout."""
-        print(printable(text))
-
-    def json_line(self, value: Any) -> None:
-        """One record as JSON on a line of its own; escaped where stdout does not take every letter."""
-        print(escape_json(json.dumps(value, ensure_ascii=not _takes_unicode())))
-
-    def json_document(self, write: Callable[..., str]) -> None:
-        """What ``write(ensure_ascii=...)`` makes of a JSON value, many lines; escaped as ``json_line`` does."""
-        print(escape_json(write(ensure_ascii=not _takes_unicode())))
-
-    def fields(self, rows: Sequence[tuple[str, str]]) -> None:
-        """Names and values, one pair a line, values aligned; empty values are left out."""
-        rows = [(printable(name).replace("\n", " "), value) for name, value in rows]
-        width = max((len(name) for name, value in rows if value), default=0)
-        for name, value in rows:
-            if value:
-                first, *rest = printable(value).splitlines()
-                print(f"{name:<{width}}  {first}")
-                for more in rest:
-                    print(f"{'':<{width}}  {more}")
-
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str | int]], *, empty: str = "") -> None:
-        """A table with a head line; numbers to the right. Never wrapped: a pipe gets every character.
-
-        Not by rich, whose import takes longer than resolving a slice.
-        """
-        if not rows:
-            if empty:
-                self.note(empty)
+    def tell(self, blocks: Iterable[Block]) -> None:
+        """Print ``blocks`` for people, before the result is known. Programs get it in the result."""
+        if self.as_json:
             return
-        cells = [[f"{cell:,}" if isinstance(cell, int) else printable(cell) for cell in row] for row in rows]
-        numeric = [all(isinstance(row[place], int) for row in rows) for place in range(len(columns))]
-        widths = [max(map(_width, column)) for column in zip(columns, *cells, strict=True)]
-        for line in (columns, *cells):
-            padded = (_pad(cell, width, right) for cell, width, right in zip(line, widths, numeric, strict=True))
-            print("  ".join(padded).rstrip())
+        for block in blocks:
+            if isinstance(block, str):
+                print(printable(block))
+            elif isinstance(block, Note):
+                self.note(block.text)
+            elif isinstance(block, JsonText):
+                print(escape_json(block.write(ensure_ascii=not _takes_unicode())))
+            elif isinstance(block, Fields):
+                _print_fields(block)
+            elif block.rows:
+                _print_table(block)
+            elif block.empty:
+                self.note(block.empty)
+
+
+def _print_fields(fields: Fields) -> None:
+    pairs = [(printable(name).replace("\n", " "), _cell(value)) for name, value in fields.values.items()]
+    width = max((len(name) for name, value in pairs if value), default=0)
+    for name, value in pairs:
+        for place, line in enumerate(value.splitlines()):
+            print(f"{'' if place else name:<{width}}  {line}")
+
+
+def _print_table(table: Table) -> None:
+    """Print a table, never wrapped: a pipe gets every character. Importing rich takes longer than resolving a slice."""
+    shown = table.rows[: table.limit]
+    values = [
+        [row[column] if isinstance(column, str) else column(row) for column in table.columns.values()] for row in shown
+    ]
+    cells = [list(table.columns), *(list(map(_cell, row)) for row in values)]
+    numeric = [all(isinstance(value, int) for value in column) for column in zip(*values, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        padded = (_pad(cell, width, right) for cell, width, right in zip(line, widths, numeric, strict=True))
+        print("  ".join(padded).rstrip())
+    if len(table.rows) > len(shown):
+        print(f"and {len(table.rows) - len(shown):,} more; {table.where}")
+
+
+def _cell(value: Any) -> str:
+    """A value for people: None is empty, a list its items, a moment its minute in UTC."""
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_cell, value))
+    return printable(str(value))
 
 
 def _takes_unicode() -> bool:
@@ -101,8 +168,7 @@ def give_up_stdout() -> None:
 def print_error(code: str, message: str, hint: str | None, details: dict[str, Any], *, as_json: bool) -> None:
     """One error on stderr: a message and a hint for people, one JSON value for programs."""
     if as_json:
-        error = mask_all({"code": code, "message": message, "hint": hint, "details": details})
-        print(escape_json(json.dumps({"error": error}, indent=2, default=str)), file=sys.stderr)
+        print(escape_json(json.dumps(error_envelope(code, message, hint, details), indent=2)), file=sys.stderr)
         return
     print(f"error: {printable(message)}", file=sys.stderr)
     if hint:

@@ -1,125 +1,25 @@
-"""``registry publish``: a folder of prepared shards becomes a published version."""
+"""``registry build`` and ``publish``: a version is built or taken from a folder, verified and published."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.diff import diff_json, print_diff
+from registry.cli.diff import describe_diff, diff_values
 from registry.cli.options import builder_argument, promote_option, show_option
-from registry.cli.output import size
+from registry.cli.output import Block, size
 from registry.cli.progress import build_progress, record_progress
+from registry.envelope import fields_of
 from registry.model import Reference
 from registry.splits import counted
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # sqlalchemy and numpy are loaded when something is published
     from registry.catalog import Promotion
     from registry.publishing import Preview, Publication
-
-
-@session_command(
-    "publish",
-    epilog=examples(
-        "registry publish ./prepared/mnist/3.0.1",
-        "registry publish ./mnist/4.0.0 --no-promote",
-        "registry publish ./mnist/3.0.2 --dry-run --show 20",
-        "registry publish ./mnist/0.0.9 --version-to-prepare 1.0.0",
-    ),
-)
-@click.argument("folder", metavar="DIR")
-@promote_option
-@click.option(
-    "--version-to-prepare",
-    metavar="V",
-    help="The last version of the builder's code (or its commit) that can prepare it, where today's code cannot.",
-)
-@click.option("--dry-run", is_flag=True, help="Show what changed and whether the number allows it; write nothing.")
-@show_option
-def publish(
-    session: Session, folder: str, promote: bool | None, version_to_prepare: str | None, dry_run: bool, show: int
-) -> int:
-    """Publish the prepared version folder DIR: verify every shard, prove the number, copy it into place, write one row.
-
-    DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
-    content again is harmless; other content under a used number is refused, and so is a number that says less than
-    has changed since the version below (exit code 5).
-    """
-    with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
-        if dry_run:
-            preview = catalog.preview(folder, show=show, advance=advance)
-        else:
-            publication = catalog.publish(
-                folder, promote=promote, version_to_prepare=version_to_prepare, advance=advance
-            )
-    if not dry_run:
-        print_publication(session, publication)
-        return 0
-    return print_preview(session, preview)
-
-
-def print_preview(session: Session, preview: Preview) -> int:
-    """Say what publishing would come to; the exit code."""
-    proof, reference = preview.proof, preview.proof.version.reference
-    refusal = preview.refusal
-    problem = None if refusal is None else refusal.message.splitlines()[0]
-    data = {
-        "dataset": reference.dataset,
-        "version": str(proof.version.version),
-        "published": preview.is_published,
-        "allowed": refusal is None,
-        "smallest": None if proof.smallest is None else str(proof.smallest),
-        "problem": problem,
-        "diff": None if preview.diff is None else diff_json(preview.diff),
-    }
-
-    def human() -> None:
-        if preview.diff is not None:
-            print_diff(session.out, preview.diff)
-        if refusal is not None:
-            session.out.line(f"refused: {problem}")
-            session.out.line(refusal.hint or "")
-        elif preview.is_published:
-            session.out.line(f"{reference} is published already: nothing would be done")
-        else:
-            session.out.line(f"{reference} may be published" + (f": {proof.note}" if proof.note else ""))
-
-    session.out.result("preview", data, human)
-    return 0 if refusal is None else refusal.exit_code
-
-
-def print_publication(session: Session, publication: Publication) -> None:
-    """Say what was published, or that it was there already."""
-    version = publication.version
-    data = {
-        "dataset": version.reference.dataset,
-        "version": str(version.version),
-        "newly": publication.newly,
-        "num_examples": version.num_examples,
-        "splits": {split.name: split.num_examples for split in version.splits},
-        "content_digest": f"sha256:{version.content_digest}",
-        "proof": publication.proof.note if publication.proof else "",
-        "promotion": promotion_json(publication.promotion),
-    }
-
-    def human() -> None:
-        if publication.newly:
-            num_shards = sum(split.num_shards for split in version.splits)
-            session.out.line(
-                f"published {version.reference}: {counted(version.num_examples, 'example')} in "
-                f"{counted(num_shards, 'shard')}, {size(publication.num_bytes)}, sha256:{version.content_digest[:12]}"
-            )
-            if publication.proof is not None and publication.proof.note:
-                session.out.line(f"proved: {publication.proof.note}")
-        else:
-            session.out.line(f"{version.reference} is published already (sha256:{version.content_digest[:12]})")
-        session.out.line(describe_promotion(session, version.reference, publication.promotion))
-
-    for note in publication.notes:
-        session.out.note(f"note: {note}")
-    session.out.result("publish", data, human)
 
 
 @session_command(
@@ -170,8 +70,9 @@ def build(
     registry.builders, or package.module:Class[/config][:version] of code that can be imported. A published version is
     not built again.
     """
-    if dry_run:
-        with session.connect() as catalog, build_progress(session.out) as bars:
+    with session.connect() as catalog, build_progress(session.out) as bars:
+        advance = None if bars is None else bars.verify
+        if dry_run:
             preview = catalog.preview_build(
                 builder,
                 processes=processes,
@@ -179,66 +80,151 @@ def build(
                 rebuild=rebuild,
                 show=show,
                 progress=bars,
-                advance=None if bars is None else bars.verify,
+                advance=advance,
             )
-        if preview is not None:
-            return print_preview(session, preview)
-        data = {"published": True, "allowed": True}
-        session.out.result(
-            "preview", data, lambda: session.out.line(f"{builder} is published already: nothing would be done")
-        )
-        return 0
-    with session.connect() as catalog, build_progress(session.out) as bars:
-        publication = catalog.build(
-            builder,
-            processes=processes,
-            num_shards=num_shards,
-            rebuild=rebuild,
-            promote=promote,
-            progress=bars,
-            advance=None if bars is None else bars.verify,
-        )
-    print_publication(session, publication)
+        else:
+            publication = catalog.build(
+                builder,
+                processes=processes,
+                num_shards=num_shards,
+                rebuild=rebuild,
+                promote=promote,
+                progress=bars,
+                advance=advance,
+            )
+    if not dry_run:
+        present_publication(session, publication)
+    elif preview is not None:
+        return _present_preview(session, preview)
+    else:
+        told = f"{builder} is published already: nothing would be done"
+        session.out.present("preview", {"published": True, "allowed": True}, lambda _: [told])
     return 0
+
+
+@session_command(
+    "publish",
+    epilog=examples(
+        "registry publish ./prepared/mnist/3.0.1",
+        "registry publish ./mnist/4.0.0 --no-promote",
+        "registry publish ./mnist/3.0.2 --dry-run --show 20",
+        "registry publish ./mnist/0.0.9 --version-to-prepare 1.0.0",
+    ),
+)
+@click.argument("folder", metavar="DIR")
+@promote_option
+@click.option(
+    "--version-to-prepare",
+    metavar="V",
+    help="The last version of the builder's code (or its commit) that can prepare it, where today's code cannot.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what changed and whether the number allows it; write nothing.")
+@show_option
+def publish(
+    session: Session, folder: str, promote: bool | None, version_to_prepare: str | None, dry_run: bool, show: int
+) -> int:
+    """Publish the prepared version folder DIR: verify every shard, prove the number, copy it into place, write one row.
+
+    DIR is a version folder in TFDS's layout, with dataset_info.json, features.json and its shards. Publishing the same
+    content again is harmless; other content under a used number is refused, and so is a number that says less than
+    has changed since the version below (exit code 5).
+    """
+    with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
+        if dry_run:
+            preview = catalog.preview(folder, show=show, advance=advance)
+        else:
+            publication = catalog.publish(
+                folder, promote=promote, version_to_prepare=version_to_prepare, advance=advance
+            )
+    if dry_run:
+        return _present_preview(session, preview)
+    present_publication(session, publication)
+    return 0
+
+
+def _present_preview(session: Session, preview: Preview) -> int:
+    """Say what publishing would come to; the exit code."""
+    proof, refusal = preview.proof, preview.refusal
+    reference = proof.version.reference
+    value = {
+        "dataset": reference.dataset,
+        "version": proof.version.version,
+        "published": preview.is_published,
+        "allowed": refusal is None,
+        "smallest": proof.smallest,
+        "problem": None if refusal is None else refusal.message.splitlines()[0],
+        "diff": None if preview.diff is None else diff_values(preview.diff),
+    }
+
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        if preview.diff is not None:
+            yield from describe_diff(preview.diff)
+        if refusal is not None:
+            yield f"refused: {it['problem']}"
+            yield refusal.hint or ""
+        elif it["published"]:
+            yield f"{reference} is published already: nothing would be done"
+        else:
+            yield f"{reference} may be published" + (f": {proof.note}" if proof.note else "")
+
+    session.out.present("preview", value, human)
+    return 0 if refusal is None else refusal.exit_code
+
+
+def present_publication(session: Session, publication: Publication) -> None:
+    """Say what was published, or that it was there already."""
+    version = publication.version
+    value = {
+        "dataset": version.reference.dataset,
+        "version": version.version,
+        "newly": publication.newly,
+        "num_examples": version.num_examples,
+        "splits": {split.name: split.num_examples for split in version.splits},
+        "content_digest": f"sha256:{version.content_digest}",
+        "proof": publication.proof.note if publication.proof else "",
+        "promotion": promotion_values(publication.promotion),
+    }
+    for note in publication.notes:
+        session.out.note(f"note: {note}")
+    session.out.present("publish", value, lambda _: describe_publication(session, publication))
+
+
+def describe_publication(session: Session, publication: Publication) -> Iterator[str]:
+    """What was published, what was proved, and what became canonical."""
+    version = publication.version
+    digest = f"sha256:{version.content_digest[:12]}"
+    if publication.newly:
+        num_shards = sum(split.num_shards for split in version.splits)
+        yield (
+            f"published {version.reference}: {counted(version.num_examples, 'example')} in "
+            f"{counted(num_shards, 'shard')}, {size(publication.num_bytes)}, {digest}"
+        )
+        if publication.proof is not None and publication.proof.note:
+            yield f"proved: {publication.proof.note}"
+    else:
+        yield f"{version.reference} is published already ({digest})"
+    yield describe_promotion(session, version.reference, publication.promotion)
+
+
+def promotion_values(promotion: Promotion) -> dict[str, Any]:
+    """What a publication did to the canonical version."""
+    return fields_of(promotion, "before", "after", "reason", "protected")
 
 
 def describe_promotion(session: Session, published: Reference, promotion: Promotion) -> str:
     """The last line of a publication: what became canonical and what it replaced, or why nothing did."""
     dataset, before, after = published.dataset, promotion.before, promotion.after
-    version = published.request.exact if published.request else None
     if promotion.reason is None:
         return f"canonical: {published}, " + ("the first" if before in (None, after) else f"replacing {before}")
-    if after == version:
+    if after == published.exact:
         return f"canonical: {published}, as before"
     stays = f"canonical: {dataset}:{after}, as before" if after is not None else f"canonical: no version of {dataset}"
-    return f"{stays}, because {_reason(published, promotion)}. To change it: {_promote_line(session, published)}"
-
-
-def promotion_json(promotion: Promotion) -> dict[str, Any]:
-    """The same for programs."""
-    return {
-        "before": None if promotion.before is None else str(promotion.before),
-        "after": None if promotion.after is None else str(promotion.after),
-        "reason": None if promotion.reason is None else promotion.reason.value,
-        "protected": promotion.protected,
+    reasons = {
+        "protected": f"{promotion.protected or 'the whole catalog'} is protected",
+        "lower": f"{published.exact} is lower",
+        "experimental": f"{published.exact} is not the VERSION of its builder",
+        "published_before": f"{published.exact} was published before",
     }
-
-
-def _reason(published: Reference, promotion: Promotion) -> str:
-    version = published.request.exact if published.request else None
-    match promotion.reason:
-        case "protected":
-            return f"{promotion.protected or 'the whole catalog'} is protected"
-        case "lower":
-            return f"{version} is lower"
-        case "experimental":
-            return f"{version} is not the VERSION of its builder"
-        case "published_before":
-            return f"{version} was published before"
-        case _:
-            return f"{version} was published with --no-promote"
-
-
-def _promote_line(session: Session, published: Reference) -> str:
+    why = reasons.get(promotion.reason, f"{published.exact} was published with --no-promote")
     catalog = f" --catalog {shlex.quote(session.url)}" if session.url else ""
-    return f"registry promote {published}{catalog}"
+    return f"{stays}, because {why}. To change it: registry promote {published}{catalog}"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
+from registry.cli.output import Block, Table
 from registry.cli.progress import build_progress
-from registry.cli.publish import describe_promotion, promotion_json
-from registry.cli.resolve import summary
+from registry.cli.publish import describe_promotion, promotion_values
+from registry.cli.resolve import FILE_COLUMNS, file_values, summarize
+from registry.envelope import fields_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,9 +32,8 @@ def quickstart(session: Session, split: str) -> None:
 
     Uses your catalog, so that what it published is there for the next command. Running it again is harmless.
     """
-    out = session.out
     with session.connect() as catalog:
-        with build_progress(out) as bars:
+        with build_progress(session.out) as bars:
             verify = None if bars is None else bars.verify
             publication = catalog.build("digits", progress=bars, advance=verify)
         # By its number: in a protected catalog a first version is not canonical.
@@ -39,42 +41,38 @@ def quickstart(session: Session, split: str) -> None:
         plan = dataset.resolve(split)
         shown = list(islice(dataset.read(split), _SHOWN))
         url, folder = catalog.url, dataset.folder
-    data = {
+    value = {
         "catalog": url,
         "folder": folder,
-        "dataset": str(dataset.reference),
+        "dataset": dataset.reference,
         "newly": publication.newly,
-        "promotion": promotion_json(publication.promotion),
+        "promotion": promotion_values(publication.promotion),
         "split": plan.expression,
         "num_examples": plan.num_examples,
-        "files": [{"filename": file.filename, "skip": file.skip, "take": file.take} for file in plan],
+        "files": [fields_of(file, "filename", "skip", "take") for file in plan],
         "labels": [int(example["label"]) for example in shown],
     }
 
-    def human() -> None:
+    def human(it: dict[str, Any]) -> Iterator[Block]:
         version = publication.version
-        done = "built and published" if publication.newly else "found, published before:"
-        out.line(f"{done} {version.reference}, {version.num_examples:,} real examples")
-        out.line(f"  catalog {url}")
-        out.line(f"  shards  {folder}")
-        out.line(describe_promotion(session, version.reference, publication.promotion))
-        out.line()
-        out.line(summary(str(dataset.reference), plan))
-        out.table(
-            ("FILE", "SKIP", "TAKE", "OF"),
-            [(file.filename, file.skip, file.take, file.examples_in_shard) for file in plan],
-        )
-        out.line()
-        for line in side_by_side([draw(example["image"]) for example in shown]):
-            out.line(line)
-        out.line("".join(f"{'label ' + str(example['label']):<20}" for example in shown).rstrip())
-        out.line()
-        out.line("Try next:")
+        done = "built and published" if it["newly"] else "found, published before:"
+        yield f"{done} {version.reference}, {version.num_examples:,} real examples"
+        yield f"  catalog {it['catalog']}"
+        yield f"  shards  {it['folder']}"
+        yield describe_promotion(session, version.reference, publication.promotion)
+        yield ""
+        yield summarize(it["dataset"], plan)
+        yield Table([file_values(file) for file in plan], FILE_COLUMNS)
+        yield ""
+        yield from side_by_side([draw(example["image"]) for example in shown])
+        yield "".join(f"{f'label {label}':<20}" for label in it["labels"]).rstrip()
+        yield ""
+        yield "Try next:"
         is_canonical = publication.promotion.after == version.version
         for line in next_lines(session, "digits" if is_canonical else str(version.reference)):
-            out.line(f"  {line}")
+            yield f"  {line}"
 
-    out.result("quickstart", data, human)
+    session.out.present("quickstart", value, human)
 
 
 def next_lines(session: Session, reference: str) -> list[str]:

@@ -8,12 +8,20 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import order_options, reference_argument, rounding_option, slicing_option, split_argument
+from registry.cli.options import (
+    Slicing,
+    ids_option,
+    order_options,
+    reference_argument,
+    slicing_options,
+    split_argument,
+    take_option,
+)
+from registry.cli.output import Block, JsonText
 from registry.cli.progress import record_progress
-from registry.cli.resolve import note_overlaps, rule_json
+from registry.cli.resolve import note_overlaps, rule_values
+from registry.envelope import Records
 
 if TYPE_CHECKING:
     from registry.order import ReadConfig
@@ -36,24 +44,19 @@ _T = TypeVar("_T")
 )
 @reference_argument
 @split_argument
-@slicing_option
-@rounding_option
-@click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
-@click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file.")
+@slicing_options
+@take_option
+@ids_option
 @order_options()
 def read(
     session: Session,
     reference: str,
     split: str,
     *,
-    slicing: str | None,
-    rounding: str | None,
+    slicing: Slicing,
     take: int | None,
     ids: bool,
-    cycle_length: int | None,
-    block_length: int | None,
-    shuffle: str | None,
-    shuffle_seed: int | None,
+    order: ReadConfig | None,
 ) -> None:
     """Print the examples of a split expression, one JSON object a line.
 
@@ -64,32 +67,41 @@ def read(
     """
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
-        config = make_read_config(cycle_length, block_length, shuffle, shuffle_seed)
-        reader = dataset.read(split, config, slicing=slicing, rounding=rounding)
+        reader = dataset.read(split, order, **slicing)
         note_overlaps(session.out, reader.plan)
-        _note_seed(session, reader, shuffle_seed)
-        total = len(reader) if take is None else min(take, len(reader))
-        with record_progress(session.out, "reading", total, beside_stdout=True) as advance:
-            selected: Iterable[Any] = reader.ids() if ids else map(jsonable, reader)
-            selected = _counted(islice(selected, take), advance)
-            if session.out.as_json:
-                data = {
-                    "dataset": dataset.reference.dataset,
-                    "version": str(dataset.version),
-                    "split": reader.plan.expression,
-                    **rule_json(reader.plan),
-                    "ids" if ids else "examples": list(selected),
-                }
-                session.out.result("read", data, lambda: None, has_records=True)
-            else:
-                for item in selected:
-                    session.out.line(item) if ids else session.out.json_line(item)
+        _note_seed(session, reader, order)
+        value = {
+            "dataset": dataset.reference.dataset,
+            "version": dataset.version,
+            "split": reader.plan.expression,
+            **rule_values(reader.plan),
+        }
+        present_records(session, "read", value, reader, take=take, ids=ids)
 
 
-def _note_seed(session: Session, reader: Reader, asked: int | None) -> None:
-    drawn = reader.config.seed if reader.config.shuffle == "global" else reader.config.shuffle_seed
+def present_records(
+    session: Session, schema: str, value: dict[str, Any], reader: Reader, *, take: int | None, ids: bool
+) -> None:
+    """Print examples, or their ids, one a line as they are read; in JSON they are one list of ``value``."""
+    total = len(reader) if take is None else min(take, len(reader))
+    with record_progress(session.out, "reading", total, beside_stdout=True) as advance:
+        items: Iterable[Any] = reader.ids() if ids else map(jsonable, reader)
+        records = Records(_counted(islice(items, take), advance))
+
+        def human(_: object) -> Iterator[Block]:
+            return map(str if ids else JsonText.line, records.items)
+
+        session.out.present(schema, {**value, "ids" if ids else "examples": records}, human)
+
+
+def _note_seed(session: Session, reader: Reader, order: ReadConfig | None) -> None:
+    drawn, asked = _seed_of(reader.config), None if order is None else _seed_of(order)
     if asked is None and drawn is not None:
         session.out.note(f"note: shuffled with the seed {drawn}; --shuffle-seed {drawn} gives this order again")
+
+
+def _seed_of(config: ReadConfig) -> int | None:
+    return config.seed if config.shuffle == "global" else config.shuffle_seed
 
 
 def _counted(items: Iterable[_T], advance: Callable[[int], None] | None) -> Iterator[_T]:
@@ -127,21 +139,3 @@ def jsonable(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
-
-
-def make_read_config(
-    cycle_length: int | None, block_length: int | None, shuffle: str | None, seed: int | None
-) -> ReadConfig | None:
-    """The config that the options ask for; None where they ask for nothing, for the version has a default."""
-    from registry.order import ReadConfig
-
-    options: dict[str, Any] = {}
-    if cycle_length is not None:
-        options["interleave_cycle_length"] = cycle_length
-    if block_length is not None:
-        options["interleave_block_length"] = block_length
-    if shuffle == "global":
-        options |= {"shuffle": "global", "seed": seed}
-    elif shuffle == "files" or seed is not None:
-        options |= {"shuffle_files": True, "shuffle_seed": seed}
-    return ReadConfig(**options) if options else None

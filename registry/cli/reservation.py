@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import reference_argument
+from registry.cli.options import dry_run_option, reference_argument
+from registry.cli.output import Column, Table
+from registry.envelope import fields_of
 from registry.splits import counted
-
-_DRY_RUN = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 
 
 @click.group(
@@ -25,33 +26,33 @@ def reservation() -> None:
     """
 
 
-@session_command("list", epilog=examples("registry reservation list", "registry reservation list mnist --format json"))
+@session_command(
+    "list",
+    group=reservation,
+    epilog=examples("registry reservation list", "registry reservation list mnist --format json"),
+)
 @click.argument("dataset", required=False, metavar="[DATASET]")
 def list_(session: Session, dataset: str | None) -> None:
     """List the reservations of the catalog, or of DATASET, and who holds them."""
     with session.connect() as catalog:
         found = catalog.reservations.list(dataset)
-    rows = [
-        (
-            one.reference,
-            "; ".join(map(str, one.holders)) or "nobody",
-            "in use" if one.living else "left",
-            f"{one.reserved_at:%Y-%m-%d %H:%M}",
-            one.location,
-        )
-        for one in found
-    ]
-    session.out.result(
+    columns: dict[str, Column] = {
+        "VERSION": lambda one: one.reference,
+        "HELD BY": lambda one: "; ".join(map(str, one.holders)) or "nobody",
+        "STATE": lambda one: "in use" if one.living else "left",
+        "SINCE (UTC)": lambda one: one.reserved_at,
+        "PLACE": lambda one: one.location,
+    }
+    session.out.present(
         "reservation.list",
-        [_as_json(one) for one in found],
-        lambda: session.out.table(
-            ("VERSION", "HELD BY", "STATE", "SINCE (UTC)", "PLACE"), rows, empty="Nothing is reserved."
-        ),
+        list(map(_values_of, found)),
+        lambda _: [Table(found, columns, empty="Nothing is reserved.")],
     )
 
 
 @session_command(
     "release",
+    group=reservation,
     epilog=examples(
         "registry reservation release mnist:3.0.1 --dry-run",
         "registry reservation release mnist/plain:3.0.1 --force",
@@ -59,7 +60,7 @@ def list_(session: Session, dataset: str | None) -> None:
 )
 @reference_argument
 @click.option("--force", is_flag=True, help="Also from a process of this machine that is alive.")
-@_DRY_RUN
+@dry_run_option
 def release(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     """Take the reservation of REF away from a publisher that died on another machine.
 
@@ -67,20 +68,19 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
     """
     with session.connect() as catalog:
         found = catalog.reservations.release(reference, force=force, dry_run=dry_run)
-    data = {"released": [_as_json(one) for one in found], "dry_run": dry_run}
+    value = {"released": list(map(_values_of, found)), "dry_run": dry_run}
 
-    def human() -> None:
+    def human(_: object) -> Iterator[str]:
         for one in found:
             who = ", ".join(map(str, one.holders)) or "nobody"
-            session.out.line(
-                f"{'would release' if dry_run else 'released'} {one.reference}: it was held by {who}, {one.location}"
-            )
+            yield f"{'would release' if dry_run else 'released'} {one.reference}: it was held by {who}, {one.location}"
 
-    session.out.result("reservation.release", data, human)
+    session.out.present("reservation.release", value, human)
 
 
 @session_command(
     "clear",
+    group=reservation,
     epilog=examples(
         "registry reservation clear mnist:3.0.1 --dry-run",
         "registry reservation clear mnist:3.0.1 --data-dir s3://bucket/datasets",
@@ -90,7 +90,7 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
 @click.option(
     "--force", is_flag=True, help="Also a whole version, and what another catalog or a living process put there."
 )
-@_DRY_RUN
+@dry_run_option
 def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     """Move what lies at the place of REF in an object store aside, so that REF can be published.
 
@@ -98,35 +98,25 @@ def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     """
     with session.connect() as catalog:
         done = catalog.reservations.clear(reference, force=force, dry_run=dry_run)
-    data = {
+    value = {
         "dataset": done.reference.dataset,
-        "version": str(done.reference.request),
-        "folder": done.folder,
-        "moved_to": done.moved_to,
-        "files": list(done.files),
+        "version": done.reference.request,
+        **fields_of(done, "folder", "moved_to", "files"),
         "dry_run": dry_run,
     }
 
-    def human() -> None:
+    def human(it: dict[str, Any]) -> Iterator[str]:
         verb = "would move" if dry_run else "moved"
-        session.out.line(f"{verb} {counted(len(done.files), 'file')} of {done.folder} to {done.moved_to}")
-        for name in done.files:
-            session.out.line(f"  {name}")
+        yield f"{verb} {counted(len(it['files']), 'file')} of {it['folder']} to {it['moved_to']}"
+        for name in it["files"]:
+            yield f"  {name}"
 
-    session.out.result("reservation.clear", data, human)
-
-
-for subcommand in (list_, release, clear):
-    reservation.add_command(subcommand)
+    session.out.present("reservation.clear", value, human)
 
 
-def _as_json(one: Any) -> dict[str, Any]:
+def _values_of(one: Any) -> dict[str, Any]:
     return {
-        "dataset": one.dataset,
-        "version": one.version,
-        "location": one.location,
+        **fields_of(one, "dataset", "version", "location", "is_cleaning", "reserved_at"),
         "content_digest": f"sha256:{one.content_digest}",
-        "is_cleaning": one.is_cleaning,
-        "reserved_at": one.reserved_at.isoformat(),
         "holders": [holder.as_json() for holder in one.holders],
     }

@@ -1,23 +1,33 @@
-"""``registry resolve``: the plan of a split expression."""
+"""``registry resolve`` and ``split check``: the plan of a split expression, and how several expressions relate."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.browse import explained_refusal, print_considered, why_json
+from registry.cli.browse import describe_considered, explained_refusal, why_values
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import reference_argument, rounding_option, slicing_option, split_argument, splits_argument
-from registry.cli.output import Output
+from registry.cli.options import Slicing, reference_argument, slicing_options, split_argument, splits_argument
+from registry.cli.output import Block, Output, Table
+from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
 from registry.splits import Plan, RecordRange, counted, overlaps_between, print_ranges, relation, uncovered
 
 if TYPE_CHECKING:
-    from registry.model import Considered
-    from registry.splits import Explanation
+    from registry.model import Reference
+    from registry.splits import Explanation, FileInstruction
+
+
+_SHOWN: Final = 20
+_BROKEN: Final = {
+    "disjoint": "are not disjoint",
+    "covering": "leave records out",
+    "equal": "are not equal",
+    "subset": "are no subsets",
+}
 
 
 @session_command(
@@ -35,10 +45,9 @@ if TYPE_CHECKING:
 )
 @reference_argument
 @split_argument
-@slicing_option
-@rounding_option
+@slicing_options
 @click.option("--why", is_flag=True, help="Say why: the version, how every bound was rounded, what was dropped.")
-def resolve(session: Session, reference: str, split: str, slicing: str | None, rounding: str | None, why: bool) -> None:
+def resolve(session: Session, reference: str, split: str, slicing: Slicing, why: bool) -> None:
     """Show which records of which files a split expression names, without opening a file.
 
     SPLIT is a name (train, or all for every split), a slice of it in records, percent or shards (train[100:200],
@@ -48,75 +57,49 @@ def resolve(session: Session, reference: str, split: str, slicing: str | None, r
     with session.connect_unless_pinned() as catalog:
         with explained_refusal(session.out, why):
             dataset = session.look_up(catalog, reference)
-        explanation = dataset.explain(split, slicing=slicing, rounding=rounding) if why else None
-        plan = dataset.resolve(split, slicing=slicing, rounding=rounding) if explanation is None else explanation.plan
-        version_reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
+        explanation = dataset.explain(split, **slicing) if why else None
+        plan = dataset.resolve(split, **slicing) if explanation is None else explanation.plan
+        reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     note_overlaps(session.out, plan)
-    files = list(plan)
-    data: dict[str, Any] = {
+    value: dict[str, Any] = {
         "dataset": dataset.reference.dataset,
-        "version": str(dataset.version),
+        "version": dataset.version,
         "split": plan.expression,
         "num_examples": plan.num_examples,
-        **rule_json(plan),
-        "ranges": ranges_json(plan.ranges),
-        "files": [
-            {
-                "filename": file.filename,
-                "skip": file.skip,
-                "take": file.take,
-                "examples_in_shard": file.examples_in_shard,
-            }
-            for file in files
-        ],
+        **rule_values(plan),
+        "ranges": range_values(plan.ranges),
+        "files": [file_values(file) for file in plan],
     }
     if plan.overlaps:
-        data["overlaps"] = ranges_json(plan.overlaps)
-    whose = "was chosen for this call" if slicing else f"was published with {dataset.reference}"
-    version_reasons = (*version_reasons, f"The slicing rule {plan.slicing.value} {whose}.")
+        value["overlaps"] = range_values(plan.overlaps)
+    whose = "was chosen for this call" if slicing["slicing"] else f"was published with {dataset.reference}"
+    reasons = (*reasons, f"The slicing rule {plan.slicing} {whose}.")
     if explanation is not None:
-        data["why"] = _why_json(version_reasons, considered, explanation)
+        value["why"] = {**why_values(reasons, considered), **_explanation_values(explanation)}
 
-    def human() -> None:
-        session.out.line(summary(str(dataset.reference), plan))
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        yield summarize(dataset.reference, plan)
         if explanation is not None:
-            for reason in (*version_reasons, *explanation.sentences):
-                session.out.line(f"  {reason}")
-            print_considered(session.out, considered)
-        session.out.table(
-            ("FILE", "SKIP", "TAKE", "OF"),
-            [(file.filename, file.skip, file.take, file.examples_in_shard) for file in files],
-        )
+            yield from (f"  {reason}" for reason in (*reasons, *explanation.sentences))
+            yield from describe_considered(considered)
+        yield Table(it["files"], FILE_COLUMNS)
 
-    session.out.result("resolve", data, human)
+    session.out.present("resolve", value, human)
 
 
-def _why_json(version: tuple[str, ...], considered: tuple[Considered, ...], explanation: Explanation) -> dict[str, Any]:
+def _explanation_values(explanation: Explanation) -> dict[str, Any]:
     return {
-        **why_json(version, considered),
         "terms": [
             {
                 "term": term.term,
-                "bounds": [
-                    {"bound": bound.bound, "exact": bound.exact, "record": bound.record, "why": bound.why}
-                    for bound in term.bounds
-                ],
-                "ranges": ranges_json(term.ranges),
-                "why": list(term.why),
+                "bounds": [fields_of(bound, "bound", "exact", "record", "why") for bound in term.bounds],
+                "ranges": range_values(term.ranges),
+                "why": term.why,
             }
             for term in explanation.terms
         ],
-        "files": list(explanation.files),
+        "files": explanation.files,
     }
-
-
-_SHOWN: Final = 20
-_BROKEN: Final = {
-    "disjoint": "are not disjoint",
-    "covering": "leave records out",
-    "equal": "are not equal",
-    "subset": "are no subsets",
-}
 
 
 @click.group("split")
@@ -125,7 +108,7 @@ def split() -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class _Fault:
     """Records that break what was to be proved, and the sentence that says so."""
 
     text: str
@@ -134,6 +117,7 @@ class Fault:
 
 @session_command(
     "check",
+    group=split,
     at=True,
     locked=True,
     epilog=examples(
@@ -151,8 +135,7 @@ class Fault:
 @click.option("--of", "whole", metavar="SPLIT", help="What --covering is to cover instead.")
 @click.option("--equal", is_flag=True, help="All of them read the same records.")
 @click.option("--subset", is_flag=True, help="Every record of the first is in each of the others.")
-@slicing_option
-@rounding_option
+@slicing_options
 def check(
     session: Session,
     reference: str,
@@ -162,8 +145,7 @@ def check(
     whole: str | None,
     equal: bool,
     subset: bool,
-    slicing: str | None,
-    rounding: str | None,
+    slicing: Slicing,
 ) -> None:
     """Prove that expressions are disjoint, covering, equal or subsets.
 
@@ -180,11 +162,11 @@ def check(
         )
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
-        plans = [dataset.resolve(split, slicing=slicing, rounding=rounding) for split in splits]
-        covered = None if whole is None else dataset.resolve(whole, slicing=slicing, rounding=rounding)
+        plans = [dataset.resolve(split, **slicing) for split in splits]
+        covered = None if whole is None else dataset.resolve(whole, **slicing)
     for plan in plans:
         note_overlaps(session.out, plan)
-    checks: dict[str, list[Fault]] = {}
+    checks: dict[str, list[_Fault]] = {}
     if disjoint:
         checks["disjoint"] = _shared(plans)
     if covering:
@@ -195,36 +177,41 @@ def check(
         ]
     if subset:
         checks["subset"] = [fault for plan in plans[1:] for fault in _missing(plans[0], plan)]
-    rule = max(map(rule_json, plans), key=len)  # one rule and one rounding for all; some may have nothing to round
-    data = {
+    # One rule and one rounding for all; some expressions may have nothing to round.
+    rule = max((rule_values(plan) for plan in plans), key=len)
+    value = {
         "dataset": dataset.reference.dataset,
-        "version": str(dataset.version),
+        "version": dataset.version,
         **rule,
-        "splits": [_plan_json(plan) for plan in plans],
+        "splits": [
+            {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
+            for plan in plans
+        ],
         "checks": [
             {
                 "check": name,
                 "holds": not faults,
-                "faults": [{"message": fault.text, "ranges": ranges_json(fault.ranges)} for fault in faults],
+                "faults": [{"message": fault.text, "ranges": range_values(fault.ranges)} for fault in faults],
             }
             for name, faults in checks.items()
         ],
     }
 
-    def human() -> None:
-        session.out.line(f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})")
-        session.out.table(
-            ("SPLIT", "RECORDS", "RANGES"),
-            [(plan.expression, plan.num_examples, print_ranges(plan.ranges)) for plan in plans],
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        yield f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})"
+        told = dict(
+            zip((plan.expression for plan in plans), (print_ranges(plan.ranges) for plan in plans), strict=True)
         )
-        for name, faults in checks.items():
-            session.out.line(f"{name}: {'no' if faults else 'yes'}")
-            for fault in faults[:_SHOWN]:
-                session.out.line(f"  {fault.text}")
-            if len(faults) > _SHOWN:
-                session.out.line(f"  and {len(faults) - _SHOWN:,} more; --format json lists them all")
+        yield Table(
+            it["splits"], {"SPLIT": "split", "RECORDS": "num_examples", "RANGES": lambda one: told[one["split"]]}
+        )
+        for one in it["checks"]:
+            yield f"{one['check']}: {'yes' if one['holds'] else 'no'}"
+            yield from (f"  {fault['message']}" for fault in one["faults"][:_SHOWN])
+            if len(one["faults"]) > _SHOWN:
+                yield f"  and {len(one['faults']) - _SHOWN:,} more; --format json lists them all"
 
-    session.out.result("split.check", data, human)
+    session.out.present("split.check", value, human)
     if broken := [name for name, faults in checks.items() if faults]:
         raise VerificationError(
             f"the expressions {' and '.join(_BROKEN[name] for name in broken)}",
@@ -233,36 +220,37 @@ def check(
         )
 
 
-split.add_command(check)
-
-
-def _shared(plans: Sequence[Plan]) -> list[Fault]:
+def _shared(plans: Sequence[Plan]) -> list[_Fault]:
     return [
         _fault(f"{plans[first].expression} and {plans[second].expression} share", ranges)
         for (first, second), ranges in overlaps_between(plans).items()
     ]
 
 
-def _left_out(plans: Sequence[Plan], whole: Plan | None) -> list[Fault]:
+def _left_out(plans: Sequence[Plan], whole: Plan | None) -> list[_Fault]:
     ranges = uncovered(plans, of=whole)
     return [_fault("they leave out", ranges)] if ranges else []
 
 
-def _missing(first: Plan, second: Plan) -> list[Fault]:
+def _missing(first: Plan, second: Plan) -> list[_Fault]:
     ranges = relation(first, second).only_first
     return [_fault(f"{first.expression} has, and {second.expression} has not,", ranges)] if ranges else []
 
 
-def _fault(what: str, ranges: tuple[RecordRange, ...]) -> Fault:
+def _fault(what: str, ranges: tuple[RecordRange, ...]) -> _Fault:
     count = sum(one.num_examples for one in ranges)
-    return Fault(text=f"{what} {print_ranges(ranges)} ({count:,} in all)", ranges=ranges)
+    return _Fault(text=f"{what} {print_ranges(ranges)} ({count:,} in all)", ranges=ranges)
 
 
-def _plan_json(plan: Plan) -> dict[str, Any]:
-    return {"split": plan.expression, "num_examples": plan.num_examples, "ranges": ranges_json(plan.ranges)}
+FILE_COLUMNS: Final[Mapping[str, str]] = {"FILE": "filename", "SKIP": "skip", "TAKE": "take", "OF": "examples_in_shard"}
 
 
-def summary(reference: str, plan: Plan) -> str:
+def file_values(file: FileInstruction) -> dict[str, Any]:
+    """One file of a plan; ``FILE_COLUMNS`` shows it to people."""
+    return fields_of(file, "filename", "skip", "take", "examples_in_shard")
+
+
+def summarize(reference: Reference, plan: Plan) -> str:
     """One line: what a plan reads, and by which rule."""
     size = counted(plan.num_examples, "example")
     return f"{reference} {plan.expression}: {size}, {print_ranges(plan.ranges)} ({plan.rule})"
@@ -274,12 +262,12 @@ def note_overlaps(out: Output, plan: Plan) -> None:
         out.note(f"note: {plan.expression} reads more than once: {print_ranges(plan.overlaps)}")
 
 
-def rule_json(plan: Plan) -> dict[str, str]:
-    """The rule of a plan for programs: ``slicing``, and ``rounding`` where a percentage is not rounded as usual."""
+def rule_values(plan: Plan) -> dict[str, str]:
+    """The rule of a plan: ``slicing``, and ``rounding`` where a percentage is not rounded as usual."""
     odd = [rounding for rounding in plan.instruction.roundings if rounding != "closest"]
-    return {"slicing": plan.slicing.value, **({"rounding": odd[0]} if odd else {})}
+    return {"slicing": plan.slicing, **({"rounding": odd[0]} if odd else {})}
 
 
-def ranges_json(ranges: Sequence[RecordRange]) -> list[dict[str, Any]]:
-    """Ranges for programs."""
-    return [{"split": one.split, "start": one.start, "stop": one.stop} for one in ranges]
+def range_values(ranges: Sequence[RecordRange]) -> list[dict[str, Any]]:
+    """Ranges of records."""
+    return [fields_of(one, "split", "start", "stop") for one in ranges]

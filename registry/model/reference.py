@@ -87,6 +87,11 @@ class Reference:
         return cls(name=name, config=config, request=VersionRequest.exactly(version))
 
     @property
+    def exact(self) -> Version | None:
+        """The version that it names exactly; None where it names a range, an alias or no version."""
+        return None if self.request is None else self.request.exact
+
+    @property
     def dataset(self) -> str:
         """``name`` or ``name/config``, without the version."""
         return self.name if self.config is None else f"{self.name}/{self.config}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from registry.catalog.selection import explain_refusal
-from registry.cli.browse import explained_refusal, print_considered
+from registry.cli.browse import describe_considered, explained_refusal
 from registry.cli.output import Output
 from registry.errors import NotFoundError
 from registry.model import Candidate, Reference, Standing, Version, VersionState, choose
@@ -67,7 +67,7 @@ def test_resolve_says_what_became_of_the_others(numbers: Cli) -> None:
 def test_a_long_table_of_versions_is_cut_around_the_chosen_one(capsys: pytest.CaptureFixture[str]) -> None:
     standing = Standing(name="many", candidates=tuple(Candidate(version=Version(1, n, 0)) for n in range(99, -1, -1)))
     considered = choose(standing, Reference.parse("many:1.2.*")).considered
-    print_considered(Output(as_json=False), considered)
+    Output(as_json=False).tell(describe_considered(considered))
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1 + 20 + 1 + 2
     assert lines[21].split() == ["1.2.0", "experimental", "chosen"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import registry
 from registry.cli.main import run
-from registry.cli.output import Output, print_error
+from registry.cli.output import Fields, JsonText, Note, Output, Table, print_error
 from registry.escaping import escape_json, printable, without_steering
 from registry.features import ClassLabel, FeaturesDict, Text
 
@@ -184,14 +184,19 @@ def test_no_text_is_printed_that_steers_a_terminal(text: str) -> None:
     assert not STEERING.search(printable(text))
     assert not STEERING.search(without_steering(text).replace("\r", ""))
     with redirect_stdout(Told()) as out, redirect_stderr(Told()) as err:
-        shown = Output(as_json=False)
-        shown.line(text)
-        shown.note(text)
-        shown.fields([(text, text), ("name", text)])
-        shown.table(("A", "B"), [(text, text), (text, 1)])
-        shown.json_line({text: text})
+        rows = [{"a": text, "b": text}, {"a": text, "b": 1}]
+        blocks = [
+            text,
+            Note(text),
+            Fields({text: text, "name": text, "list": [text]}),
+            Table(rows, {"A": "a", "B": "b"}),
+            Table([], {text: "a"}, empty=text),
+            JsonText.line({text: text}),
+        ]
         for as_json in (False, True):
-            Output(as_json=as_json).result("law", {text: [text]}, lambda: shown.line(text))
+            shown = Output(as_json=as_json)
+            shown.note(text)
+            shown.present("law", {text: [text]}, lambda _: blocks)
             print_error("code", text, text, {text: text}, as_json=as_json)
     told = out.getvalue() + err.getvalue()
     assert not STEERING.search(told)

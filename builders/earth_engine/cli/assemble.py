@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from registry.cli.commands import Session, examples, session_command
+from registry.cli.output import Block, Fields, Table
 from registry.cli.output import size as size_text
 from registry.cli.progress import record_progress
 from registry.errors import UsageError
@@ -143,25 +144,23 @@ def _print(session: Session, assembly: Assembly, output: str, num_bytes: int | N
         "bands": [{"name": band.name, "dtype": str(band.dtype)} for band in assembly.bands],
     }
 
-    def human() -> None:
-        grid, out = assembly.grid, session.out
-        if num_bytes is None:
-            out.line(f"would write {output}")
-        else:
-            out.line(f"wrote {output}, {size_text(num_bytes)}")
-        out.fields(
-            [
-                ("size", f"{width:,} x {height:,} pixels of {assembly.dtype}"),
-                ("patches", f"{grid.num_patches:,}, {grid.num_rows:,} rows of {grid.patches_per_row:,}"),
-                ("crs", str(assembly.crs)),
-                ("bounds", ", ".join(f"{side:.10g}" for side in assembly.bounds)),
-                ("nodata", "" if assembly.nodata is None else f"{assembly.nodata:g}"),
-            ]
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        grid = assembly.grid
+        yield f"would write {output}" if num_bytes is None else f"wrote {output}, {size_text(num_bytes)}"
+        yield Fields(
+            {
+                "size": f"{width:,} x {height:,} pixels of {it['dtype']}",
+                "patches": f"{grid.num_patches:,}, {grid.num_rows:,} rows of {grid.patches_per_row:,}",
+                "crs": it["crs"],
+                "bounds": [f"{side:.10g}" for side in it["bounds"]],
+                "nodata": "" if it["nodata"] is None else f"{it['nodata']:g}",
+            }
         )
-        out.line()
-        out.table(("BAND", "NAME", "DTYPE"), [(n, b.name, str(b.dtype)) for n, b in enumerate(assembly.bands, 1)])
+        yield ""
+        bands = [{"number": number, **band} for number, band in enumerate(it["bands"], 1)]
+        yield Table(bands, {"BAND": "number", "NAME": "name", "DTYPE": "dtype"})
 
-    session.out.result("earth-engine.assemble", data, human)
+    session.out.present("earth-engine.assemble", data, human)
 
 
 def _write_table(
@@ -189,10 +188,10 @@ def _write_table(
     else:
         with record_progress(session.out, "writing", None) as advance:
             written = write_rows(table, output, overwrite=overwrite, advance=advance)
-    session.out.result(
+    session.out.present(
         "earth-engine.assemble",
         {"output": output, "written": not dry_run, "num_rows": written},
-        lambda: session.out.line(f"{'would write' if dry_run else 'wrote'} {output}, {counted(written, 'row')}"),
+        lambda _: [f"{'would write' if dry_run else 'wrote'} {output}, {counted(written, 'row')}"],
     )
 
 

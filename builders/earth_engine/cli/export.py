@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
+from registry.cli.output import Block, Column, Fields, Note, Table
 from registry.cli.output import size as size_text
 from registry.cli.progress import record_progress
 from registry.errors import UsageError
@@ -228,24 +229,24 @@ def _print_plan(session: Session, plan: ExportPlan, prefix: str, folder: str) ->
         "mixer": plan.mixer is not None,
     }
 
-    def human() -> None:
-        session.out.line(f"{prefix}: {_patches(grid.num_patches)}")
-        session.out.line()
-        _print_grid(session, plan)
+    def human(_: object) -> Iterator[Block]:
+        yield f"{prefix}: {_patches(grid.num_patches)}"
+        yield ""
+        yield from _describe_grid(plan)
         if size is not None and plan.num_files is not None:
             low, high = (size_text(plan.num_records * (one + 16)) for one in size)
             fewest, most = plan.num_files
-            session.out.line()
-            session.out.fields(
-                [
-                    ("records", f"{plan.num_records:,} of {_span(size[0], size[1])} bytes"),
-                    ("files", f"{_span(fewest, most)}, {low if low == high else f'{low} to {high}'} uncompressed"),
-                ]
+            yield ""
+            yield Fields(
+                {
+                    "records": f"{plan.num_records:,} of {_span(size[0], size[1])} bytes",
+                    "files": f"{_span(fewest, most)}, {low if low == high else f'{low} to {high}'} uncompressed",
+                }
             )
-        session.out.line()
-        session.out.line("nothing was written")
+        yield ""
+        yield "nothing was written"
 
-    session.out.result("earth-engine.export.plan", data, human)
+    session.out.present("earth-engine.export.plan", data, human)
 
 
 def _print_exported(session: Session, exported: Exported) -> None:
@@ -262,22 +263,21 @@ def _print_exported(session: Session, exported: Exported) -> None:
         "dropped": list(exported.dropped),
     }
 
-    def human() -> None:
-        what = _patches(exported.num_written)
-        session.out.line(
-            f"exported {what} in {counted(len(exported.filenames), 'file')}, {size_text(exported.num_bytes)}: "
-            f"{exported.folder}"
+    def human(_: object) -> Iterator[Block]:
+        yield (
+            f"exported {_patches(exported.num_written)} in {counted(len(exported.filenames), 'file')}, "
+            f"{size_text(exported.num_bytes)}: {exported.folder}"
         )
         if exported.dropped:
-            session.out.line(f"left out {len(exported.dropped):,} of {exported.num_patches:,}: too many pixels masked")
-        session.out.line()
-        _print_grid(session, exported)
-        session.out.line()
+            yield f"left out {len(exported.dropped):,} of {exported.num_patches:,}: too many pixels masked"
+        yield ""
+        yield from _describe_grid(exported)
+        yield ""
         for filename, count in zip(exported.filenames, exported.records, strict=True):
-            session.out.line(f"{filename}  {counted(count, 'record')}")
-        session.out.line(exported.mixer_filename or "no mixer: patches may be left out, so places are not kept")
+            yield f"{filename}  {counted(count, 'record')}"
+        yield exported.mixer_filename or "no mixer: patches may be left out, so places are not kept"
 
-    session.out.result("earth-engine.export", data, human)
+    session.out.present("earth-engine.export", data, human)
 
 
 def _described(found: ExportPlan | Exported) -> dict[str, Any]:
@@ -306,28 +306,31 @@ def _described(found: ExportPlan | Exported) -> dict[str, Any]:
     }
 
 
-def _print_grid(session: Session, found: ExportPlan | Exported) -> None:
+def _describe_grid(found: ExportPlan | Exported) -> Iterator[Block]:
     grid = found.grid
-    rows = [
-        (band.name, str(band.dtype), found.collapsed or band.kind, "any" if band.depth is None else band.depth)
-        for band in found.bands
-    ]
-    session.out.table(("BAND", "TYPE", "STORED AS", "DEPTH"), rows)
-    session.out.line()
+    columns: dict[str, Column] = {
+        "BAND": lambda band: band.name,
+        "TYPE": lambda band: band.dtype,
+        "STORED AS": lambda band: found.collapsed or band.kind,
+        "DEPTH": lambda band: "any" if band.depth is None else band.depth,
+    }
+    yield Table(found.bands, columns)
+    yield ""
     left = found.size.width - grid.covered.width, found.size.height - grid.covered.height
     sides = (counted(left[0], "column") + " on the right", counted(left[1], "row") + " at the bottom")
-    outside = ", ".join(text for text, number in zip(sides, left, strict=True) if number > 0)
-    session.out.fields(
-        [
-            ("raster", f"{_by(found.size)}, {found.crs:.60}"),
-            ("patches", f"{grid.patches_per_row:,} x {grid.num_rows:,} of {_by(grid.patch)}"),
-            ("stored", f"{_by(grid.tile)} with a margin of {_by(grid.margin)}" if max(grid.margin) else ""),
-            ("left out", outside),
-        ]
+    yield Fields(
+        {
+            "raster": f"{_by(found.size)}, {found.crs:.60}",
+            "patches": f"{grid.patches_per_row:,} x {grid.num_rows:,} of {_by(grid.patch)}",
+            "stored": f"{_by(grid.tile)} with a margin of {_by(grid.margin)}" if max(grid.margin) else "",
+            "left out": [text for text, number in zip(sides, left, strict=True) if number > 0],
+        }
     )
-    rounded = [name for name, dtype, kind, _ in rows if kind == "float" and dtype in _ROUNDED]
+    rounded = [
+        band.name for band in found.bands if (found.collapsed or band.kind) == "float" and str(band.dtype) in _ROUNDED
+    ]
     if rounded:
-        session.out.note(
+        yield Note(
             f"note: {', '.join(rounded)}: integers beyond 16,777,216 are rounded, because they are stored as floats of "
             "32 bits; --encoding native keeps them"
         )
@@ -355,11 +358,8 @@ def _export_table(
     if dry_run:
         count = sum(1 for _ in rows)
         data: dict[str, Any] = {"prefix": prefix, "folder": folder, "num_rows": count}
-        session.out.result(
-            "earth-engine.export.plan",
-            data,
-            lambda: session.out.line(f"{prefix}: {counted(count, 'row')}; nothing was written"),
-        )
+        told = f"{prefix}: {counted(count, 'row')}; nothing was written"
+        session.out.present("earth-engine.export.plan", data, lambda _: [told])
         return
     with record_progress(session.out, "rows", None) as advance:
         exported = write_table(rows, folder, prefix, overwrite=overwrite, advance=advance, **chosen)
@@ -372,8 +372,8 @@ def _export_table(
         "columns": list(exported.columns),
     }
 
-    def human() -> None:
-        session.out.line(f"exported {counted(exported.num_rows, 'row')}, {size_text(exported.num_bytes)}: {folder}")
-        session.out.line(f"{exported.filename}  {', '.join(exported.columns)}")
+    def human(_: object) -> Iterator[str]:
+        yield f"exported {counted(exported.num_rows, 'row')}, {size_text(exported.num_bytes)}: {folder}"
+        yield f"{exported.filename}  {', '.join(exported.columns)}"
 
-    session.out.result("earth-engine.export", data, human)
+    session.out.present("earth-engine.export", data, human)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import click
 
 from registry.cli.commands import Session, examples, session_command
@@ -55,13 +58,12 @@ def command(
         ],
     }
 
-    def human() -> None:
-        session.out.line(f"exported {dataset.reference}: {folder}")
-        for one in exported:
-            beside = "" if one.mixer_filename is None else f" and {one.mixer_filename}"
-            files = counted(len(one.filenames), "file")
-            session.out.line(
-                f"  {one.split}: {counted(one.num_records, 'record')} in {files}{beside}, {size(one.num_bytes)}"
-            )
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        yield f"exported {dataset.reference}: {folder}"
+        for one in it["splits"]:
+            beside = "" if one["mixer"] is None else f" and {one['mixer']}"
+            files = counted(len(one["filenames"]), "file")
+            records = counted(one["num_records"], "record")
+            yield f"  {one['split']}: {records} in {files}{beside}, {size(one['num_bytes'])}"
 
-    session.out.result("export.earth-engine", data, human)
+    session.out.present("export.earth-engine", data, human)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.builders.earth_engine.cli.inspect import export_json, print_export, read_number, read_numbers, read_pairs
+from registry.builders.earth_engine.cli.inspect import (
+    describe_export,
+    export_json,
+    read_number,
+    read_numbers,
+    read_pairs,
+)
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.options import promote_option
-from registry.cli.output import size
+from registry.cli.output import Block
 from registry.cli.progress import record_progress
-from registry.cli.publish import describe_promotion, promotion_json
+from registry.cli.publish import describe_publication, promotion_values
 from registry.errors import UsageError
 from registry.splits import counted
 
@@ -118,10 +124,10 @@ def _read_prefixes(texts: Sequence[str]) -> str | dict[str, str] | None:
 
 def _print(session: Session, plan: ImportPlan, publication: Publication | None, published: str | None) -> None:
     """Say what the exports hold and what was published; without a ``publication``, what would be."""
-    reference, out = plan.prepared.reference, session.out
+    reference = plan.prepared.reference
     num_examples = sum(one.num_examples for one in plan.prepared.splits)
     for sentence in plan.notes:
-        out.note(f"note: {sentence}")
+        session.out.note(f"note: {sentence}")
     data: dict[str, Any] = {
         "dataset": reference.dataset,
         "version": str(plan.prepared.version),
@@ -134,28 +140,18 @@ def _print(session: Session, plan: ImportPlan, publication: Publication | None, 
         data |= {"dry_run": True, "published": None if published is None else f"sha256:{published}"}
     else:
         digest = f"sha256:{publication.version.content_digest}"
-        promotion = promotion_json(publication.promotion)
+        promotion = promotion_values(publication.promotion)
         data |= {"dry_run": False, "newly": publication.newly, "content_digest": digest, "promotion": promotion}
 
-    def human() -> None:
+    def human(_: object) -> Iterator[Block]:
         for split, export in plan.exports.items():
-            print_export(out, export, title=split)
-            out.line()
+            yield from describe_export(export, title=split)
+            yield ""
         if publication is None:
-            out.line(f"{reference}: {counted(num_examples, 'example')}")
+            yield f"{reference}: {counted(num_examples, 'example')}"
             known = f"is published already (sha256:{published[:12]})" if published else "is not published yet"
-            out.line(f"a version of this number {known}")
-        elif publication.newly:
-            num_shards = sum(one.num_shards for one in plan.prepared.splits)
-            out.line(
-                f"published {reference}: {counted(num_examples, 'example')} in {counted(num_shards, 'shard')}, "
-                f"{size(publication.num_bytes)}, {data['content_digest'][:19]}"
-            )
-            if publication.proof is not None and publication.proof.note:
-                out.line(f"proved: {publication.proof.note}")
+            yield f"a version of this number {known}"
         else:
-            out.line(f"{reference} is published already ({data['content_digest'][:19]})")
-        if publication is not None:
-            out.line(describe_promotion(session, reference, publication.promotion))
+            yield from describe_publication(session, publication)
 
-    out.result("import.earth-engine", data, human)
+    session.out.present("import.earth-engine", data, human)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.output import Output, size
+from registry.cli.output import Block, Column, Fields, Table, size
 from registry.cli.progress import record_progress
 from registry.errors import UsageError
 
@@ -79,13 +79,13 @@ def command(
     for sentence in export.warnings:
         session.out.note(f"note: {sentence}")
 
-    def human() -> None:
-        print_export(session.out, export)
+    def human(_: object) -> Iterator[Block]:
+        yield from describe_export(export)
         if plot is not None:
-            session.out.line()
-            session.out.line(f"drawn in {plot}")
+            yield ""
+            yield f"drawn in {plot}"
 
-    session.out.result("earth-engine.inspect", export_json(export) | {"plot": plot}, human)
+    session.out.present("earth-engine.inspect", export_json(export) | {"plot": plot}, human)
 
 
 _MOST_FILES = 20
@@ -130,8 +130,8 @@ def form_of(export: StoredExport) -> str:
     return "series" if export.is_sequence else "image"
 
 
-def print_export(out: Output, export: StoredExport, *, title: str = "") -> None:
-    """Say what an export holds."""
+def describe_export(export: StoredExport, *, title: str = "") -> Iterator[Block]:
+    """What an export holds, as fields and tables."""
     data = export_json(export)
     records = data["num_records"]
     rows = [
@@ -162,28 +162,18 @@ def print_export(out: Output, export: StoredExport, *, title: str = "") -> None:
         ]
     if data["collapsed"]:
         rows.append(("channels", ", ".join(data["collapsed"])))
-    out.fields(rows)
-    out.line()
+    yield Fields(dict(rows))
+    yield ""
     if data["columns"]:
-        out.table(
-            ("COLUMN", "KIND", "VALUES", "OPTIONAL"),
-            [(c["name"], c["kind"], _some(c["size"]), "yes" if c["optional"] else "") for c in data["columns"]],
-        )
+        columns: dict[str, Column] = {"COLUMN": "name", "KIND": "kind", "VALUES": lambda one: _some(one["size"])}
+        yield Table(data["columns"], columns | {"OPTIONAL": lambda one: "yes" if one["optional"] else ""})
     else:
-        out.table(
-            ("BAND", "KIND", "DTYPE", "DEPTH"),
-            [(b["name"], b["kind"], b["dtype"], _some(b["depth"])) for b in data["bands"]],
-        )
-    out.line()
-    files = data["files"]
-    shown = [(one["name"], *_count(one["num_records"]), size(one["num_bytes"])) for one in files[:_MOST_FILES]]
-    out.table(("FILE", *(("RECORDS",) if records is not None else ()), "BYTES"), shown)
-    if len(files) > _MOST_FILES:
-        out.line(f"and {len(files) - _MOST_FILES:,} more files")
-
-
-def _count(number: int | None) -> tuple[int, ...]:
-    return () if number is None else (number,)
+        columns = {"BAND": "name", "KIND": "kind", "DTYPE": "dtype", "DEPTH": lambda one: _some(one["depth"])}
+        yield Table(data["bands"], columns)
+    yield ""
+    counts: dict[str, Column] = {} if records is None else {"RECORDS": "num_records"}
+    files: dict[str, Column] = {"FILE": "name", **counts, "BYTES": lambda one: size(one["num_bytes"])}
+    yield Table(data["files"], files, limit=_MOST_FILES)
 
 
 def _some(number: int | None) -> str:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_file, complete_reference
-from registry.cli.options import data_option, fetch_options, file_argument, names_argument
-from registry.cli.output import size
-from registry.cli.pin.making import print_pins
+from registry.cli.options import PinPlaces, file_argument, force_option, names_argument, places_options
+from registry.cli.output import Block, Column, Note, Table, size
+from registry.cli.pin.making import present_pins
 from registry.cli.pin.showing import count_bytes, note_yanks, open_pins
 from registry.cli.progress import byte_progress
+from registry.envelope import fields_of
 from registry.errors import (
     FetchNotAllowedError,
     LockedError,
@@ -41,8 +43,7 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 )
 @file_argument
 @names_argument
-@data_option
-@fetch_options
+@places_options
 @click.option("--deep", is_flag=True, help="Decode every record too, and check all that the pin says of them.")
 @click.option("--quick", is_flag=True, help="Where all files are the pinned ones, look at three records, not at all.")
 @click.option(
@@ -51,20 +52,16 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
     shell_complete=complete_reference,
     help="Hold the records of another version of the catalog against the pins.",
 )
-@click.pass_context
 def verify(
-    ctx: click.Context,
     session: Session,
     file: str,
     names: tuple[str, ...],
     *,
-    data: str | None,
-    fetch: bool,
-    allow_hosts: tuple[str, ...],
+    places: PinPlaces,
     deep: bool,
     quick: bool,
     against: str | None,
-) -> None:
+) -> int:
     """Prove that the stored records are the pinned ones: all pins of FILE, or those of NAME.
 
     Every file is compared with its sha256, and the digest over all records with the one that a paper prints. Where
@@ -75,12 +72,12 @@ def verify(
     """
     from registry.pins.bundle import check_json
 
-    pins = open_pins(file, data, session, fetch=fetch, allow_hosts=allow_hosts)
+    pins = open_pins(file, places, session)
     check_json(file, pins)
     chosen = pins.choose(names)
     folder = None
     if against is not None:
-        if data is not None:
+        if places.data is not None:
             raise UsageError("--data and --against both say what is verified", hint="Give one of them.")
         with session.connect() as catalog:
             found = session.look_up(catalog, against)
@@ -101,16 +98,11 @@ def verify(
     for refusal in refusals if not is_sound else ():
         session.out.note(refusal.message)
 
-    def human() -> None:
-        for report in reports:
-            _print_report(session, report)
-
-    data_ = {"file": file, "digest": pins.digest, "pins": [_report_json(report) for report in reports]}
-    session.out.result("pin.verify", data_, human)
+    value = {"file": file, "digest": pins.digest, "pins": [_report_values(report) for report in reports]}
+    session.out.present("pin.verify", value, lambda it: chain.from_iterable(map(_describe_report, it["pins"])))
     if refusals and is_sound:
         raise _joined(refusals)
-    if not is_sound:
-        ctx.exit(VerificationError.exit_code)
+    return 0 if is_sound else VerificationError.exit_code
 
 
 @session_command(
@@ -118,64 +110,39 @@ def verify(
     epilog=examples("registry pin audit dataset.lock.yaml", "registry pin audit papers/*/*.lock.yaml --format json"),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)
-@data_option
-@fetch_options
-@click.pass_context
-def audit(
-    ctx: click.Context,
-    session: Session,
-    files: tuple[str, ...],
-    *,
-    data: str | None,
-    fetch: bool,
-    allow_hosts: tuple[str, ...],
-) -> None:
+@places_options
+def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int:
     """Show how each pin stands today: the state of its version in the catalog, and whether its files are there.
 
     Ends with exit code 6 where a version is yanked, dropped, unknown to the catalog or of other content, else with 5
     where files are missing.
     """
     with session.connect() as catalog:
-        opened = [(file, open_pins(file, data, session, fetch=fetch, allow_hosts=allow_hosts)) for file in files]
-        found = [(file, one) for file, pins in opened for one in catalog.pins.audit(pins)]
-    rows = [
-        (
-            file,
-            one.name,
-            str(one.reference),
-            f"{one.state}{f': {one.message}' if one.message else ''}",
-            "missing" if one.missing else "there",
-            str(one.today or ""),
-        )
-        for file, one in found
-    ]
-    told = [
-        {
-            "file": file,
-            "name": one.name,
-            "reference": str(one.reference),
-            "split": one.split,
-            "state": one.state,
-            "message": one.message,
-            "is_withdrawn": one.is_withdrawn,
-            "folder": one.folder,
-            "missing": one.missing,
-            "today": None if one.today is None else str(one.today),
-            "is_good": one.is_good,
-        }
-        for file, one in found
-    ]
+        opened = [(file, open_pins(file, places, session)) for file in files]
+        found = [
+            {"file": file}
+            | fields_of(one, "name", "reference", "split", "state", "message", "is_withdrawn", "folder", "missing")
+            | fields_of(one, "today", "is_good")
+            for file, pins in opened
+            for one in catalog.pins.audit(pins)
+        ]
+    columns: dict[str, Column] = {
+        "FILE": "file",
+        "PIN": "name",
+        "VERSION": "reference",
+        "STATE": lambda one: f"{one['state']}: {one['message']}" if one["message"] else one["state"],
+        "DATA": lambda one: "missing" if one["missing"] else "there",
+        "RESOLVES TO": "today",
+    }
 
-    def human() -> None:
-        session.out.table(("FILE", "PIN", "VERSION", "STATE", "DATA", "RESOLVES TO"), rows)
-        for text in dict.fromkeys(one.missing for _, one in found if one.missing):
-            session.out.note(text)
+    def human(rows: list[dict[str, Any]]) -> Iterator[Block]:
+        yield Table(rows, columns)
+        yield from map(Note, dict.fromkeys(one["missing"] for one in rows if one["missing"]))
 
-    session.out.result("pin.audit", told, human)
-    if any(one.is_withdrawn for _, one in found):
-        ctx.exit(LockedError.exit_code)
-    if any(one.missing for _, one in found):
-        ctx.exit(VerificationError.exit_code)
+    session.out.present("pin.audit", found, human)
+    if any(one["is_withdrawn"] for one in found):
+        return LockedError.exit_code
+    return VerificationError.exit_code if any(one["missing"] for one in found) else 0
 
 
 @session_command(
@@ -187,7 +154,7 @@ def audit(
 )
 @click.argument("citation", metavar="TEXT")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write the pin to FILE.")
-@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+@force_option
 @click.option("--in", "inside", metavar="FILE", type=click.Path(), help="Look in a pin file, not in the catalog.")
 def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
     """Find the pin that the short form in a paper's text names, and check it: number of records and digest.
@@ -207,7 +174,7 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
             pins = catalog.pins.from_citation(cited, advance=advance)
     if output is not None:
         pins.save(output, overwrite=force)
-    print_pins(session.out, pins, output, schema="pin.from-citation")
+    present_pins(session, "pin.from-citation", pins, output)
 
 
 def _joined(refusals: Sequence[FetchNotAllowedError]) -> FetchNotAllowedError:
@@ -253,37 +220,29 @@ def _require_dataset(pins: Sequence[Pin], against: Reference) -> None:
             )
 
 
-def _print_report(session: Session, report: PinReport) -> None:
-    place = report.folder.removeprefix("file://")
-    if report.is_sound:
-        how = "every file is the pinned one" if report.proved_by == "files" else "the records are the pinned ones"
-        deep = ", and every record was digested and decoded" if report.deep else ""
-        session.out.line(
-            f"{report.name}: {report.dataset} {report.split}: {counted(report.num_examples, 'record')} as pinned: "
-            f"{how}{deep} ({counted(report.num_files, 'file')}, {size(report.num_bytes)} in {place})"
-        )
-        for note in report.notes:
-            session.out.line(f"  {note}")
-        return
-    session.out.line(f"{report.name}: {report.dataset} {report.split} in {place} is not what was pinned")
-    for fault in report.faults:
-        session.out.line(f"  {fault.problem}")
-        for key, (pinned, found) in fault.features.items():
-            session.out.line(f"    {key}: pinned {pinned or 'nothing'}, found {found or 'nothing'}")
-
-
-def _report_json(report: PinReport) -> dict[str, Any]:
+def _report_values(report: PinReport) -> dict[str, Any]:
     return {
-        "name": report.name,
-        "dataset": report.dataset,
-        "split": report.split,
-        "num_examples": report.num_examples,
-        "folder": report.folder,
-        "is_sound": report.is_sound,
+        **fields_of(report, "name", "dataset", "split", "num_examples", "folder", "is_sound", "deep"),
         "proved_by": report.proved_by or None,
-        "deep": report.deep,
-        "num_files": report.num_files,
-        "num_bytes": report.num_bytes,
-        "notes": list(report.notes),
+        **fields_of(report, "num_files", "num_bytes", "notes"),
         "faults": [fault.to_json() for fault in report.faults],
     }
+
+
+def _describe_report(it: dict[str, Any]) -> Iterator[str]:
+    place = it["folder"].removeprefix("file://")
+    named = f"{it['name']}: {it['dataset']} {it['split']}"
+    if it["is_sound"]:
+        how = "every file is the pinned one" if it["proved_by"] == "files" else "the records are the pinned ones"
+        deep = ", and every record was digested and decoded" if it["deep"] else ""
+        yield (
+            f"{named}: {counted(it['num_examples'], 'record')} as pinned: "
+            f"{how}{deep} ({counted(it['num_files'], 'file')}, {size(it['num_bytes'])} in {place})"
+        )
+        yield from (f"  {note}" for note in it["notes"])
+        return
+    yield f"{named} in {place} is not what was pinned"
+    for fault in it["faults"]:
+        yield f"  {fault['problem']}"
+        for key, pair in fault["features"].items():
+            yield f"    {key}: pinned {pair['pinned'] or 'nothing'}, found {pair['found'] or 'nothing'}"

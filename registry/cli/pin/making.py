@@ -3,72 +3,61 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.diff import diff_json, print_diff
+from registry.cli.diff import describe_diff, diff_values
 from registry.cli.options import (
-    DEFAULT_FILE,
+    PIN_FILE,
+    Slicing,
     file_argument,
+    force_option,
     names_argument,
     order_options,
     reference_argument,
-    rounding_option,
     show_option,
-    slicing_option,
+    slicing_options,
     splits_argument,
 )
-from registry.cli.output import Output, size
-from registry.cli.pin.showing import count_bytes, open_pins, pin_json
+from registry.cli.output import Block, Note, size
+from registry.cli.pin.showing import count_bytes, open_pins, pin_values
 from registry.cli.progress import byte_progress, record_progress
-from registry.cli.read import make_read_config
-from registry.cli.resolve import note_overlaps
+from registry.cli.resolve import note_overlaps, range_values
 from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
 
 if TYPE_CHECKING:  # numpy and pydantic are loaded when something is pinned
     from registry.api import Dataset
     from registry.api.pinning import PinMove
+    from registry.order import ReadConfig
     from registry.pins import PinFile
     from registry.splits import Plan
 
 
-def _location_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--location",
-        "locations",
-        multiple=True,
-        metavar="URL",
-        help="A folder in which others find the files, e.g. https://... or s3://...; may be repeated.",
-    )(function)
-
-
-def _output_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        type=click.Path(dir_okay=False),
-        default=DEFAULT_FILE,
-        show_default=True,
-        help="The pin file.",
-    )(function)
-
-
-def _pin_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--dry-run", is_flag=True, help="Say what would be pinned; no file is read or written."),
-        order_options(seed="[needed for a shuffle]"),
-        rounding_option,
-        slicing_option,
-        _location_option,
-    ):
-        function = option(function)
-    return function
+_location_option: Final = click.option(
+    "--location",
+    "locations",
+    multiple=True,
+    metavar="URL",
+    help="A folder in which others find the files, e.g. https://... or s3://...; may be repeated.",
+)
+_output_option: Final = click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    default=PIN_FILE,
+    show_default=True,
+    help="The pin file.",
+)
+_dry_run_option: Final = click.option(
+    "--dry-run", is_flag=True, help="Say what would be pinned; no file is read or written."
+)
 
 
 @session_command(
@@ -84,10 +73,22 @@ def _pin_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @reference_argument
 @splits_argument
 @_output_option
-@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-@_pin_options
+@force_option
+@_location_option
+@slicing_options
+@order_options(seed="[needed for a shuffle]")
+@_dry_run_option
 def create(
-    session: Session, reference: str, splits: tuple[str, ...], *, output: str, force: bool, **options: Any
+    session: Session,
+    reference: str,
+    splits: tuple[str, ...],
+    *,
+    output: str,
+    force: bool,
+    locations: tuple[str, ...],
+    slicing: Slicing,
+    order: ReadConfig | None,
+    dry_run: bool,
 ) -> None:
     """Pin slices of a version in a new file.
 
@@ -95,7 +96,8 @@ def create(
     with the catalog, and every record is digested. The same version and slices give the same file, byte for byte.
     """
     _require_folder(output)
-    _pin(session, reference, splits, output, None, force=force, verb="create", **options)
+    wanted = _Wanted(reference, splits, locations, slicing, order)
+    _pin(session, wanted, output, None, force=force, dry_run=dry_run)
 
 
 @session_command(
@@ -109,10 +111,24 @@ def create(
 @reference_argument
 @splits_argument
 @_output_option
-@_pin_options
-def add(session: Session, reference: str, splits: tuple[str, ...], *, output: str, **options: Any) -> None:
+@_location_option
+@slicing_options
+@order_options(seed="[needed for a shuffle]")
+@_dry_run_option
+def add(
+    session: Session,
+    reference: str,
+    splits: tuple[str, ...],
+    *,
+    output: str,
+    locations: tuple[str, ...],
+    slicing: Slicing,
+    order: ReadConfig | None,
+    dry_run: bool,
+) -> None:
     """Pin more slices in a file, of the same or of another dataset. Pins that are there stay as they are."""
-    _pin(session, reference, splits, output, open_pins(output), force=True, verb="add", **options)
+    wanted = _Wanted(reference, splits, locations, slicing, order)
+    _pin(session, wanted, output, open_pins(output), force=True, dry_run=dry_run)
 
 
 @session_command(
@@ -163,8 +179,7 @@ def update(
             with record_progress(session.out, "comparing", None) as advance:
                 moves = catalog.pins.preview_update(pins, names=names, to=to, show=show, advance=advance)
         going = [move for move in moves if move.is_move]
-        if not session.out.as_json:
-            _print_moves(session.out, moves)
+        session.out.tell(_describe_moves(moves))
         is_change = bool(going or (locations and not moves) or has_secrets)
         if is_change and not dry_run and _agreed(yes, going):
             total = sum(2 * count_bytes([move.pin]) for move in going)
@@ -174,68 +189,63 @@ def update(
             written = updated != pins
         else:
             updated, written = pins, False
-    data = {
+    value = {
         "file": file,
         "written": written,
         "dry_run": dry_run,
         "digest": {"before": pins.digest, "after": updated.digest},
-        "pins": [_move_json(move) for move in moves],
+        "pins": [_move_values(move) for move in moves],
     }
 
-    def human() -> None:
-        if written:
-            session.out.line(f"wrote {file} ({updated.digest[:19]})")
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        if it["written"]:
+            yield f"wrote {file} ({it['digest']['after'][:19]})"
         elif not is_change or (not going and not dry_run):
-            session.out.line("nothing changes")
+            yield "nothing changes"
         elif dry_run and not going:
-            told = ", ".join(pin.name for pin in chosen)
-            session.out.line(f"would add {counted(len(locations), 'location')} to {told}")
+            yield f"would add {counted(len(locations), 'location')} to {', '.join(pin.name for pin in chosen)}"
 
-    session.out.result("pin.update", data, human)
+    session.out.present("pin.update", value, human)
 
 
-def _pin(
-    session: Session,
-    reference: str,
-    splits: Sequence[str],
-    output: str,
-    into: PinFile | None,
-    *,
-    force: bool,
-    verb: str,
-    locations: tuple[str, ...],
-    slicing: str | None,
-    rounding: str | None,
-    cycle_length: int | None,
-    block_length: int | None,
-    shuffle: str | None,
-    shuffle_seed: int | None,
-    dry_run: bool,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What ``create`` and ``add`` were asked to pin."""
+
+    reference: str
+    splits: Sequence[str]
+    locations: tuple[str, ...]
+    slicing: Slicing
+    order: ReadConfig | None
+
+
+def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *, force: bool, dry_run: bool) -> None:
+    """Pin what is wanted in a new file, or in the file that holds ``into`` already."""
     from registry.order import check_config
     from registry.pins.create import check_locations, check_names, check_order
 
-    wanted = [_named(text) for text in splits]
-    check_names(name for one in wanted if isinstance(one, Mapping) for name in one)
-    read_config = make_read_config(cycle_length, block_length, shuffle, shuffle_seed)
-    check_locations(locations)
-    check_order(check_config(read_config))
+    schema = "pin.create" if into is None else "pin.add"
+    slices = [_named(text) for text in wanted.splits]
+    check_names(name for one in slices if isinstance(one, Mapping) for name in one)
+    check_locations(wanted.locations)
+    check_order(check_config(wanted.order))
     with session.connect() as catalog:
-        dataset = session.look_up(catalog, reference)
-        plans = _plans(session, dataset, wanted, slicing=slicing, rounding=rounding)
+        dataset = session.look_up(catalog, wanted.reference)
+        texts = [text for one in slices for text in ([one] if isinstance(one, str) else one.values())]
+        plans = [dataset.resolve(text, **wanted.slicing) for text in texts]
+        for plan in plans:
+            note_overlaps(session.out, plan)
         if dry_run:
-            _print_plans(session, dataset, plans, verb=verb)
+            _present_plans(session, schema, dataset, plans)
             return
         if into is None and not force:
             _refuse_other(output, dataset, plans)
-        total = _num_bytes(dataset, plans)
-        with byte_progress(session.out, "hashing", total) as advance:
+        with byte_progress(session.out, "hashing", _num_bytes(dataset, plans)) as advance:
             pins = dataset.pin(
-                *wanted,
-                slicing=slicing,
-                rounding=rounding,
-                read_config=read_config,
-                locations=locations,
+                *slices,
+                **wanted.slicing,
+                read_config=wanted.order,
+                locations=wanted.locations,
                 into=into,
                 advance=advance,
             )
@@ -246,25 +256,23 @@ def _pin(
     if dataset.facts.is_elsewhere:
         folder = dataset.local_folder or dataset.folder
         session.out.note(f"note: the files lie in {folder}, which the pin does not name: verify with --data {folder}")
-    print_pins(session.out, pins, output, schema=f"pin.{verb}")
+    present_pins(session, schema, pins, output)
 
 
-def print_pins(out: Output, pins: PinFile, path: str | None, *, schema: str) -> None:
+def present_pins(session: Session, schema: str, pins: PinFile, path: str | None) -> None:
     """Say what is pinned in a file that was written, or would be."""
     from registry.pins.citation import Citation
 
-    data = {"file": path, "digest": pins.digest, "pins": [pin_json(pin) for pin in pins.values()]}
+    value = {"file": path, "digest": pins.digest, "pins": [pin_values(pin) for pin in pins.values()]}
 
-    def human() -> None:
+    def human(it: dict[str, Any]) -> Iterator[str]:
         if path is not None:
-            out.line(f"wrote {path} ({counted(len(pins), 'pin')}, {pins.digest[:19]})")
+            yield f"wrote {path} ({counted(len(pins), 'pin')}, {it['digest'][:19]})"
         for pin in pins.values():
-            out.line(
-                f"{pin.name}: {Citation.of(pin.entry)} "
-                f"({counted(len(pin.entry.files), 'file')}, {size(count_bytes([pin]))})"
-            )
+            files = f"{counted(len(pin.entry.files), 'file')}, {size(count_bytes([pin]))}"
+            yield f"{pin.name}: {Citation.of(pin.entry)} ({files})"
 
-    out.result(schema, data, human)
+    session.out.present(schema, value, human)
 
 
 def _named(text: str) -> str | Mapping[str, str]:
@@ -282,21 +290,6 @@ def _require_folder(output: str) -> None:
     path = Path(output)
     if not path.parent.is_dir():
         raise UsageError(f"there is no folder {path.parent} for {path.name}", hint="Make it, or name another file.")
-
-
-def _plans(
-    session: Session,
-    dataset: Dataset,
-    wanted: Sequence[str | Mapping[str, str]],
-    *,
-    slicing: str | None,
-    rounding: str | None,
-) -> list[Plan]:
-    texts = [text for one in wanted for text in ([one] if isinstance(one, str) else one.values())]
-    plans = [dataset.resolve(text, slicing=slicing, rounding=rounding) for text in texts]
-    for plan in plans:
-        note_overlaps(session.out, plan)
-    return plans
 
 
 def _num_bytes(dataset: Dataset, plans: Sequence[Plan]) -> int:
@@ -328,48 +321,48 @@ def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
         )
 
 
-def _print_plans(session: Session, dataset: Dataset, plans: Sequence[Plan], *, verb: str) -> None:
+def _present_plans(session: Session, schema: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
     pins = [
         {
             "dataset": dataset.reference.dataset,
-            "version": str(dataset.version),
+            "version": dataset.version,
             "split": plan.expression,
             "num_examples": plan.num_examples,
-            "ranges": [{"split": one.split, "start": one.start, "stop": one.stop} for one in plan.ranges],
+            "ranges": range_values(plan.ranges),
             "num_files": len(plan),
         }
         for plan in plans
     ]
 
-    def human() -> None:
+    def human(_: object) -> Iterator[str]:
         for plan in plans:
-            session.out.line(
+            yield (
                 f"would pin {dataset.reference} {plan.expression}: {counted(plan.num_examples, 'record')}, "
                 f"{print_ranges(plan.ranges)}, in {counted(len(plan), 'file')}"
             )
 
-    session.out.result(f"pin.{verb}", {"dry_run": True, "pins": pins}, human)
+    session.out.present(schema, {"dry_run": True, "pins": pins}, human)
 
 
-def _print_moves(out: Output, moves: Sequence[PinMove]) -> None:
+def _describe_moves(moves: Sequence[PinMove]) -> Iterator[Block]:
     for move in moves:
         if not move.is_move:
-            out.line(f"{move.pin.name}: {move.pin.reference} stays")
+            yield f"{move.pin.name}: {move.pin.reference} stays"
             continue
-        out.line(f"{move.pin.name}: {move.pin.reference} -> {move.dataset.reference}")
+        yield f"{move.pin.name}: {move.pin.reference} -> {move.dataset.reference}"
         if move.diff is not None:
-            print_diff(out, move.diff)
+            yield from describe_diff(move.diff)
         elif move.unseen:
-            out.note(f"what changes cannot be shown: {move.unseen}")
+            yield Note(f"what changes cannot be shown: {move.unseen}")
 
 
-def _move_json(move: PinMove) -> dict[str, Any]:
+def _move_values(move: PinMove) -> dict[str, Any]:
     return {
         "name": move.pin.name,
-        "before": str(move.pin.reference),
-        "after": str(move.dataset.reference),
+        "before": move.pin.reference,
+        "after": move.dataset.reference,
         "changes": move.is_move,
-        "diff": None if move.diff is None else diff_json(move.diff),
+        "diff": None if move.diff is None else diff_values(move.diff),
     }
 
 

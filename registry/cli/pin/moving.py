@@ -1,20 +1,21 @@
-"""``registry pin restore`` and ``bundle``: the pinned files, brought here or packed for others."""
+"""``registry pin restore``, ``bundle``, ``keygen``, ``sign`` and ``check``: get pinned files, pack and sign them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import data_option, fetch_options, file_argument, names_argument
-from registry.cli.output import size
+from registry.cli.options import PinPlaces, file_argument, names_argument, places_options
+from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins
 from registry.cli.progress import byte_progress
+from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError, NotStoredError, SignatureError, StorageError, UsageError
 from registry.splits import counted
 from registry.storage import Store, open_store
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
 @file_argument
 @names_argument
 @click.option("--to", "target", required=True, metavar="DIR", help="A data directory; made where it is missing.")
-@data_option
-@fetch_options
+@places_options
 @click.option("--force", is_flag=True, help="Replace files that are there with other bytes.")
 @click.option("--dry-run", is_flag=True, help="Say what would be copied from where, and write nothing.")
 def restore(
@@ -44,9 +44,7 @@ def restore(
     names: tuple[str, ...],
     *,
     target: str,
-    data: str | None,
-    fetch: bool,
-    allow_hosts: tuple[str, ...],
+    places: PinPlaces,
     force: bool,
     dry_run: bool,
 ) -> None:
@@ -57,33 +55,26 @@ def restore(
     """
     from registry.pins.restore import restore as restore_files
 
-    pins = open_pins(file, data, fetch=fetch, allow_hosts=allow_hosts)
+    pins = open_pins(file, places)
     with byte_progress(session.out, "restoring", count_bytes(pins.choose(names))) as advance:
         report = restore_files(pins, names or None, target, overwrite=force, dry_run=dry_run, advance=advance)
-    data_ = {
+    value = {
         "file": file,
-        "target": report.target,
-        "dry_run": report.dry_run,
-        "num_bytes": report.num_bytes,
-        "num_bytes_copied": report.num_bytes_copied,
-        "files": [
-            {"path": one.path, "num_bytes": one.num_bytes, "source": one.source, "problems": list(one.problems)}
-            for one in report.files
-        ],
+        **fields_of(report, "target", "dry_run", "num_bytes", "num_bytes_copied"),
+        "files": [fields_of(one, "path", "num_bytes", "source", "problems") for one in report.files],
     }
 
-    def human() -> None:
-        done = "would copy" if report.dry_run else "copied"
-        there = len(report.files) - len(report.copied)
-        session.out.line(
-            f"{done} {counted(len(report.copied), 'file')} ({size(report.num_bytes_copied)}) to {target}"
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        done = "would copy" if it["dry_run"] else "copied"
+        there = len(it["files"]) - len(report.copied)
+        yield (
+            f"{done} {counted(len(report.copied), 'file')} ({size(it['num_bytes_copied'])}) to {target}"
             + (f"; {counted(there, 'file')} {'was' if there == 1 else 'were'} there" if there else "")
         )
-        for one in report.files:
-            for problem in _worrying(one.problems):
-                session.out.note(f"{one.path}: {problem}")
+        for one in it["files"]:
+            yield from (Note(f"{one['path']}: {problem}") for problem in _worrying(one["problems"]))
 
-    session.out.result("pin.restore", data_, human)
+    session.out.present("pin.restore", value, human)
 
 
 @session_command(
@@ -98,20 +89,9 @@ def restore(
 @click.option(
     "-o", "--output", required=True, metavar="TAR", type=click.Path(dir_okay=False), help="The archive: *.tar"
 )
-@data_option
-@fetch_options
+@places_options
 @click.option("--force", is_flag=True, help="Replace TAR if it exists.")
-def bundle(
-    session: Session,
-    file: str,
-    names: tuple[str, ...],
-    *,
-    output: str,
-    data: str | None,
-    fetch: bool,
-    allow_hosts: tuple[str, ...],
-    force: bool,
-) -> None:
+def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, places: PinPlaces, force: bool) -> None:
     """Pack pins, the shards that they need and no others, what to cite, and a verifier into one archive.
 
     The verifier, verify.py, takes Python and nothing else: it works when this software is long gone. The same pins give
@@ -120,7 +100,7 @@ def bundle(
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
 
-    pins = open_pins(file, data, fetch=fetch, allow_hosts=allow_hosts)
+    pins = open_pins(file, places)
     chosen = pins.only(names) if names else pins
     signature, note = _signature(file, chosen, pins)
     if note is not None:
@@ -132,26 +112,21 @@ def bundle(
         except AlreadyStoredError as error:
             error.hint = "Name another file with -o, or replace it with --force."
             raise
-    data_ = {
+    value = {
         "bundle": output,
         "digest": chosen.digest,
-        "sha256": report.sha256,
-        "num_bytes": report.num_bytes,
-        "members": list(report.members),
+        **fields_of(report, "sha256", "num_bytes", "members"),
         "pins": list(chosen),
     }
-    num_shards = len({member for member in report.members if "/data/" in member})
 
-    def human() -> None:
-        top = Path(output).name.removesuffix(".tar")
-        session.out.line(
-            f"wrote {output}: {counted(len(chosen), 'pin')}, {counted(num_shards, 'shard')}, {size(report.num_bytes)}"
-        )
-        for problem in _worrying(report.problems):
-            session.out.note(problem)
-        session.out.line(f"check it anywhere with: tar xf {Path(output).name} && python3 {top}/verify.py")
+    def human(it: dict[str, Any]) -> Iterator[Block]:
+        name = Path(output).name
+        shards = counted(len({member for member in it["members"] if "/data/" in member}), "shard")
+        yield f"wrote {output}: {counted(len(chosen), 'pin')}, {shards}, {size(it['num_bytes'])}"
+        yield from map(Note, _worrying(report.problems))
+        yield f"check it anywhere with: tar xf {name} && python3 {name.removesuffix('.tar')}/verify.py"
 
-    session.out.result("pin.bundle", data_, human)
+    session.out.present("pin.bundle", value, human)
 
 
 def _worrying(problems: Sequence[str]) -> list[str]:
@@ -203,13 +178,13 @@ def keygen(session: Session, path: str) -> None:
     from registry.pins.keys import new_key
 
     key_id = new_key(path, os.environ.get(_PASSWORD_VARIABLE) or None)
-    data = {"private_key": path, "public_key": f"{path}.pub", "key_id": key_id}
+    value = {"private_key": path, "public_key": f"{path}.pub", "key_id": key_id}
 
-    def human() -> None:
-        session.out.line(f"wrote {path}, which stays with you, and {path}.pub, which goes to your readers")
-        session.out.line(f"key {key_id}")
+    def human(it: dict[str, str]) -> Iterator[str]:
+        yield f"wrote {path}, which stays with you, and {it['public_key']}, which goes to your readers"
+        yield f"key {it['key_id']}"
 
-    session.out.result("pin.keygen", data, human)
+    session.out.present("pin.keygen", value, human)
 
 
 @session_command(
@@ -242,8 +217,8 @@ def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
     with store.create(name, overwrite=True) as target:
         target.write(envelope.encode())
     signer = key_id(private.public_key())
-    data = {"file": file, "signature": path, "key_id": signer, "added": before is not None}
-    session.out.result("pin.sign", data, lambda: session.out.line(f"wrote {path}, signed by {signer}"))
+    value = {"file": file, "signature": path, "key_id": signer, "added": before is not None}
+    session.out.present("pin.sign", value, lambda it: [f"wrote {it['signature']}, signed by {it['key_id']}"])
 
 
 @session_command(
@@ -271,24 +246,20 @@ def check(session: Session, file: str, *, keys: tuple[str, ...], signature: str 
 
     path = signature or f"{file}.sig"
     found = check_signature(_read(file), _read(path), [load_public_key(key) for key in keys])
-    data = {
+    value = {
         "file": file,
         "signature": path,
-        "key_ids": list(found.keyids),
-        "unchecked": list(found.unchecked),
+        "key_ids": found.keyids,
         "signed_name": found.name,
-        "sha256": found.sha256,
-        "digest": found.digest,
+        **fields_of(found, "unchecked", "sha256", "digest"),
     }
 
-    def human() -> None:
-        session.out.line(f"{file} is as it was signed, {found.digest}")
-        for one in found.keyids:
-            session.out.line(f"  by {one}")
-        for one in found.unchecked:
-            session.out.line(f"  not checked, for its key was not given: {one}")
+    def human(it: dict[str, Any]) -> Iterator[str]:
+        yield f"{file} is as it was signed, {it['digest']}"
+        yield from (f"  by {one}" for one in it["key_ids"])
+        yield from (f"  not checked, for its key was not given: {one}" for one in it["unchecked"])
 
-    session.out.result("pin.check", data, human)
+    session.out.present("pin.check", value, human)
 
 
 def _folder_and_name(path: str) -> tuple[Store, str]:

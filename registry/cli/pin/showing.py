@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_file, complete_name
-from registry.cli.options import data_option, fetch_options, file_argument, names_argument
-from registry.cli.output import size
-from registry.cli.progress import record_progress
-from registry.cli.read import jsonable
+from registry.cli.options import (
+    ANYWHERE,
+    PinPlaces,
+    file_argument,
+    ids_option,
+    names_argument,
+    places_options,
+    take_option,
+)
+from registry.cli.output import Block, Column, Table, size
+from registry.cli.read import present_records
+from registry.envelope import fields_of
 from registry.splits import print_ranges
 
-if TYPE_CHECKING:
-    from registry.cli.commands import Session
+if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
     from registry.pins import Pin, PinFile
 
 
@@ -26,24 +32,21 @@ if TYPE_CHECKING:
 def show(session: Session, file: str) -> None:
     """Show the pins of a file: versions, slices, number of records, digests. With --format json, everything."""
     pins = open_pins(file)
-    rows = [
-        (
-            pin.name,
-            str(pin.reference),
-            pin.split,
-            print_ranges(pin.plan.ranges),
-            pin.num_examples,
-            size(count_bytes([pin])),
-            pin.entry.records.ordered[:19],
-        )
-        for pin in pins.values()
-    ]
+    columns: dict[str, Column] = {
+        "NAME": lambda pin: pin.name,
+        "VERSION": lambda pin: pin.reference,
+        "SPLIT": lambda pin: pin.split,
+        "RECORDS": lambda pin: print_ranges(pin.plan.ranges),
+        "NUMBER": lambda pin: pin.num_examples,
+        "FILES": lambda pin: size(count_bytes([pin])),
+        "DIGEST": lambda pin: pin.entry.records.ordered[:19],
+    }
 
-    def human() -> None:
-        session.out.line(f"{file}: {pins.digest}, by {pins.document.created_by}")
-        session.out.table(("NAME", "VERSION", "SPLIT", "RECORDS", "NUMBER", "FILES", "DIGEST"), rows)
+    def human(_: object) -> Iterator[Block]:
+        yield f"{file}: {pins.digest}, by {pins.document.created_by}"
+        yield Table(list(pins.values()), columns)
 
-    session.out.result("pin.show", dict(pins.content), human)
+    session.out.present("pin.show", pins.content, human)
 
 
 @session_command(
@@ -60,13 +63,12 @@ def explain(session: Session, file: str, names: tuple[str, ...]) -> None:
     pins = open_pins(file)
     told = {pin.name: explain_pin(pin) for pin in pins.choose(names)}
 
-    def human() -> None:
-        for name, sentences in told.items():
-            session.out.line(f"{name}:")
-            for sentence in sentences:
-                session.out.line(f"  {sentence}")
+    def human(it: dict[str, Sequence[str]]) -> Iterator[str]:
+        for name, sentences in it.items():
+            yield f"{name}:"
+            yield from (f"  {sentence}" for sentence in sentences)
 
-    session.out.result("pin.explain", {name: list(sentences) for name, sentences in told.items()}, human)
+    session.out.present("pin.explain", told, human)
 
 
 @session_command(
@@ -85,38 +87,37 @@ def cite(session: Session, file: str, form: str) -> None:
 
     pins = open_pins(file)
     make = {"text": forms.cite_text, "latex": forms.cite_latex, "bibtex": forms.cite_bibtex}[form]
-    text = make(pins)
-    data = {"form": form, "text": text, "citations": {pin.name: str(Citation.of(pin.entry)) for pin in pins.values()}}
-    session.out.result("pin.cite", data, lambda: session.out.line(text.rstrip("\n")))
+    citations = {pin.name: str(Citation.of(pin.entry)) for pin in pins.values()}
+    value = {"form": form, "text": make(pins), "citations": citations}
+    session.out.present("pin.cite", value, lambda it: [it["text"].rstrip("\n")])
 
 
 @session_command("diff", catalog=False, epilog=examples("registry pin diff old.lock.yaml dataset.lock.yaml"))
 @click.argument("old", metavar="OLD", type=click.Path(), shell_complete=complete_file)
 @click.argument("new", metavar="NEW", type=click.Path(), shell_complete=complete_file)
 @click.option("--exit-code", is_flag=True, help="End with 1 where a pin of the two reads other records.")
-@click.pass_context
-def diff(ctx: click.Context, session: Session, old: str, new: str, exit_code: bool) -> None:
+def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
     """Show how the pins of two files differ, by their names: other records, the same in other files, other words."""
     from registry.pins.compare import compare_pins
 
-    found = compare_pins(open_pins(old), open_pins(new))
-    data = [
-        {"name": one.name, "kind": one.kind, "records": one.records or None, "lines": list(one.lines)} for one in found
+    found = [
+        {"records": one.records or None, **fields_of(one, "name", "kind", "lines")}
+        for one in compare_pins(open_pins(old), open_pins(new))
     ]
     words = {"same": "the same records", "reordered": "the same records in another order", "other": "other records"}
 
-    def human() -> None:
-        for one in found:
-            if one.kind == "same":
-                session.out.line(f"{one.name}: the same")
-                continue
-            session.out.line(f"{one.name}: {one.kind}{f', {words[one.records]}' if one.records else ''}")
-            for line in one.lines:
-                session.out.line(f"  {line}")
+    def human(rows: list[dict[str, Any]]) -> Iterator[str]:
+        for one in rows:
+            if one["kind"] == "same":
+                yield f"{one['name']}: the same"
+            else:
+                records = f", {words[one['records']]}" if one["records"] else ""
+                yield f"{one['name']}: {one['kind']}{records}"
+                yield from (f"  {line}" for line in one["lines"])
 
-    session.out.result("pin.diff", data, human)
-    if exit_code and any(one.kind in ("added", "removed") or one.records != "same" for one in found):
-        ctx.exit(1)
+    session.out.present("pin.diff", found, human)
+    differs = any(one["kind"] in ("added", "removed") or one["records"] != "same" for one in found)
+    return 1 if exit_code and differs else 0
 
 
 @session_command(
@@ -127,59 +128,29 @@ def diff(ctx: click.Context, session: Session, old: str, new: str, exit_code: bo
 )
 @file_argument
 @click.argument("name", metavar="NAME", shell_complete=complete_name)
-@data_option
-@fetch_options
-@click.option("--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]")
-@click.option("--ids", is_flag=True, help="Print the TFDS id of each example instead.")
-def read(
-    session: Session,
-    file: str,
-    name: str,
-    *,
-    data: str | None,
-    fetch: bool,
-    allow_hosts: tuple[str, ...],
-    take: int | None,
-    ids: bool,
-) -> None:
+@places_options
+@take_option
+@ids_option
+def read(session: Session, file: str, name: str, *, places: PinPlaces, take: int | None, ids: bool) -> None:
     """Print the examples of the pin NAME in its order, one JSON object a line.
 
     Every record is held against its checksums; that the files are the pinned ones, `registry pin verify` proves. No
     catalog is opened, unless --catalog names one: then you are told of versions that were yanked since, and files are
     looked for where the catalog reads them, too.
     """
-    pin = open_pins(file, data, session, fetch=fetch, allow_hosts=allow_hosts)[name]
+    pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
-    reader = pin.read()
-    total = len(reader) if take is None else min(take, len(reader))
-    items: Any = reader.ids() if ids else map(jsonable, reader)
-    with record_progress(session.out, "reading", total, beside_stdout=True) as advance:
-        if session.out.as_json:
-            key = "ids" if ids else "examples"
-            found = {**pin_json(pin), key: list(islice(items, take))}
-            session.out.result("pin.read", found, lambda: None, has_records=True)
-            return
-        for item in islice(items, take):
-            session.out.line(item) if ids else session.out.json_line(item)
-            if advance is not None:
-                advance(1)
+    present_records(session, "pin.read", pin_values(pin), pin.read(), take=take, ids=ids)
 
 
-def open_pins(
-    file: str,
-    data: str | None = None,
-    session: Session | None = None,
-    *,
-    fetch: bool = False,
-    allow_hosts: tuple[str, ...] = (),
-) -> PinFile:
-    """The pin file at ``file``, with its shards in ``data``, or also in the data directory that a session names."""
+def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
+    """The pin file at ``file``; its shards are looked for in ``places``, and where the options of a session say."""
     from registry.api.locations import catalog_url, data_folder
     from registry.api.pin_files import open_pin_file
 
     is_named = session is not None and (session.url or session.data_dir)
     fallback = data_folder(catalog_url(session.url), session.data_dir) if session is not None and is_named else None
-    pins = open_pin_file(file, data, fallback=fallback, fetch=fetch, allow_hosts=allow_hosts)
+    pins = open_pin_file(file, places.data, fallback=fallback, fetch=places.fetch, allow_hosts=places.allow_hosts)
     if session is None or session.url is None:
         return pins
     with session.connect() as catalog:
@@ -199,16 +170,16 @@ def note_yanks(session: Session, pins: Sequence[Pin]) -> None:
         session.out.note(f"note: {note}")
 
 
-def pin_json(pin: Pin) -> dict[str, Any]:
-    """What identifies a pin, for programs."""
+def pin_values(pin: Pin) -> dict[str, Any]:
+    """What identifies a pin."""
     return {
         "name": pin.name,
         "dataset": pin.reference.dataset,
-        "version": str(pin.version.version),
+        "version": pin.version.version,
         "split": pin.split,
         "slicing": pin.entry.slicing,
         "num_examples": pin.num_examples,
-        "records": {"ordered": pin.entry.records.ordered, "unordered": pin.entry.records.unordered},
+        "records": fields_of(pin.entry.records, "ordered", "unordered"),
     }
 
 

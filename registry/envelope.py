@@ -1,0 +1,65 @@
+"""Turn results and errors into the JSON that programs get. The command line prints it; a server can send it.
+
+A result is ``{"schema": "registry.NAME/1", "data": ..., "warnings": [...]}`` and an error is ``{"error": {...}}``.
+This module is below everything else and knows no command: values of the other layers are converted by their kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+from registry.masking import mask
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of a dataset, JSON values already. They are read once, and a URL in them keeps its password."""
+
+    items: Iterable[Any]
+
+
+def result_envelope(schema: str, value: Any, warnings: Sequence[str]) -> dict[str, Any]:
+    """The JSON object of a result: ``value`` as plain JSON, under ``registry.<schema>/1``."""
+    return {"schema": f"registry.{schema}/1", "data": to_plain(value), "warnings": to_plain(warnings)}
+
+
+def error_envelope(code: str, message: str, hint: str | None, details: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON object of an error."""
+    return {"error": to_plain({"code": code, "message": message, "hint": hint, "details": details})}
+
+
+def fields_of(source: object, *names: str) -> dict[str, Any]:
+    """The attributes of that name, as a JSON object in the making.
+
+    >>> fields_of(3 + 4j, "real", "imag")
+    {'real': 3.0, 'imag': 4.0}
+    """
+    return {name: getattr(source, name) for name in names}
+
+
+def to_plain(value: Any) -> Any:
+    """``value`` as plain JSON: moments as ISO 8601, enums by value, versions and references as text. URLs are masked.
+
+    >>> from datetime import UTC
+    >>> to_plain({"at": datetime(2026, 11, 21, tzinfo=UTC), "url": "http://ann:PW@host", "sizes": (1, None)})
+    {'at': '2026-11-21T00:00:00+00:00', 'url': 'http://***@host', 'sizes': [1, None]}
+    """
+    if isinstance(value, Enum):
+        return to_plain(value.value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, Mapping):
+        return {mask(str(key)): to_plain(one) for key, one in value.items()}
+    if isinstance(value, Records):
+        return list(value.items)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Iterable):
+        return [to_plain(one) for one in value]
+    return mask(str(value))
