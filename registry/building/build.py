@@ -18,11 +18,12 @@ from types import MappingProxyType
 from typing import Final, Literal, Protocol, Self, TypeAlias
 
 from registry.building.builder import DatasetBuilder, Examples
-from registry.building.encoding import Engine
+from registry.building.encoding import encode_examples
 from registry.building.generation import call_features, call_splits, key_examples
 from registry.building.sorter import DEFAULT_BUDGET_BYTES, Entry, ExternalSorter
+from registry.engines import Engine, choose_engine
 from registry.errors import BuildError, UsageError
-from registry.features import codec_of
+from registry.features import Codec, codec_of
 from registry.model import Shard, ShardedFileTemplate, ShardLengths, Split, version_folder
 from registry.prepared import PreparedDataset, write_prepared
 from registry.storage import StagedFolder, Store
@@ -105,10 +106,11 @@ def build_dataset(
     staged = store.stage(final)
     try:
         made: dict[str, tuple[Split, tuple[Shard, ...]]] = {}
-        with Engine(codec_of(features), processes=processes) as engine:
+        with choose_engine(processes, num_bytes=None) as engine:
             for name, examples in splits.items():
                 job = _SplitJob(
                     builder=builder,
+                    codec=codec_of(features),
                     split=name,
                     store=staged.store,
                     engine=engine,
@@ -141,6 +143,7 @@ class _SplitJob:
     """All that is known before a split is run."""
 
     builder: DatasetBuilder
+    codec: Codec
     split: str
     store: Store
     engine: Engine
@@ -172,7 +175,7 @@ class _SplitJob:
                 self.split, examples, shuffled=not self.builder.DISABLE_SHUFFLING, unsorted_keys=unsorted_keys
             )
             with closing(keyed):
-                for entry in self._watched(self.engine.encode(self.split, keyed)):
+                for entry in self._watched(encode_examples(self.engine, self.codec, self.split, keyed)):
                     sorter.add(entry)
             for _ in unsorted_keys.sorted_entries():
                 pass  # a key that is used twice is found on the way

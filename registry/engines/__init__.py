@@ -1,30 +1,26 @@
-"""How is work done by several processes at once? Interpreters of our own, each calling one function on chunks of items.
+"""Where work runs: in this process, in its threads, or in worker processes. A cluster is one more ``Engine``.
 
-Knows nothing of datasets: the build encodes examples with it, publishing computes fingerprints, pins digest records.
+An engine takes pieces of work and returns their results in order (``engine``). The build encodes examples with it,
+publishing walks shards and computes fingerprints, pins hash records and files. ``choose_engine`` decides for all of
+them which engine runs and how many pieces at the same time. Nothing here knows of datasets.
 """
 
-import os
-
-from registry.engines.in_order import call_ahead, call_in_order, call_in_threads, shared_threads, submit
-from registry.engines.workers import ForeignError, ItemFailedError, NotSendableError, WorkerPool, call_each
+from registry.engines.choice import choose_engine, num_cpus
+from registry.engines.engine import Engine, FileRange, Piece, ThisProcess, call_ahead, shared_threads, submit
+from registry.engines.workers import ForeignError, NotSendableError, WorkerDiedError, WorkerProcesses
 
 __all__ = [
+    "Engine",
+    "FileRange",
     "ForeignError",
-    "ItemFailedError",
     "NotSendableError",
-    "WorkerPool",
+    "Piece",
+    "ThisProcess",
+    "WorkerDiedError",
+    "WorkerProcesses",
     "call_ahead",
-    "call_each",
-    "call_in_order",
-    "call_in_threads",
+    "choose_engine",
     "num_cpus",
     "shared_threads",
     "submit",
 ]
-
-
-def num_cpus() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,14 +1,20 @@
-"""How is a function called by several processes at once? Worker processes, started and ended by whoever needs them.
+"""The engine of worker processes: interpreters of our own, started with the first pieces and ended with the engine.
 
-Each worker is a fresh interpreter that runs ``registry.engines.workers``, never a fork (a fork of a program with
-threads can hang), and not a process of ``multiprocessing``: those import the caller's main script again, which repeats
-the whole work where a script has no ``if __name__ == "__main__"``, and fails where the code came through a pipe.
+Each worker is a fresh interpreter that runs ``main`` of this module, never a fork (a fork of a program with threads
+can hang), and not a process of ``multiprocessing``: those import the caller's main script again, which repeats the
+whole work where a script has no ``if __name__ == "__main__"``, and fails where the code came through a pipe.
+
+Messages over a worker's stdin and stdout are ``length (u64) is_function (bool) pickle``. Both ends are in this module,
+in processes of one program, so nothing is unpickled that the program did not make itself. A message is a function,
+which the worker keeps until the next one, or an input to call it with; every message is answered. The end of stdin is
+the end of the worker, so that it never outlives its starter, not even one that was killed.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import pickle
 import queue
@@ -16,62 +22,125 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, BinaryIO, Final, cast
+from itertools import chain
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
+from registry.engines.engine import Engine, Piece, R, T, in_order, most_drawn
 from registry.errors import RegistryError
+
+_log = logging.getLogger(__name__)
 
 # sys.path travels first: `-P` keeps the current folder out, and the parent's path may have been changed by its program.
 _BOOTSTRAP: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from registry.engines.workers import main; main()"
 )
+_HEAD: Final = struct.Struct("<Q?")
 
 
 class NotSendableError(Exception):
-    """Items or a function that cannot travel to another process; the caller does the work itself."""
+    """A function, an input or a result that cannot travel between processes; the caller does the work itself."""
 
 
-class WorkerPool:
-    """Worker processes that call ``function`` for each item of a chunk. A context manager.
+class ForeignError(Exception):
+    """Takes the place of an error that is not one of the registry's, and so may not travel: (class name, text)."""
 
-    Leaving it ends every worker at once, whatever it is doing. ``failure`` is the error that a worker's death becomes,
-    and ``doing`` what it says of its work: "while it encoded examples".
 
-    Raises:
-        NotSendableError: the function cannot be pickled, or there is no interpreter to start.
+class WorkerDiedError(Exception):
+    """A worker that ended while it ran a piece, or that could not be started; then ``exit_code`` is None."""
+
+    def __init__(self, message: str, *, hint: str, exit_code: int | None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+class WorkerProcesses(Engine):
+    """Runs pieces in worker processes, for work inside the interpreter's lock.
+
+    They start with the second piece of the first run, because a single piece is done sooner than an interpreter
+    starts, and serve all runs.
     """
 
-    def __init__(
-        self, function: Callable[[Any], Any], *, processes: int, doing: str, failure: type[RegistryError]
-    ) -> None:
-        if not sys.executable:
-            raise NotSendableError("this program has no Python interpreter of its own to start")
-        message = _pickled(function)
-        self.processes = processes
+    def __init__(self, processes: int) -> None:
+        self._width = processes
         self._workers: list[_Worker] = []
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(processes, thread_name_prefix="registry-worker")
-        try:
-            for _ in range(processes):
-                self._workers.append(_Worker(doing=doing, failure=failure))
-            for worker in self._workers:
-                worker.send(message)
-                self._idle.put(worker)
-        except BaseException:
-            self.close()
-            raise
+        self._function: _Function | None = None
+        self._has_warned = False
 
-    def submit(self, items: Sequence[Any]) -> Future[list[Any]]:
-        """What the function gives for each of ``items``, in order, as soon as a worker has called it.
+    @property
+    def width(self) -> int:
+        """The number of processes."""
+        return self._width
 
-        The future raises ItemFailedError for an item on which it fails, NotSendableError for a chunk that cannot
-        travel, and ``failure`` where the worker died.
+    def run(
+        self, pieces: Iterable[Piece[T, R]], *, doing: str, failure: type[RegistryError]
+    ) -> Generator[tuple[T, R], None, None]:
+        """As the protocol says.
+
+        Raises:
+            failure: a worker died or cannot be started, or a piece raised an error that is not one of the registry's.
         """
-        return self._threads.submit(self._call, items)
+        source = iter(pieces)
+        if not self._workers:
+            first = next(source, None)
+            if first is None:
+                return
+            second, failed = None, None
+            try:
+                second = next(source, None)
+            except Exception as error:  # noqa: BLE001 (raised below, after the result of the first piece)
+                failed = error
+            if second is None:
+                yield first.input, first.function(first.input)
+                if failed is not None:
+                    raise failed
+                return
+            source = chain((first, second), source)
+
+        def finish(piece: Piece[T, R], future: Future[R]) -> R:
+            try:
+                return future.result()
+            except NotSendableError as error:
+                self._warn_once(error)
+                return piece.function(piece.input)
+            except WorkerDiedError as error:
+                how = "" if error.exit_code is None else f" while it {doing}"
+                details = {"exit_code": error.exit_code}
+                raise failure(f"{error.message}{how}", hint=error.hint, details=details) from error
+            except ForeignError as error:
+                kind, text = error.args
+                raise failure(f"a worker process met {kind} while it {doing}: {text}") from error
+
+        yield from in_order(self.submit, source, most=most_drawn(self._width), finish=finish)
+
+    def submit(self, piece: Piece[T, R]) -> Future[R]:
+        """The result of one piece, which a worker calls. Starts one, up to the number of processes.
+
+        The future raises what the piece raised, if that is an error of the registry, or else ForeignError;
+        NotSendableError where something cannot travel, or this program has no interpreter to start; and
+        WorkerDiedError.
+        """
+        if self._function is None or self._function.called is not piece.function:
+            self._function = _Function.of(piece.function)
+        try:
+            if isinstance(self._function.message, NotSendableError):
+                raise self._function.message
+            if len(self._workers) < self._width:
+                self._workers.append(_Worker())
+                self._idle.put(self._workers[-1])
+        except (WorkerDiedError, NotSendableError) as error:
+            refused: Future[R] = Future()
+            refused.set_exception(error)
+            return refused
+        return self._threads.submit(self._call, self._function, piece.input)
 
     def close(self) -> None:
-        """End all workers and wait for them; what they were doing is lost."""
+        """Kill all workers and wait for them; what they were doing is lost."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in self._workers:
             worker.kill()
@@ -79,27 +148,40 @@ class WorkerPool:
         for worker in self._workers:
             worker.close_pipes()
 
-    def __enter__(self) -> WorkerPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _call(self, items: Sequence[Any]) -> list[Any]:
-        message = _pickled(items)
+    def _call(self, function: _Function, item: Any) -> Any:
+        message = _pickled(item)
         worker = self._idle.get()
         try:
-            return worker.call(message)
+            return worker.call(function, message)
         finally:
             self._idle.put(worker)
+
+    def _warn_once(self, error: NotSendableError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("working in this process, because something cannot be sent to another: %s", error)
+
+
+class _Function(NamedTuple):
+    """A function and the message that takes it to a worker, or why none does."""
+
+    called: Callable[[Any], Any]
+    message: bytes | NotSendableError
+
+    @classmethod
+    def of(cls, function: Callable[[Any], Any]) -> _Function:
+        try:
+            return cls(function, _pickled(function))
+        except NotSendableError as error:
+            return cls(function, error)
 
 
 class _Worker:
     """One worker process and the two pipes to it."""
 
-    def __init__(self, *, doing: str, failure: type[RegistryError]) -> None:
-        self._doing = doing
-        self._failure = failure
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise NotSendableError("this program has no Python interpreter of its own to start")
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own code
                 [sys.executable, "-P", "-c", _BOOTSTRAP, json.dumps(sys.path)],
@@ -109,33 +191,26 @@ class _Worker:
                 process_group=0 if os.name == "posix" else None,
             )
         except OSError as error:
-            raise failure(
+            raise WorkerDiedError(
                 f"cannot start a worker process: {error.strerror or error}",
                 hint="The system allows no further process, or has no memory for one: ask for fewer, or for one.",
+                exit_code=None,
             ) from error
         self._stdin = cast("BinaryIO", self._process.stdin)  # both were asked for above
         self._stdout = cast("BinaryIO", self._process.stdout)
-        self._ready = False
+        self._function: _Function | None = None
         self._refusal: NotSendableError | None = None
 
-    def send(self, message: bytes) -> None:
-        try:
-            send(self._stdin, message)
-        except OSError as error:
-            raise self._died() from error
-
-    def call(self, message: bytes) -> list[Any]:
-        if not self._ready:  # the answer to the function: interpreters start side by side, not one after the other
+    def call(self, function: _Function, message: bytes) -> Any:
+        if self._function is not function:
+            self._function, self._refusal = function, None
             try:
-                self._receive()
+                self._ask(cast("bytes", function.message), is_function=True)
             except NotSendableError as error:
                 self._refusal = error
-            self._ready = True
         if self._refusal is not None:
             raise self._refusal
-        self.send(message)
-        results: list[Any] = self._receive()
-        return results
+        return self._ask(message)
 
     def kill(self) -> None:
         self._process.kill()
@@ -148,102 +223,32 @@ class _Worker:
         except OSError:  # what is left in the buffer has nowhere to go
             return
 
-    def _receive(self) -> Any:
+    def _ask(self, message: bytes, *, is_function: bool = False) -> Any:
         try:
-            answer = pickle.loads(receive(self._stdout))  # noqa: S301 - from the process started above
+            _send(self._stdin, message, is_function=is_function)
+            _, answer = _receive(self._stdout)
         except (EOFError, OSError) as error:
             raise self._died() from error
-        if isinstance(answer, UnreadableMessageError):
-            raise NotSendableError(str(answer))
-        if isinstance(answer, ItemFailedError):
-            raise answer
-        return answer
+        try:
+            result, raised, cause = pickle.loads(answer)  # noqa: S301 - from the process started above
+        except Exception as error:
+            raise _not_sendable(error) from error
+        if raised is not None:
+            raise raised from cause
+        return result
 
-    def _died(self) -> RegistryError:
+    def _died(self) -> WorkerDiedError:
         code = self._process.wait()
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return self._failure(
-            f"a worker process {how} while it {self._doing}",
-            hint="Signal 9 is often the system running out of memory: ask for fewer processes, or for one.",
-            details={"exit_code": code},
-        )
-
-
-def _pickled(value: object) -> bytes:
-    try:
-        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        raise NotSendableError(f"{type(error).__name__}: {error}") from error
-
-
-_LENGTH: Final = struct.Struct("<Q")
-
-
-class UnreadableMessageError(Exception):
-    """The answer of a worker that cannot unpickle what it was sent: a class that only the sender can import."""
-
-
-class ForeignError(Exception):
-    """Stands for an error that is not one of the registry's, and so may not travel: ``args`` is (class name, text)."""
-
-
-class ItemFailedError(Exception):
-    """The answer of a worker for a chunk that holds an item on which the function failed.
-
-    ``args`` is ``(index, error)``: the item's place in the chunk, and what was raised, or a ForeignError for it.
-    """
-
-    @property
-    def index(self) -> int:
-        """Place of the item in its chunk."""
-        return int(self.args[0])
-
-    @property
-    def error(self) -> Exception:
-        """What was raised."""
-        error = self.args[1]
-        assert isinstance(error, Exception)  # noqa: S101 - narrows for the type checker
-        return error
-
-
-def call_each(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
-    """What ``function`` gives for each of ``items``, in order.
-
-    Raises:
-        ItemFailedError: at the first item on which it fails.
-    """
-    results = []
-    for index, item in enumerate(items):
-        try:
-            results.append(function(item))
-        except Exception as error:
-            raise ItemFailedError(index, error) from error
-    return results
-
-
-def send(file: BinaryIO, message: bytes) -> None:
-    """Write one message."""
-    file.write(_LENGTH.pack(len(message)))
-    file.write(message)
-    file.flush()
-
-
-def receive(file: BinaryIO) -> bytes:
-    """Read one message.
-
-    Raises:
-        EOFError: the other side is gone.
-    """
-    head = file.read(_LENGTH.size)
-    if len(head) == _LENGTH.size:
-        message = file.read(size := _LENGTH.unpack(head)[0])
-        if len(message) == size:
-            return message
-    raise EOFError
+        hint = "Signal 9 is often the system running out of memory: ask for fewer processes, or for one."
+        return WorkerDiedError(f"a worker process {how}", hint=hint, exit_code=code)
 
 
 def main() -> None:
-    """Serve until stdin ends. What the function prints goes to stderr, because stdout belongs to the answers."""
+    """What a worker runs: serve until stdin ends.
+
+    What a function prints goes to stderr, because stdout belongs to the answers.
+    """
     tasks = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -252,30 +257,32 @@ def main() -> None:
     function: Callable[[Any], Any] | None = None
     while True:
         try:
-            message = receive(tasks)
+            is_function, message = _receive(tasks)
         except EOFError:
             return
-        answer: object
+        answer: tuple[Any, Exception | None, Exception | None] = (None, None, None)
         try:
             payload = pickle.loads(message)  # noqa: S301 - from the process that started this one
         except Exception as error:  # noqa: BLE001 - unpickling runs whatever module the classes live in
-            answer = UnreadableMessageError(f"{type(error).__name__}: {error}")
+            answer = (None, _not_sendable(error), None)
         else:
-            if function is None:
-                function, answer = payload, None
+            if is_function:
+                function = payload
             else:
-                answer = _answer(function, payload)
+                answer = _call(cast("Callable[[Any], Any]", function), payload)
         try:
-            send(answers, pickle.dumps(answer, protocol=pickle.HIGHEST_PROTOCOL))
+            _send(answers, _answer_bytes(answer))
         except BrokenPipeError:
             return
 
 
-def _answer(function: Callable[[Any], Any], items: Sequence[Any]) -> object:
+def _call(function: Callable[[Any], Any], item: Any) -> tuple[Any, Exception | None, Exception | None]:
+    """The result, or the error and its cause."""
     try:
-        return call_each(function, items)
-    except ItemFailedError as failure:
-        return ItemFailedError(failure.index, _portable(failure.error))
+        return function(item), None, None
+    except Exception as error:  # noqa: BLE001 (raised in the process that asked)
+        cause = error.__cause__
+        return None, _portable(error), _portable(cause) if isinstance(cause, Exception) else None
 
 
 def _portable(error: Exception) -> Exception:
@@ -288,3 +295,38 @@ def _portable(error: Exception) -> Exception:
             portable = ForeignError(type(error).__name__, error.message)
     portable.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
     return portable
+
+
+def _answer_bytes(answer: tuple[Any, Exception | None, Exception | None]) -> bytes:
+    try:
+        return _pickled(answer)
+    except NotSendableError as error:
+        return _pickled((None, error, None))
+
+
+def _pickled(value: object) -> bytes:
+    try:
+        return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise _not_sendable(error) from error
+
+
+def _not_sendable(error: Exception) -> NotSendableError:
+    return NotSendableError(f"{type(error).__name__}: {error}")
+
+
+def _send(file: BinaryIO, message: bytes, *, is_function: bool = False) -> None:
+    file.write(_HEAD.pack(len(message), is_function))
+    file.write(message)
+    file.flush()
+
+
+def _receive(file: BinaryIO) -> tuple[bool, bytes]:
+    """One message, and whether it is a function; EOFError where the other side is gone."""
+    head = file.read(_HEAD.size)
+    if len(head) == _HEAD.size:
+        size, is_function = _HEAD.unpack(head)
+        message = file.read(size)
+        if len(message) == size:
+            return is_function, message
+    raise EOFError

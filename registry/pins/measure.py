@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from registry.engines import call_in_order, call_in_threads, num_cpus
-from registry.errors import CorruptExampleError, UsageError, VerificationError
+from registry.engines import FileRange, Piece, choose_engine
+from registry.errors import CorruptExampleError, StorageError, VerificationError
 from registry.features import FeaturesDict, codec_of
 from registry.order import Order, ReadConfig
 from registry.pins.record_digests import LEAF_RECORDS, DigestPile, RecordSums, hash_leaf, join_leaves
@@ -33,14 +32,12 @@ AdvanceBytes = Callable[[int], None]
 """Called with the number of bytes hashed since the last call."""
 
 _PIECE: Final = 4 * 2**20
-_SMALL_BYTES: Final = 16 * 2**20
 _MANY_BYTES: Final = 512 * 2**20
 """From this size on, processes are worth their start, which takes a second of each core."""
 
 _LARGE_RECORD: Final = 8 * 2**10
 """From this mean size on, hashing releases the interpreter's lock for long enough that threads suffice."""
 
-_MOST_PROCESSES: Final = 16
 _TASK_BYTES: Final = 16 * 2**20
 _MOST_LEAVES: Final = 64
 _FIRST_WEIGHT: Final = 1
@@ -140,18 +137,21 @@ def measure_records(
     sizes = {name: store.size(name) for name in files}
     mean = _mean_bytes(plan, store, sizes)
     num_bytes = sum(sizes.values()) + int(mean * plan.num_examples)
-    count = _choose_count(store, num_bytes, processes)
+    is_few = processes is None and num_bytes < _MANY_BYTES
+    engine = choose_engine(
+        processes,
+        num_bytes=num_bytes,
+        is_local=store.local_root is not None,
+        is_unlocked=mean >= _LARGE_RECORD or not plan.num_examples or is_few,
+    )
     # Each file is read twice; done close together, the second read finds it in the page cache.
-    tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, count))
+    tasks = _interleave([*files], _plan_runs(plan.num_examples, mean, engine.width))
     worker = Measurer(plan, store, verify, indexes, features, whole)
-    if mean < _LARGE_RECORD and plan.num_examples and (processes is not None or num_bytes >= _MANY_BYTES):
-        outcomes = call_in_order(worker, tasks, processes=count, doing="hashed records", failure=VerificationError)
-    else:
-        outcomes = call_in_threads(worker, tasks, threads=count)
+    pieces = _as_pieces(worker, tasks)
     state = _Sums(plan, whole=whole)
     digests: dict[str, FileDigest] = {}
-    with state.pile, closing(outcomes):
-        for task, result in outcomes:
+    with engine, state.pile:
+        for task, result in engine.run(pieces, doing="hashed records", failure=VerificationError):
             if isinstance(task, str):
                 digests[task] = result
                 done = sizes[task]
@@ -176,10 +176,14 @@ def measure_files(
     Raises:
         StorageError: a file cannot be read.
     """
-    count = _choose_count(store, sum(map(store.size, files)), processes)
     digests = {}
-    with closing(call_in_threads(partial(hash_file, store, indexes=indexes), files, threads=count)) as outcomes:
-        for name, found in outcomes:
+    num_bytes = sum(map(store.size, files))
+    hasher = partial(hash_file, store, indexes=indexes)
+    pieces = (Piece(hasher, name, (FileRange(store.url, name),)) for name in files)
+    with choose_engine(
+        processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True
+    ) as engine:
+        for name, found in engine.run(pieces, doing="hashed files", failure=StorageError):
             digests[name] = found
             if advance is not None:
                 advance(found.num_bytes)
@@ -322,18 +326,17 @@ def _plan_runs(num_examples: int, mean: float, processes: int) -> list[tuple[int
     return [(start, min(start + length, num_examples)) for start in range(0, num_examples, length)]
 
 
+def _as_pieces(worker: Measurer, tasks: list[str | tuple[int, int]]) -> Iterator[Piece[Any, Any]]:
+    """The tasks with the files that they read."""
+    order, location = worker.plan.order(_RANGE_ORDER), worker.store.url
+    for task in tasks:
+        places = [] if isinstance(task, str) else sorted(set(order.locate(task)[0].tolist()))
+        names = [task] if isinstance(task, str) else [worker.plan[place].filename for place in places]
+        yield Piece(worker, task, tuple(FileRange(location, name) for name in names))
+
+
 def _interleave(files: list[str], runs: list[tuple[int, int]]) -> list[str | tuple[int, int]]:
     """Files and runs, each in order, spread evenly over each other."""
     placed = [((place + 0.5) / len(files), 0, name) for place, name in enumerate(files)]
     placed += [((place + 0.5) / len(runs), 1, run) for place, run in enumerate(runs)]  # type: ignore[misc]
     return [task for *_, task in sorted(placed, key=lambda one: one[:2])]
-
-
-def _choose_count(store: Store, num_bytes: int, wanted: int | None) -> int:
-    if wanted is not None and wanted < 1:
-        raise UsageError(
-            f"processes is at least 1, not {wanted}", hint="Leave it out to take as many as there are cores."
-        )
-    if wanted is not None:
-        return wanted
-    return 1 if num_bytes < _SMALL_BYTES or store.local_root is None else min(num_cpus(), _MOST_PROCESSES)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from threading import Event, Lock
-from typing import Any, Final
+from typing import Final, TypeVar
 
-from registry.engines import num_cpus
+from registry.engines import Engine, Piece, choose_engine
 from registry.errors import AlreadyStoredError, NotStoredError, ShardMismatchError, StorageError
 from registry.masking import mask
 from registry.pins.measure import AdvanceBytes
@@ -24,8 +23,9 @@ from registry.storage import Store, open_store
 from registry.storage.names import is_own_staged
 from registry.tfrecord.stamps import Watch
 
-_MOST_THREADS: Final = 8
 _MOST_TOLD: Final = 10
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def restore(
         overwrite: replace existing files that hold other bytes.
         dry_run: only report. Existing files are hashed; of the others, only the sizes are compared.
         advance: called with the number of bytes hashed or copied since the last call, by one thread at a time.
-        threads: how many files are copied at once; None is a few more than there are cores.
+        threads: how many files are copied at once; None is eight.
         fetch: whether places that the pins name may be asked, as long as their addresses are public.
         allow_hosts: hosts, buckets and folders that may be asked, beside those that ``pin_file`` was loaded with.
 
@@ -111,25 +111,23 @@ def restore(
     target = open_store(target_folder)
     places = pin_file.places.allowing(fetch=fetch, hosts=allow_hosts)
     work = _Work(target, places, advance, overwrite=overwrite)
-    count = threads or min(_MOST_THREADS, num_cpus() + 2)
     # One restore into a folder at a time: unfinished files of another one are then those of a dead process.
     with nullcontext() if dry_run else _exclusive(target, files):
         if not dry_run:
             _clear_unfinished(target, files)
-        restored = _restore(files, work, target, dry_run=dry_run, threads=count)
+        with choose_engine(threads, num_bytes=None, is_local=False, is_unlocked=True) as engine:
+            restored = _restore(files, work, target, engine, dry_run=dry_run)
     return RestoreReport(target=mask(target.url), files=restored, dry_run=dry_run)
 
 
 def _restore(
-    files: list[PinnedFile], work: _Work, target: Store, *, dry_run: bool, threads: int
+    files: list[PinnedFile], work: _Work, target: Store, engine: Engine, *, dry_run: bool
 ) -> tuple[RestoredFile, ...]:
-    with _each(files, work.is_right, threads=threads, stop=work.stop) as answers:
-        there = [(file, answer.result()) for file, answer in zip(files, answers, strict=True)]
+    there = list(_each(files, work.is_right, engine, work.stop))
     if not work.overwrite:
         _refuse_other(target, [file for file, is_right in there if is_right is False])
     wanted = [file for file, is_right in there if not is_right]
-    with _each(wanted, work.plan if dry_run else work.copy, threads=threads, stop=work.stop) as answers:
-        found = [answer.result() for answer in answers]
+    found = [one for _, one in _each(wanted, work.plan if dry_run else work.copy, engine, work.stop)]
     if missing := [locator for source, locator in found if source is None]:
         raise no_right_bytes(missing)
     restored = [
@@ -207,19 +205,16 @@ class _StoppedError(Exception):
     """The restore ends: another file failed, or it was interrupted. Raised and caught in this module only."""
 
 
-@contextmanager
 def _each(
-    files: list[PinnedFile], work: Callable[[PinnedFile], Any], *, threads: int, stop: Event
-) -> Iterator[list[Future[Any]]]:
-    """Futures of ``work`` for each file, run by threads, which stop soon if the block ends with an error."""
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="restore") as pool:
-        futures = [pool.submit(work, file) for file in files]
-        try:
-            yield futures
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    files: list[PinnedFile], work: Callable[[PinnedFile], R], engine: Engine, stop: Event
+) -> Iterator[tuple[PinnedFile, R]]:
+    """Each file and the result of ``work``, in order; the others stop soon if one fails."""
+    pieces = (Piece(work, file) for file in files)
+    try:
+        yield from engine.run(pieces, doing="restored files", failure=StorageError)
+    except BaseException:
+        stop.set()
+        raise
 
 
 @contextmanager

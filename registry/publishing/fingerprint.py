@@ -6,11 +6,11 @@ See ``registry.model.digests`` for what the digests are over, ``registry.feature
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from registry.engines import call_in_order, num_cpus
+from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import CorruptExampleError, VerificationError
 from registry.features import FeaturesDict, features_from_json
 from registry.features.content import ContentReader
@@ -19,6 +19,8 @@ from registry.shards import as_records, open_shard, read_flat_values, read_recor
 from registry.storage import Store
 from registry.tfrecord import RecordBlock
 from registry.wire import FlatValue
+
+R = TypeVar("R")
 
 _DIGEST_BYTES = 32
 
@@ -98,11 +100,10 @@ def fingerprint_splits(
         CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; file and record are named.
         StorageError: a file cannot be read.
     """
-    chosen = choose_processes(stored, processes)
     paths = ContentReader(stored.features).paths
     leaves: dict[str, list[list[bytes]]] = {split.name: [[] for _ in paths] for split in stored.splits}
-    runs = plan_runs(stored.splits, processes=chosen)
-    for run, digests in call_on_runs(LeafHasher(stored), runs, processes=chosen, advance=advance):
+    runs = [RecordRun(place, 0, split.num_examples) for place, split in enumerate(stored.splits)]
+    for run, digests in call_on_runs(LeafHasher(stored), stored, runs, processes=processes, advance=advance):
         of_features = leaves[stored.splits[run.place].name]
         for place in range(0, len(digests), _DIGEST_BYTES):
             of_features[place // _DIGEST_BYTES % len(paths)].append(digests[place : place + _DIGEST_BYTES])
@@ -121,9 +122,6 @@ def fingerprint_splits(
 Advance = Callable[[int], None]
 """Called with the number of records walked since the last call."""
 
-_SMALL_EXAMPLES: Final = 20_000
-_SMALL_BYTES: Final = 16 * 2**20
-_MOST_PROCESSES: Final = 16
 _COLUMNS: Final = "parquet_columns"
 _FIRST_IN_BLOCK: Final = 16
 _MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
@@ -175,6 +173,15 @@ class StoredSplits:
     def records(self, run: RecordRun) -> Iterator[bytes]:
         """The stored records of ``run``. Errors as ``contents``."""
         return (record for _, _, record in self._stored(run) if isinstance(record, bytes))
+
+    def files_of(self, run: RecordRun) -> tuple[FileRange, ...]:
+        """The shards that hold the records of ``run``."""
+        split, position, found = self.splits[run.place], run.start, []
+        while position < run.stop:
+            index = split.shard_lengths.shard_of(position)
+            found.append(FileRange(self.store.url, split.filename(index)))
+            position = split.shard_lengths.start(index) + split.shard_lengths[index]
+        return tuple(found)
 
     def has_columns(self, run: RecordRun) -> bool:
         """Whether the records of ``run`` are rows of typed columns, which are not serialized to be told."""
@@ -242,47 +249,40 @@ def _cut_at_leaves(position: int, count: int) -> Iterator[tuple[int, int]]:
         start = end
 
 
-def plan_runs(splits: Sequence[Split], *, processes: int) -> list[RecordRun]:
-    """Runs that cover every split: whole leaves of 1,024 records, worth a message each, short enough to be shared."""
-    runs: list[RecordRun] = []
-    for place, split in enumerate(splits):
-        runs += divide_run(RecordRun(place, 0, split.num_examples), processes=processes)
-    return runs
-
-
-def divide_run(run: RecordRun, *, processes: int) -> list[RecordRun]:
-    """``run`` in pieces for ``processes``: each but the last a whole number of leaves."""
-    share = -(-(run.stop - run.start) // (8 * processes))
+def divide_run(run: RecordRun, *, width: int) -> Iterator[RecordRun]:
+    """``run`` in pieces for an engine: each but the last a whole number of leaves, worth a message, and soon done."""
+    share = -(-(run.stop - run.start) // (8 * width))
     length = min(_MOST_IN_TASK, max(4, -(-share // LEAF_EXAMPLES)) * LEAF_EXAMPLES)
-    return [RecordRun(run.place, start, min(start + length, run.stop)) for start in range(run.start, run.stop, length)]
-
-
-def choose_processes(stored: StoredSplits, wanted: int | None) -> int:
-    """``wanted``, or as many as there are cores where there is enough to do; one where the files are elsewhere."""
-    if wanted is not None:
-        return wanted
-    num_examples = sum(split.num_examples for split in stored.splits)
-    num_bytes = sum(split.num_bytes for split in stored.splits)
-    is_small = num_examples < _SMALL_EXAMPLES and num_bytes < _SMALL_BYTES
-    return 1 if is_small or stored.store.local_root is None else min(num_cpus(), _MOST_PROCESSES)
+    for start in range(run.start, run.stop, length):
+        yield RecordRun(run.place, start, min(start + length, run.stop))
 
 
 def call_on_runs(
-    function: Callable[[RecordRun], Any],
-    runs: Sequence[RecordRun],
+    function: Callable[[RecordRun], R],
+    stored: StoredSplits,
+    runs: Iterable[RecordRun],
     *,
-    processes: int,
+    processes: int | None,
     advance: Advance | None = None,
-) -> Iterator[tuple[RecordRun, Any]]:
-    """Each of ``runs`` and what ``function`` gives for it, in order.
+) -> Iterator[tuple[RecordRun, R]]:
+    """The pieces of ``runs``, each with what ``function`` gives for it, in order.
 
-    ``function`` must be one that pickles, and hold nothing but values. What it raises is raised here.
+    ``function`` must be one that pickles. ``processes`` None decides by the size of all splits.
 
     Raises:
         VerificationError: a worker process died.
     """
-    outcomes = call_in_order(function, runs, processes=processes, doing="read records", failure=VerificationError)
-    for run, result in outcomes:
-        if advance is not None:
-            advance(run.stop - run.start)
-        yield run, result
+    engine = choose_engine(
+        processes,
+        num_bytes=sum(split.num_bytes for split in stored.splits),
+        num_items=sum(split.num_examples for split in stored.splits),
+        is_local=stored.store.local_root is not None,
+    )
+    pieces = (
+        Piece(function, part, stored.files_of(part)) for run in runs for part in divide_run(run, width=engine.width)
+    )
+    with engine:
+        for run, result in engine.run(pieces, doing="read records", failure=VerificationError):
+            if advance is not None:
+                advance(run.stop - run.start)
+            yield run, result

@@ -17,12 +17,12 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from registry.catalog import Holder, Reservation, SqlCatalog
+from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     AlreadyStoredError,
     ConflictError,
@@ -54,7 +54,6 @@ WAIT_SECONDS: Final = 60.0
 """How long a publisher waits for another one who lives, before it is refused."""
 
 _PAUSES: Final = (0.05, 1.0)
-_THREADS: Final = 8
 _RETAKES: Final = 5
 
 
@@ -355,13 +354,10 @@ class ObjectPlace:
             late.append(name)
 
         late: list[str] = []
-        if len(missing) <= _THREADS:
-            for name in missing:
-                copy(name)
-        else:
-            with ThreadPoolExecutor(_THREADS, thread_name_prefix="place") as pool:
-                for _ in pool.map(copy, missing):
-                    pass
+        with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
+            pieces = (Piece(copy, name, (FileRange(self._staged.store.url, name),)) for name in missing)
+            for _ in engine.run(pieces, doing="put files in place", failure=StorageError):
+                pass
         wrong = sorted(name for name in late if not self._is_equal(name))
         if wrong and not self._is_whole():
             raise self._other_data(wrong)

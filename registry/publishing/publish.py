@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.catalog import Holder, Promotion, Reservation, SqlCatalog, Unpromoted
-from registry.engines import call_in_threads
+from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     ConflictError,
     NeighboursChangedError,
@@ -422,9 +422,6 @@ def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:
     return published is not None
 
 
-_THREADS: Final = 8
-
-
 def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:
     """By file name, the present ETag of each shard in ``store``; nothing on disks, which have none.
 
@@ -440,8 +437,9 @@ def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:
         except NotStoredError:
             return None
 
-    names = [name for split in splits for name in split.filenames]
-    return dict(zip(names, (tag for _, tag in call_in_threads(read, names, threads=_THREADS)), strict=True))
+    pieces = (Piece(read, name, (FileRange(store.url, name),)) for split in splits for name in split.filenames)
+    with choose_engine(num_bytes=None, is_local=False, is_unlocked=True) as engine:
+        return dict(engine.run(pieces, doing="asked for ETags", failure=StorageError))
 
 
 def tag_shards(

@@ -26,8 +26,6 @@ from registry.publishing.fingerprint import (
     RecordRun,
     StoredSplits,
     call_on_runs,
-    choose_processes,
-    divide_run,
 )
 
 _MOST_SHOWN_FEATURES: Final = 20
@@ -244,11 +242,10 @@ def _hash_records(
     processes: int | None,
     advance: Advance | None,
 ) -> Digests:
-    chosen = choose_processes(side, processes)
-    runs = [run for part in parts for run in divide_run(RecordRun(place, part.start, part.stop), processes=chosen)]
+    runs = [RecordRun(place, part.start, part.stop) for part in parts]
     pieces = [np.empty(0, np.uint64)]
     try:
-        for _, digests in call_on_runs(RecordHasher(side, paths), runs, processes=chosen, advance=advance):
+        for _, digests in call_on_runs(RecordHasher(side, paths), side, runs, processes=processes, advance=advance):
             pieces.append(np.frombuffer(digests, np.uint64))
     except CorruptExampleError as error:  # the files of both versions have the same names
         message = f"{side.store.url}: {error.message}"

@@ -6,13 +6,11 @@ Files are walked side by side in threads: hashing and checksums release the inte
 from __future__ import annotations
 
 import hashlib
-import os
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from registry.catalog import SqlCatalog
+from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     CorruptExampleError,
     ForeignShardError,
@@ -32,7 +30,6 @@ from registry.storage import Store, require_no_secrets
 from registry.tfrecord import FileFacts, IndexFolder, hash_file
 from registry.tfrecord.stamps import Watch
 
-_IN_FLIGHT = 64
 _RECORDS_DECODED = 256
 _MOST_FAULTS = 1000
 """So many bad shards are named; a folder where all of a million are missing is known to be bad long before the last."""
@@ -137,52 +134,24 @@ def measure_shards(
     chosen = {split.name: range(split.num_shards) if only is None else only[split.name] for split in splits}
     sound: dict[str, list[Shard]] = {split.name: [] for split in splits}
     faults: list[ShardFault] = []
+    measurer = ShardMeasurer(store, tuple(splits), features, walk, indexes)
 
-    def pending() -> Iterator[tuple[Split, int]]:
-        for split in splits:
+    def pieces() -> Iterator[Piece[tuple[int, int], Shard | ShardFault]]:
+        for place, split in enumerate(splits):
             for index in chosen[split.name]:
                 if len(faults) >= _MOST_FAULTS:
                     return
-                yield split, index
+                yield Piece(measurer, (place, index), (FileRange(store.url, split.filename(index)),))
 
-    def measure(split: Split, index: int) -> FileFacts:
-        watch = Watch.begin(store, split.filename(index)) if indexes is not None else None
-        found = measure_unwatched(split, index)
-        if watch is not None and indexes is not None:
-            indexes.stamps.keep_watched(watch, found.sha256)
-        return found
-
-    def measure_unwatched(split: Split, index: int) -> FileFacts:
-        filename = split.filename(index)
-        if not walk:
-            file_format = split.files.file_format
-            return hash_file(store, filename, num_records=split.shard_lengths[index], file_format=file_format)
-        length = split.shard_lengths[index]
-        found = walk_file(store, filename, file_format=split.files.file_format, num_records=length)
-        if features is not None:
-            _decode_every_record(store, split, filename, features, found.num_records)
-        return found
-
-    for split, index, outcome in _side_by_side(pending(), measure):
-        try:
-            found = outcome.result()
-        except StorageUnavailableError:  # says nothing about the file: another try may read it
-            raise
-        except (VerificationError, StorageError) as error:
-            filename = split.filename(index)
-            faults.append(ShardFault(split=split.name, filename=filename, code=error.code, problem=error.message))
-        else:
-            sound[split.name].append(
-                Shard(
-                    index=index,
-                    first_example=split.shard_lengths.start(index),
-                    num_examples=found.num_records,
-                    num_bytes=found.num_bytes,
-                    sha256=found.sha256,
-                )
-            )
-        if advance is not None:
-            advance(split.shard_lengths[index])
+    num_bytes = sum(split.num_bytes for split in splits) if only is None else None
+    with choose_engine(num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True) as engine:
+        for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError):
+            if isinstance(found, ShardFault):
+                faults.append(found)
+            else:
+                sound[splits[place].name].append(found)
+            if advance is not None:
+                advance(splits[place].shard_lengths[index])
     num_shards = sum(map(len, chosen.values()))
     return VerifyReport(
         num_shards=num_shards,
@@ -190,6 +159,47 @@ def measure_shards(
         faults=tuple(faults),
         is_whole=sum(map(len, sound.values())) + len(faults) == num_shards,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ShardMeasurer:
+    """Walks one shard file, given as (place of its split, index); arguments as ``measure_shards``."""
+
+    store: Store
+    splits: tuple[Split, ...]
+    features: FeaturesDict | None
+    walk: bool
+    indexes: IndexFolder | None
+
+    def __call__(self, of: tuple[int, int]) -> Shard | ShardFault:
+        """What the file holds, or what is wrong with it."""
+        split, index = self.splits[of[0]], of[1]
+        filename = split.filename(index)
+        try:
+            watch = None if self.indexes is None else Watch.begin(self.store, filename)
+            found = self._measure(split, filename, split.shard_lengths[index])
+            if watch is not None and self.indexes is not None:
+                self.indexes.stamps.keep_watched(watch, found.sha256)
+        except StorageUnavailableError:  # says nothing about the file: another try may read it
+            raise
+        except (VerificationError, StorageError) as error:
+            return ShardFault(split=split.name, filename=filename, code=error.code, problem=error.message)
+        return Shard(
+            index=index,
+            first_example=split.shard_lengths.start(index),
+            num_examples=found.num_records,
+            num_bytes=found.num_bytes,
+            sha256=found.sha256,
+        )
+
+    def _measure(self, split: Split, filename: str, num_records: int) -> FileFacts:
+        file_format = split.files.file_format
+        if not self.walk:
+            return hash_file(self.store, filename, num_records=num_records, file_format=file_format)
+        found = walk_file(self.store, filename, file_format=file_format, num_records=num_records)
+        if self.features is not None:
+            _decode_every_record(self.store, split, filename, self.features, found.num_records)
+        return found
 
 
 def verify_shards(
@@ -256,23 +266,6 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
             ) from fault
         if fault is not None:
             raise fault
-
-
-def _side_by_side(
-    work: Iterator[tuple[Split, int]], measure: Callable[[Split, int], FileFacts]
-) -> Iterator[tuple[Split, int, Future[FileFacts]]]:
-    """Each piece of work with its finished future, in the order of ``work``; at most 64 are in flight."""
-    pool = ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1), thread_name_prefix="verify")
-    waiting: deque[tuple[Split, int, Future[FileFacts]]] = deque()
-    try:
-        for split, index in work:
-            waiting.append((split, index, pool.submit(measure, split, index)))
-            if len(waiting) == _IN_FLIGHT:
-                yield waiting.popleft()
-        while waiting:
-            yield waiting.popleft()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def measure_folder(

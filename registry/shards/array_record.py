@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from registry.engines import ForeignError, ItemFailedError, NotSendableError, WorkerPool, num_cpus
+from registry.engines import ForeignError, NotSendableError, Piece, WorkerDiedError, WorkerProcesses, num_cpus
 from registry.errors import CorruptRecordError, MissingExtraError, RegistryError, StorageError
 from registry.shards.faults import bad_file, bad_record, check_promise
 from registry.storage import Store
@@ -214,36 +214,34 @@ def call_isolated(function: Callable[[Any], Any], request: Any, *, path: str) ->
     return _workers().call(function, request, path)
 
 
-class _EndedError(RegistryError):
-    """What ``WorkerPool`` raises where its worker died; ``details`` has the exit code."""
-
-
 class _Workers:
     """The workers of this process: as many as calls ran at the same time, one for each core at most."""
 
     def __init__(self) -> None:
         self._turns = threading.BoundedSemaphore(num_cpus())
-        self._idle: dict[Callable[[Any], Any], list[WorkerPool]] = {}
+        self._idle: list[WorkerProcesses] = []
         atexit.register(self.close)
 
     def call(self, function: Callable[[Any], Any], request: Any, path: str) -> Any:
         with self._turns:
             try:
-                worker = self._take(function)
-            except NotSendableError:  # this program has no interpreter to start: it is embedded in another one
-                return function(request)
+                worker = self._idle.pop()
+            except IndexError:
+                worker = WorkerProcesses(1)
             answered = False
             try:
-                (answer,) = worker.submit([request]).result(timeout=_MOST_SECONDS)
+                answer = worker.submit(Piece(_limited(function), request)).result(timeout=_MOST_SECONDS)
                 answered = True
-            except ItemFailedError as failed:
+            except NotSendableError:  # this program has no interpreter to start: it is embedded in another one
+                return function(request)
+            except ForeignError as error:
                 answered = True
-                if isinstance(failed.error, ForeignError):
-                    kind, text = failed.error.args
-                    is_ours = kind == WorkerEndedError.__name__
-                    raise WorkerEndedError(text if is_ours else f"{kind}: {text}") from failed
-                raise failed.error from failed
-            except _EndedError as error:
+                kind, text = error.args
+                raise WorkerEndedError(text if kind == WorkerEndedError.__name__ else f"{kind}: {text}") from error
+            except RegistryError:
+                answered = True
+                raise
+            except WorkerDiedError as error:
                 raise _ended(error, path) from error
             except WaitedTooLongError as error:
                 raise StorageError(
@@ -253,26 +251,19 @@ class _Workers:
                 ) from error
             finally:
                 if answered:
-                    self._idle.setdefault(function, []).append(worker)
+                    self._idle.append(worker)
                 else:
                     worker.close()
             return answer
 
     def close(self) -> None:
         """End the workers that are idle."""
-        for workers in self._idle.values():
-            while workers:
-                workers.pop().close()
-
-    def _take(self, function: Callable[[Any], Any]) -> WorkerPool:
-        try:
-            return self._idle.setdefault(function, []).pop()
-        except IndexError:
-            return WorkerPool(_Limited(function), processes=1, doing="read a file", failure=_EndedError)
+        while self._idle:
+            self._idle.pop().close()
 
 
-def _ended(error: _EndedError, path: str) -> Exception:
-    code = error.details.get("exit_code")
+def _ended(error: WorkerDiedError, path: str) -> Exception:
+    code = error.exit_code
     if code is None or code == -signal.SIGKILL:
         reason = error.message if code is None else "the process that reads it was killed"
         return StorageError(
@@ -315,6 +306,10 @@ class _Limited:
     def __call__(self, request: Any) -> Any:
         _limit_memory()
         return self.function(request)
+
+
+_limited: Final = cache(_Limited)
+"""One object for each function: a worker gets a function once."""
 
 
 @cache

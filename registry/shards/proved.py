@@ -14,12 +14,11 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Lock
 from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
 
-from registry.engines import num_cpus, submit
+from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
 from registry.features import FeaturesDict
 from registry.model import Promises, Shard
@@ -32,7 +31,6 @@ from registry.tfrecord.framing import not_so_many
 from registry.tfrecord.stamps import FileState, ObjectState, State
 
 _MOST_TRIES: Final = 3
-_MOST_THREADS: Final = 8
 _STRIPES: Final = 64
 
 
@@ -137,14 +135,13 @@ class ProvedStore(Store):
             except RegistryError:
                 return
 
-        threads = min(_MOST_THREADS, num_cpus() if self.local_root is not None else _MOST_THREADS)
-        with ThreadPoolExecutor(threads, thread_name_prefix="prove") as pool:
+        with choose_engine(num_bytes=None, is_local=self.local_root is not None, is_unlocked=True) as engine:
+            pieces = (Piece(prove, name, (FileRange(self.url, name),)) for name in names)
             try:
-                for future in [submit(pool, prove, name) for name in names]:
-                    future.result()
+                for _ in engine.run(pieces, doing="hashed files", failure=StorageError):
+                    pass
             except BaseException:  # also Ctrl-C, which should not wait until large files are hashed
                 stop.set()
-                pool.shutdown(wait=True, cancel_futures=True)
                 raise
 
     def _prove_file(self, file: BinaryIO, source: BinaryIO, name: str, promised: Shard) -> None:
