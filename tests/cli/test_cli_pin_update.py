@@ -223,7 +223,7 @@ def test_pins_are_made_by_the_api_of_lines_of_text_and_by_one_process_at_least(
     file = registry.load_pin("dataset.lock.yaml")
     with registry.connect() as catalog, monkeypatch.context() as patched:
         dataset = catalog.dataset("numbers:2.0.0")
-        with pytest.raises(UsageError, match=r"^processes is at least 1, not 0$"):
+        with pytest.raises(UsageError, match=r"^processes must be 1 or more, not 0$"):
             dataset.pin("train", processes=0)
         patched.setattr(create, "measure_records", None)  # nothing is hashed before
         with pytest.raises(UsageError, match=r"^5 is no name for a pin: that is one line of text$"):
@@ -235,7 +235,7 @@ def test_pins_are_made_by_the_api_of_lines_of_text_and_by_one_process_at_least(
         with pytest.raises(UsageError, match=r"^locations are a list, and this is one text$"):
             catalog.pins.update(file, locations="https://x/y")
     for deep in (False, True):
-        with pytest.raises(UsageError, match=r"^processes is at least 1, not -1$"):
+        with pytest.raises(UsageError, match=r"^processes must be 1 or more, not -1$"):
             file["old"].verify(processes=-1, deep=deep)
     assert measure.measure_files(file["old"].store(), [], processes=1) == {}
 

@@ -262,14 +262,14 @@ def test_processes_do_not_change_a_fingerprint(processes: int) -> None:
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(1, 64))
-def test_runs_cover_every_record_once_and_start_at_a_leaf(start: int, count: int, processes: int) -> None:
+def test_runs_cover_every_record_once_and_start_at_a_leaf(start: int, count: int, width: int) -> None:
     start *= 1024
-    runs = divide_run(RecordRun(0, start, start + count), processes=processes)
+    runs = list(divide_run(RecordRun(0, start, start + count), width=width))
     places = [start, *(run.stop for run in runs)]
     assert [run.start for run in runs] == places[:-1]
     assert places[-1] == start + count
     assert all(run.start % 1024 == 0 and run.start < run.stop for run in runs)
-    assert len(runs) <= max(8 * processes, count // (512 * 1024) + 1)
+    assert len(runs) <= max(8 * width, count // (512 * 1024) + 1)
 
 
 # How do two lists of records stand to each other?

@@ -1,0 +1,55 @@
+"""Functions of pieces of work, in a module that workers can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from registry.errors import RegistryError, StorageError
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def follow(order: Any) -> Any:
+    """Do what the input says; most inputs are only returned."""
+    match order:
+        case "refuse":
+            raise StorageError("a.tfrecord: record 7 is damaged", hint="Fetch it again.", details={"record": 7})
+        case "refuse from":
+            raise StorageError("a.tfrecord: record 7 is damaged") from ValueError("bad checksum")
+        case "fail":
+            raise ZeroDivisionError("by zero")
+        case "own":
+            raise type("NeverError", (RegistryError,), {})("only here")  # a class that nobody can import
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "leave":
+            os._exit(3)
+        case "print":
+            sys.stdout.write("printed by a piece\n")
+        case "pid":
+            return os.getpid()
+        case "slow pid":
+            time.sleep(0.02)
+            return os.getpid()
+        case "generator":
+            return (number for number in range(3))
+        case ("bytes", size):
+            return bytes(size)
+    return order
+
+
+class Unreadable:
+    """Pickles, and cannot be unpickled."""
+
+    def __reduce__(self) -> Any:
+        return _refuse, ()
+
+
+def _refuse() -> None:
+    raise ImportError("only in the other process")
