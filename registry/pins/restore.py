@@ -134,10 +134,11 @@ def _restore(
         RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=None) for file, is_right in there if is_right
     ]
     for source, locator in found:
-        file, problems = locator.wanted, tuple(map(str, locator.rejected))
-        restored.append(
-            RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=source.url, problems=problems)
-        )
+        if source is not None:  # of the others there are none by now
+            file, problems = locator.wanted, tuple(map(str, locator.rejected))
+            restored.append(
+                RestoredFile(path=file.path, num_bytes=file.file.num_bytes, source=source.url, problems=problems)
+            )
     return tuple(sorted(restored, key=lambda file: file.path))
 
 
