@@ -85,16 +85,20 @@ class DataDecoder(abc.ABC):
             ItemNotFoundError: one of them is not listed.
             WrongTypeError: they are no list or tuple.
         """
-        if items is not None and not isinstance(items, list | tuple):
-            raise WrongTypeError(
-                f"items must be a list or tuple, not {items!r:.60}",
-                hint="Name the items in brackets: ['image', 'label'].",
-            )
         known = self.list_items()
-        for item in items or ():
-            if item not in known:
-                raise ItemNotFoundError.of(item, known, where="this decoder")
+        check_names([] if items is None else items, known, where="this decoder", example="['image', 'label']")
         return list(items) if items else known
+
+
+def check_names(items: Any, known: list[str], *, where: str, example: str) -> None:
+    """Refuse ``items`` that are no list or tuple (WrongTypeError) of names in ``known`` (ItemNotFoundError)."""
+    if not isinstance(items, list | tuple):
+        raise WrongTypeError(
+            f"items must be a list or tuple, not {items!r:.60}", hint=f"Name the items in brackets: {example}."
+        )
+    for item in items:
+        if item not in known:
+            raise ItemNotFoundError.of(item, known, where=where)
 
 
 def check_record(data: Any) -> bytes | memoryview:

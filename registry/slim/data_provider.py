@@ -6,7 +6,7 @@ import abc
 from collections.abc import Sequence
 from typing import Any
 
-from registry.errors import ItemNotFoundError, WrongTypeError
+from registry.slim.data_decoder import check_names
 
 
 class DataProvider(abc.ABC):
@@ -32,13 +32,5 @@ class DataProvider(abc.ABC):
 
     def check_items(self, items: Any) -> tuple[str, ...]:
         """``items`` where they are a list or tuple of names that are listed. Errors as ``get``."""
-        if not isinstance(items, list | tuple):
-            raise WrongTypeError(
-                f"items must be a list or tuple, not {items!r:.60}",
-                hint="Name the items in brackets: get(['image', 'label']).",
-            )
-        known = self.list_items()
-        for item in items:
-            if item not in known:
-                raise ItemNotFoundError.of(item, known, where="this provider")
+        check_names(items, self.list_items(), where="this provider", example="get(['image', 'label'])")
         return tuple(items)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from operator import index as whole_number
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from registry.errors import AbsentFeatureWarning, OutOfRangeError, UsageError, VerificationError, WrongTypeError
+from registry.errors import AbsentFeatureWarning, OutOfRangeError, VerificationError, WrongTypeError
+from registry.model.numbers import whole_number
 from registry.slim.data_decoder import DataDecoder
-from registry.slim.decoding_ahead import check_row
+from registry.slim.decoding_ahead import decode_record
 from registry.slim.parallel_reader import ParallelReader, parallel_read
-from registry.slim.readers import Record, error_of_record
+from registry.slim.readers import Record
 from registry.slim.versions import SplitSource, describe_split
 
 _SHOWN: Final = 20
@@ -61,7 +61,7 @@ class Dataset:
                 hint="slim.TFRecordReader and slim.TextLineReader take the place of TensorFlow's readers.",
             )
         if num_samples is not None:
-            num_samples = _check_count(num_samples)
+            num_samples = whole_number(num_samples, "num_samples", least=0, hint="Give 0 or more, or None.")
         given = {
             "data_sources": data_sources,
             "reader": reader,
@@ -137,7 +137,7 @@ class Dataset:
         ) as records:
             while some := _next_records(records):
                 for record in some if deep else some[: not found]:
-                    _decode(self.decoder, record, items)
+                    decode_record(self.decoder, record, items)
                     stored.update(self.decoder.stored_keys(record[0]))
                 found += len(some)
         if self.num_samples is not None and found != self.num_samples:
@@ -192,17 +192,6 @@ def _next_records(records: ParallelReader) -> list[Record]:
         return []
 
 
-def _decode(decoder: DataDecoder, record: Record, items: list[str]) -> None:
-    try:
-        row = decoder.decode(record[0], items)
-    except Exception as error:
-        named = error_of_record(error, record)
-        if named is error:
-            raise
-        raise named from error
-    check_row(decoder, row, items, record)
-
-
 def _check_decoder(decoder: Any) -> None:
     if isinstance(decoder, DataDecoder):
         return
@@ -213,16 +202,6 @@ def _check_decoder(decoder: Any) -> None:
         if is_class
         else "Give a TFExampleDecoder, or a subclass of slim.DataDecoder with decode and list_items.",
     )
-
-
-def _check_count(num_samples: Any) -> int:
-    try:
-        number = whole_number(num_samples)
-    except TypeError:
-        number = -1
-    if number < 0:
-        raise UsageError(f"num_samples={num_samples!r:.60} is no number of samples", hint="Give 0 or more, or None.")
-    return number
 
 
 def _can_read(reader: Any) -> bool:

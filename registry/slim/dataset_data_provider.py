@@ -13,40 +13,20 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy.typing as npt
 
 from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError
+from registry.model.numbers import whole_number
 from registry.slim.data_decoder import DataDecoder, stack_items
 from registry.slim.data_provider import DataProvider
+from registry.slim.dataset import Dataset
 from registry.slim.decoding_ahead import DecodingAhead
-from registry.slim.option_checks import at_least, flag
-from registry.slim.parallel_reader import open_reader
-from registry.slim.readers import Reader, key_of
+from registry.slim.parallel_reader import flag, open_reader
+from registry.slim.readers import key_of
 
 T = TypeVar("T")
-
-
-class ProvidedDataset(Protocol):
-    """What a provider needs of a dataset; ``registry.slim.Dataset`` has it."""
-
-    @property
-    def data_sources(self) -> Any:
-        """See ``get_data_files``."""
-
-    @property
-    def reader(self) -> Reader | None:
-        """See ``parallel_read``."""
-
-    @property
-    def decoder(self) -> DataDecoder:
-        """What makes items of a record."""
-
-    @property
-    def num_samples(self) -> int | None:
-        """How many records there are."""
 
 
 class DatasetDataProvider(DataProvider):
@@ -80,7 +60,7 @@ class DatasetDataProvider(DataProvider):
 
     def __init__(
         self,
-        dataset: ProvidedDataset,
+        dataset: Dataset,
         num_readers: int = 1,
         reader_kwargs: Mapping[str, Any] | None = None,
         shuffle: bool = True,
@@ -181,7 +161,7 @@ class DatasetDataProvider(DataProvider):
                 is left out.
             As ``get``. A record that cannot be decoded is an error once: the next batch begins with those before it.
         """
-        asked, size = self.check_items(items), at_least("size", size, 1)
+        asked, size = self.check_items(items), whole_number(size, "size", least=1, error=WrongTypeError)
         drop, pad = flag("drop_remainder", drop_remainder), flag("dynamic_pad", dynamic_pad)
         return _Each(partial(self._next_batch, asked, size, drop_remainder=drop, pad=pad))
 
@@ -217,9 +197,7 @@ class DatasetDataProvider(DataProvider):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _next(self, items: tuple[str, ...]) -> list[Any]:

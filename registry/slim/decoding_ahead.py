@@ -17,7 +17,7 @@ import numpy.typing as npt
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.slim.data_decoder import DataDecoder, as_block, fill_up, stack_items
 from registry.slim.parallel_reader import ParallelReader
-from registry.slim.readers import Record, error_of_record, place_of
+from registry.slim.readers import Record, place_of, raise_of_record
 from registry.tfrecord import RecordBlock
 
 _MOST_TOGETHER: Final = 512
@@ -71,10 +71,12 @@ class DecodingAhead:
         except Exception as error:
             self._place += 1
             self._forget()
-            named = self._named(error, record)
-            if named is error:
-                raise
-            raise named from error
+            if isinstance(error, StopIteration):
+                raise UsageError(
+                    f"the decoder {type(self._decoder).__name__} gave fewer rows than it was given records",
+                    hint="decode_rows gives a row for each record of the block, or raises.",
+                ) from error
+            raise_of_record(error, record)
         self._place += 1
         self._is_busy = False
         check_row(self._decoder, row, items, record)
@@ -170,30 +172,13 @@ class DecodingAhead:
         rows = self._kept.copy()
         for place, record in enumerate(self._records[len(rows) : count], len(rows)):
             try:
-                rows.append(self._decode_one(record, items))
+                rows.append(decode_record(self._decoder, record, items))
             except Exception:
                 del self._records[place]
                 self._kept = rows
                 raise
         self._kept = []
         return [self._decoder.stack(item, [row[place] for row in rows]) for place, item in enumerate(items)]
-
-    def _decode_one(self, record: Record, items: Sequence[str]) -> list[Any]:
-        try:
-            row = self._decoder.decode(record[0], items)
-        except StopIteration as error:
-            path, (_, where) = record[1].path, place_of(record)
-            raise UsageError(
-                f"{path}: record at {where}: the decoder {type(self._decoder).__name__} raised StopIteration",
-                hint="It stands for the end of the records. A next() without a default may have raised it.",
-            ) from error
-        except Exception as error:
-            named = self._named(error, record)
-            if named is error:
-                raise
-            raise named from error
-        check_row(self._decoder, row, items, record)
-        return row
 
     def _drop_given(self) -> None:
         left = self._records[self._place :]
@@ -220,14 +205,21 @@ class DecodingAhead:
             self._is_taking = False
             num_bytes += 0 if most_bytes is None else _bytes_of(more)
 
-    def _named(self, error: BaseException, record: Record) -> BaseException:
-        """``error`` of a record, saying which record it was."""
-        if isinstance(error, StopIteration):
-            return UsageError(
-                f"the decoder {type(self._decoder).__name__} gave fewer rows than it was given records",
-                hint="decode_rows gives a row for each record of the block, or raises.",
-            )
-        return error_of_record(error, record)
+
+def decode_record(decoder: DataDecoder, record: Record, items: Sequence[str]) -> list[Any]:
+    """The values of ``items`` in a record. An error names the record; errors of ``check_row``."""
+    try:
+        row = decoder.decode(record[0], items)
+    except StopIteration as error:
+        path, (_, where) = record[1].path, place_of(record)
+        raise UsageError(
+            f"{path}: record at {where}: the decoder {type(decoder).__name__} raised StopIteration",
+            hint="It stands for the end of the records. A next() without a default may have raised it.",
+        ) from error
+    except Exception as error:  # noqa: BLE001 (it is raised again, with the record's place)
+        raise_of_record(error, record)
+    check_row(decoder, row, items, record)
+    return row
 
 
 def check_row(decoder: DataDecoder, row: Any, items: Sequence[str], record: Record) -> None:

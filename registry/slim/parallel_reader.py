@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from inspect import signature
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -19,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
-from registry.slim.data_files import DataFile, find_data_files, get_data_files
+from registry.model.numbers import whole_number
+from registry.slim.data_files import find_data_files, get_data_files
 from registry.slim.interleaving import Progress, Reading, closed_reader
-from registry.slim.option_checks import at_least, flag, whole_number
 from registry.slim.read_ahead import CLOSE_SECONDS
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
 
@@ -43,23 +44,11 @@ class ParallelReader:
         num_readers: how many files are read at the same time.
     """
 
-    def __init__(
-        self,
-        files: Iterable[DataFile],
-        reader: Reader,
-        *,
-        reader_kwargs: Mapping[str, Any],
-        num_epochs: int | None,
-        num_readers: int,
-        seed: int,
-        unit_records: int,
-        buffer_size: int,
-        deterministic: bool,
-        mix_epochs: bool,
-    ) -> None:
-        self.seed = seed
-        self.num_readers = num_readers
+    def __init__(self, reading: Reading) -> None:
+        self.seed = reading.seed
+        self.num_readers = reading.num_readers
         self._progress = Progress()
+        self._chunks = reading.chunks(self._progress)
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._records: list[Record] = []
@@ -73,18 +62,6 @@ class ParallelReader:
             ),
             None,
         )
-        options = dict(reader_kwargs)
-        reading = Reading(
-            files=tuple(files),
-            read_file=lambda file: read_units(reader, file, options, most=unit_records),
-            num_epochs=num_epochs,
-            num_readers=num_readers,
-            buffer_size=buffer_size,
-            seed=seed,
-            deterministic=deterministic,
-            mix_epochs=mix_epochs,
-        )
-        self._chunks = reading.chunks(self._progress)
 
     @property
     def num_records_produced(self) -> int:
@@ -114,7 +91,7 @@ class ParallelReader:
 
     def read_up_to(self, num_records: int) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.object_]]:
         """The next keys and records, object arrays of bytes, (n,) each: fewer at the end. Errors as ``read``."""
-        num_records = at_least("num_records", num_records, 1)
+        num_records = whole_number(num_records, "num_records", least=1, error=WrongTypeError)
         keys, values = np.empty(num_records, object), np.empty(num_records, object)
         have = 0
         with self._lock:
@@ -179,9 +156,7 @@ class ParallelReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _take(self, most: int | None) -> list[Record]:
@@ -307,11 +282,12 @@ def open_reader(
     names: tuple[str, str] = ("capacity", "min_after_dequeue"),
 ) -> ParallelReader:
     """As ``parallel_read``, for all who read; ``names`` are what their callers know ``capacity`` and ``least`` by."""
-    num_readers = at_least("num_readers", num_readers, 1)
+    num_readers = whole_number(num_readers, "num_readers", least=1, error=WrongTypeError)
     shuffle = flag("shuffle", shuffle)
-    num_epochs = None if num_epochs is None else at_least("num_epochs", num_epochs, 1)
-    capacity = at_least(names[0], capacity, 1)
-    least = at_least(names[1], least, 0)
+    if num_epochs is not None:
+        num_epochs = whole_number(num_epochs, "num_epochs", least=1, error=WrongTypeError)
+    capacity = whole_number(capacity, names[0], least=1, error=WrongTypeError)
+    least = whole_number(least, names[1], least=0, error=WrongTypeError)
     if shuffle and capacity <= least:
         raise UsageError(
             f"{names[0]}={capacity} must be more than {names[1]}={least}: no record would ever be drawn",
@@ -329,17 +305,24 @@ def open_reader(
     unit_records = max(1, spare // (2 * num_readers))
     buffer_size = max(least + 1, capacity - 2 * num_readers * unit_records) if shuffle else 0
     return ParallelReader(
-        find_data_files(data_sources),
-        reader,
-        reader_kwargs=reader_kwargs,
-        num_epochs=num_epochs,
-        num_readers=num_readers,
-        seed=secrets.randbits(63) if seed is None else whole_number("seed", seed),
-        unit_records=unit_records,
-        buffer_size=buffer_size,
-        deterministic=flag("deterministic", deterministic),
-        mix_epochs=flag("mix_epochs", mix_epochs),
+        Reading(
+            files=tuple(find_data_files(data_sources)),
+            read_file=partial(read_units, reader, options=dict(reader_kwargs), most=unit_records),
+            num_epochs=num_epochs,
+            num_readers=num_readers,
+            buffer_size=buffer_size,
+            seed=secrets.randbits(63) if seed is None else whole_number(seed, "seed", error=WrongTypeError),
+            deterministic=flag("deterministic", deterministic),
+            mix_epochs=flag("mix_epochs", mix_epochs),
+        )
     )
+
+
+def flag(name: str, value: Any) -> bool:
+    """``value`` of the option ``name`` as a bool; WrongTypeError for anything else: the text ``"False"`` is true."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise WrongTypeError(f"{name} must be True or False, not {value!r:.60}")
 
 
 def _of_another_process() -> UsageError:

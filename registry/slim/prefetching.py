@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 import numpy as np
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
+from registry.model.numbers import whole_number
 from registry.slim.data_decoder import as_array, not_alike, stack_arrays
-from registry.slim.option_checks import at_least
 from registry.slim.read_ahead import ReadAhead, join
 
 T = TypeVar("T")
@@ -82,9 +81,7 @@ class PrefetchQueue(Generic[T]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def __del__(self) -> None:
@@ -96,7 +93,7 @@ class PrefetchQueue(Generic[T]):
         raise _of_this_process()
 
     def _take_stacked(self, n: int, *, all_of_them: bool) -> Any:
-        elements = self._take(at_least("n", n, 1), all_of_them=all_of_them)
+        elements = self._take(whole_number(n, "n", least=1, error=WrongTypeError), all_of_them=all_of_them)
         try:
             return self._stack(elements)
         except Exception:
@@ -158,8 +155,8 @@ def prefetch_queue(
         WrongTypeError: ``tensors`` gives no elements, or is the list of arrays that is one element in TF-Slim; or, as
             the error of the source, it gives generators.
     """
-    capacity = at_least("capacity", capacity, 1)
-    num_threads = at_least("num_threads", num_threads, 1)
+    capacity = whole_number(capacity, "capacity", least=1, error=WrongTypeError)
+    num_threads = whole_number(num_threads, "num_threads", least=1, error=WrongTypeError)
     if isinstance(tensors, Mapping) or not (callable(tensors) or isinstance(tensors, Iterable)):
         raise WrongTypeError(f"a value of the type {type(tensors).__name__} gives no elements", hint=_A_FUNCTION)
     if isinstance(tensors, list | tuple) and tensors and all(isinstance(value, _VALUES) for value in tensors):

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import partial
 from gzip import BadGzipFile, GzipFile
 from itertools import islice, repeat
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final, NoReturn, TypeAlias
 
 from registry.errors import (
     CorruptExampleError,
@@ -27,9 +27,9 @@ from registry.errors import (
     UsageError,
     WrongTypeError,
 )
+from registry.model.numbers import whole_number
 from registry.shards import as_records, open_shard
 from registry.slim.data_files import DataFile, find_data_files
-from registry.slim.option_checks import at_least
 from registry.tfrecord import RecordBlock, Verify, check_verify, is_gzip, read_blocks
 from registry.tfrecord.framing import HEADER_BYTES, is_header
 
@@ -63,15 +63,16 @@ def place_of(record: Record) -> tuple[str, str]:
     return unit, f"{word} {place}"
 
 
-def error_of_record(error: BaseException, record: Record) -> BaseException:
-    """``error``, which came while ``record`` was decoded, saying which record it was; it may be another value."""
+def raise_of_record(error: Exception, record: Record) -> NoReturn:
+    """Raise ``error``, which came while ``record`` was decoded, naming the record."""
     place, path, (unit, where) = record[2], record[1].path, place_of(record)
     if isinstance(error, CorruptExampleError):
         details = {name: value for name, value in error.details.items() if name != "record"}
         details |= {"path": path, unit: place if isinstance(place, int) else place.decode(errors="replace")}
-        return CorruptExampleError(f"{path}: record at {where}: {error.message}", hint=error.hint, details=details)
+        message = f"{path}: record at {where}: {error.message}"
+        raise CorruptExampleError(message, hint=error.hint, details=details) from error
     error.add_note(f"while the record at {where} of {path} was decoded")
-    return error
+    raise error
 
 
 class FileReader(abc.ABC):
@@ -174,7 +175,7 @@ class TextLineReader(FileReader):
     """
 
     def __init__(self, path: str | os.PathLike[str] | DataFile, skip_header_lines: int = 0) -> None:
-        self._skip = at_least("skip_header_lines", skip_header_lines, 0)
+        self._skip = whole_number(skip_header_lines, "skip_header_lines", least=0, error=WrongTypeError)
         super().__init__(path)
 
     def units(self) -> Iterator[Unit]:

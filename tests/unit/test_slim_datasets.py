@@ -149,8 +149,8 @@ def test_only_the_first_record_is_decoded_unless_all_are_asked_for() -> None:
             "but the class of one",
         ),
         ({"reader": 5}, TypeError, "reader=5 is not called with a path to give records"),
-        ({"num_samples": -1}, ValueError, "num_samples=-1 is no number of samples"),
-        ({"num_samples": 0.5}, ValueError, "num_samples=0.5 is no number of samples"),
+        ({"num_samples": -1}, ValueError, "num_samples must be 0 or more, not -1"),
+        ({"num_samples": 0.5}, ValueError, "num_samples must be a whole number, not 0.5"),
     ],
     ids=["decoder", "class", "reader", "negative", "fraction"],
 )
