@@ -1,0 +1,100 @@
+"""Catalogs, shards and pins that an earlier release wrote are read now as that release read them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalog_server import PostgresServer
+from frozen_commands import CATALOG, PINS, UPGRADED, conformance_data, outputs
+
+import registry
+from registry.catalog import schema
+from registry.cli.main import run
+
+FOLDER = Path(__file__).parent
+EXPECTED: dict[str, Any] = json.loads(gzip.decompress((FOLDER / "expected.json.gz").read_bytes()))
+
+
+def unpack(name: str, folder: Path) -> Path:
+    with tarfile.open(FOLDER / name) as tar:
+        tar.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory: shards of that release, and those of other tools that it cataloged in place."""
+    folder = unpack("data.tar.xz", tmp_path_factory.mktemp("frozen") / "data")
+    for place, source in conformance_data(FOLDER.parent).items():
+        shutil.copytree(source, folder / place)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def catalogs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack("catalogs.tar.xz", tmp_path_factory.mktemp("catalogs"))
+
+
+def check(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """Compare command by command: all of it at once is too long to read."""
+    for command, told in expected.items():
+        assert (command, found[command]) == (command, told)
+    assert found.keys() == expected.keys()
+
+
+def check_catalog(url: str, data: Path, name: str, commands: list[str]) -> None:
+    schema.upgrade(url)  # what a user does with a later release; nothing where the schema is the same
+    places = {"data": str(data), "catalog": url, **EXPECTED[name]["moments"]}
+    check(outputs(run, commands, places, ["--catalog", url, "--data-dir", str(data)]), EXPECTED[name]["commands"])
+
+
+def test_a_frozen_sqlite_catalog_answers_as_before(catalogs: Path, data: Path) -> None:
+    check_catalog(str(catalogs / "catalog.db"), data, "sqlite", CATALOG)
+
+
+def test_a_frozen_postgresql_catalog_answers_as_before(
+    catalogs: Path, data: Path, postgres_server: PostgresServer
+) -> None:
+    import psycopg
+
+    url = postgres_server.create_database()
+    dump = (catalogs / "postgresql.sql").read_text(encoding="utf-8")
+    with psycopg.connect(url) as connection:  # lines that begin with a backslash are for psql
+        connection.execute("\n".join(line for line in dump.splitlines() if not line.startswith("\\")).encode())
+    check_catalog(url, data, "postgresql", CATALOG)
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002", "0003", "0004", "0005", "0006", "0007"])
+def test_a_catalog_of_an_earlier_schema_answers_as_before_once_it_is_upgraded(
+    catalogs: Path, data: Path, revision: str
+) -> None:
+    url = str(catalogs / f"catalog-{revision}.db")
+    with pytest.raises(registry.RegistryError) as caught:
+        registry.connect(url)
+    assert (caught.value.code, caught.value.exit_code) == ("schema_behind", 8)
+    check_catalog(url, data, revision, UPGRADED)
+
+
+def test_frozen_pins_are_read_and_proved_as_before(tmp_path: Path, data: Path) -> None:
+    (top,) = unpack("pins/bundle.tar.gz", tmp_path / "bundle").iterdir()
+    places = {"data": str(data), "pins": str(FOLDER / "pins"), "bundle": str(top)}
+    check(outputs(run, PINS, places), EXPECTED["pins"])
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "pins").glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_frozen_pin_file_is_written_byte_for_byte(path: Path) -> None:
+    assert registry.load_pin(path).to_yaml() == path.read_text(encoding="utf-8")
+
+
+def test_the_frozen_pins_can_be_made_again_from_the_frozen_catalog(catalogs: Path, data: Path, tmp_path: Path) -> None:
+    url = shutil.copyfile(catalogs / "catalog.db", tmp_path / "catalog.db")
+    schema.upgrade(url)
+    with registry.connect(url, data_dir=data) as catalog:
+        made = catalog.dataset("lab/small:1.*").pin({"train": "train[:60%]"})
+    assert made.to_yaml() == (FOLDER / "pins/one.lock.yaml").read_text(encoding="utf-8")
