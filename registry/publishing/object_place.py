@@ -44,7 +44,6 @@ from registry.publishing.markers import (
 from registry.publishing.verify import absolute_location, digest_of
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
-from registry.storage.faults import entity_tag_of
 from registry.storage.names import MARKER_FILE
 from registry.storage.store import warn_of_leftover
 
@@ -423,5 +422,7 @@ def _patiently(attempt: Callable[[], T]) -> T:
 def _sha256(store: Store, name: str) -> tuple[str, str | None]:
     """The sha256 of a stored file, and the ETag of the very bytes that were hashed."""
     with store.open(name) as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # a buffered reader
-        return found, entity_tag_of(file)
+        digest = hashlib.sha256()
+        for piece in file.pieces():
+            digest.update(piece)
+        return digest.hexdigest(), file.entity_tag

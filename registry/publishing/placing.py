@@ -162,7 +162,7 @@ def _rename(staged: StagedFolder, store: Store, version: DatasetVersion, notes: 
             ) from error
         parent, _, last_part = place.rpartition("/")
         aside = f"{parent}/damaged.{secrets.token_hex(4)}_{last_part}"
-        store.publish_folder(place, aside)
+        store.publish(place, aside)
         staged.commit()
         notes.append(f"replaced a damaged folder; what was there is kept in {store.locate(aside)}")
     return True

@@ -14,9 +14,9 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from threading import Event, Lock
-from typing import Any, BinaryIO, Final, NoReturn, Protocol, cast
+from typing import Final, Protocol
 
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
@@ -24,8 +24,8 @@ from registry.features import FeaturesDict
 from registry.model import Promises, Shard
 from registry.shards.opening import walk_file
 from registry.storage import Store
-from registry.storage.faults import entity_tag_of
-from registry.storage.store import Names
+from registry.storage.faults import StoredFile
+from registry.storage.store import WrappedStore
 from registry.tfrecord import IndexFolder
 from registry.tfrecord.framing import not_so_many
 from registry.tfrecord.stamps import FileState, ObjectState, State
@@ -49,11 +49,13 @@ class RecordsProof(Protocol):
         """
 
 
-class ProvedStore(Store):
+class ProvedStore(WrappedStore):
     """The files of a version, each of which is proved when it is opened. Nothing can be written through it.
 
     Threads may share it, and it may be sent to other processes.
     """
+
+    refusal = "the files of a published version are only read"
 
     def __init__(
         self,
@@ -78,9 +80,7 @@ class ProvedStore(Store):
             indexes: where stamps are kept; None keeps none, and each process hashes what it reads.
             hint: what to do where a file is not as promised.
         """
-        self.url = store.url
-        self.local_root = store.local_root
-        self._store = store
+        super().__init__(store)
         self._promises = promises
         self._file_format = file_format
         self._features = features
@@ -88,11 +88,7 @@ class ProvedStore(Store):
         self._indexes = indexes
         self._hint = hint
 
-    def locate(self, name: str) -> str:
-        """The whole path or URL of ``name``."""
-        return self._store.locate(name)
-
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str) -> StoredFile:
         """Open a file that is the promised one.
 
         Raises:
@@ -102,18 +98,17 @@ class ProvedStore(Store):
         """
         return self._open(name)
 
-    def _open(self, name: str, stop: Event | None = None) -> BinaryIO:
+    def _open(self, name: str, stop: Event | None = None) -> StoredFile:
         """As ``open``; once ``stop`` is set, hashing ends with an error that nobody sees."""
         promised = self._promises.find(name)
         if promised is None:
             return self._store.open(name)
         file = self._store.open(name)
-        source = file if stop is None else cast("BinaryIO", _Stoppable(file, stop))
         try:
             if self.local_root is None:
-                self._prove_object(file, source, name, promised)
+                self._prove_object(file, name, promised, stop)
             else:
-                self._prove_file(file, source, name, promised)
+                self._prove_file(file, name, promised, stop)
         except BaseException:
             file.close()
             raise
@@ -144,7 +139,7 @@ class ProvedStore(Store):
                 stop.set()
                 raise
 
-    def _prove_file(self, file: BinaryIO, source: BinaryIO, name: str, promised: Shard) -> None:
+    def _prove_file(self, file: StoredFile, name: str, promised: Shard, stop: Event | None) -> None:
         """Prove an open file of this machine, and leave it at its start: that one is read, whatever its name gets."""
         for _ in range(_MOST_TRIES):
             since = time.time_ns()
@@ -154,7 +149,7 @@ class ProvedStore(Store):
             with _proofs.alone(state):
                 if self._is_known(state, promised):
                     return
-                found = _hash(source)
+                found = _hash(file, stop)
                 if FileState.of(os.fstat(file.fileno())) != state:
                     continue  # somebody changed it meanwhile, or only its name or mode
                 if found == promised.sha256:
@@ -168,12 +163,12 @@ class ProvedStore(Store):
             details={"path": self.locate(name), "errno": None, "doing": "read"},
         )
 
-    def _prove_object(self, file: BinaryIO, source: BinaryIO, name: str, promised: Shard) -> None:
+    def _prove_object(self, file: StoredFile, name: str, promised: Shard, stop: Event | None) -> None:
         """Prove an open object: by the ETag that was recorded when it was published, by a stamp, or by its bytes.
 
         The store gives bytes of this ETag or an error. Where it has no ETags, each process reads the object once more.
         """
-        tag = entity_tag_of(file)
+        tag = file.entity_tag
         state = ObjectState(self.locate(name), tag or "")
         if _proofs.holds(state, promised.sha256):
             return
@@ -183,7 +178,7 @@ class ProvedStore(Store):
                 return
             if self._is_known(state, promised):
                 return
-            found = _hash(source)
+            found = _hash(file, stop)
             if found == promised.sha256:
                 self._keep(state, promised, 0)
             else:
@@ -237,61 +232,6 @@ class ProvedStore(Store):
             details={"path": path},
         )
 
-    def size(self, name: str) -> int:
-        """Size of a stored file, in bytes."""
-        return self._store.size(name)
-
-    def stamp(self, name: str) -> str:
-        """As the store's own."""
-        return self._store.stamp(name)
-
-    def entity_tag(self, name: str) -> str | None:
-        """As the store's own."""
-        return self._store.entity_tag(name)
-
-    def exists(self, name: str) -> bool:
-        """Whether ``name`` is a stored file or folder."""
-        return self._store.exists(name)
-
-    def is_regular(self, name: str) -> bool:
-        """As the store's own."""
-        return self._store.is_regular(name)
-
-    def list(self, folder: str = "") -> Names:
-        """Every file below ``folder``."""
-        return self._store.list(folder)
-
-    def folders(self, parent: str = "") -> Names:
-        """The folders directly in ``parent``."""
-        return self._store.folders(parent)
-
-    def child(self, name: str) -> Store:
-        """The folder ``name`` as it is: what is promised are files of this one."""
-        return self._store.child(name)
-
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:  # noqa: ARG002 - refused
-        """Refused."""
-        self._refuse_to("write", name)
-
-    def copy_to(self, name: str, final: str) -> None:
-        """Refused."""
-        del name
-        self._refuse_to("write", final)
-
-    def remove_tree(self, name: str) -> None:
-        """Refused."""
-        self._refuse_to("remove", name)
-
-    def publish_folder(self, staged: str, final: str) -> None:  # noqa: ARG002 - refused
-        """Refused."""
-        self._refuse_to("publish", final)
-
-    def _refuse_to(self, doing: str, name: str) -> NoReturn:
-        raise StorageError(
-            f"cannot {doing} {self.locate(name)}: the files of a published version are only read",
-            details={"path": self.locate(name), "errno": None, "doing": doing},
-        )
-
 
 class _Proofs:
     """What this process has proved: states of files, each with a sha256 or records. Two threads never hash one file."""
@@ -327,27 +267,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_proofs.free)
 
 
-class _Stoppable:
-    """An open file that is read until ``stop`` is set."""
-
-    def __init__(self, file: BinaryIO, stop: Event) -> None:
-        self._file: Any = file
-        self._stop = stop
-        self.seek = file.seek
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        if self._stop.is_set():
+def _hash(file: StoredFile, stop: Event | None) -> str:
+    """The sha256 of an open file's bytes from its start, to which it goes back; it ends once ``stop`` is set."""
+    digest = hashlib.sha256()
+    for piece in file.pieces():
+        if stop is not None and stop.is_set():
             raise InterruptedError("the read was ended")
-        found: int | None = self._file.readinto(buffer)
-        return found
-
-
-def _hash(file: BinaryIO) -> str:
-    """The sha256 of an open file's bytes from its start, to which it goes back."""
-    content: Any = file
-    found = hashlib.file_digest(content, "sha256").hexdigest()
+        digest.update(piece)
     file.seek(0)
-    return found
+    return digest.hexdigest()

@@ -1,21 +1,33 @@
-"""Open files of a store, and the border at which OSError becomes StorageError."""
+"""Open files of a store, and the border at which OSError becomes StorageError.
+
+store.open(name)  ->  StoredFile  .read, .seek    in order
+.read_ranges    many ranges at once, each as soon as it has arrived
+.pieces         all bytes from the start, the next ones fetched meanwhile
+.mapping        the file's bytes in memory, on this machine
+"""
 
 from __future__ import annotations
 
+import abc
 import errno
 import io
+import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from registry.errors import AlreadyStoredError, NotStoredError, StorageError
+from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
 from registry.masking import mask
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 
+Range: TypeAlias = tuple[int, int]
+"""Bytes start to stop of a file; stop is excluded."""
+
+_PIECE_BYTES: Final = 4 * 2**20
 _HINTS: Final = {
     errno.ENOSPC: "The disk is full. Free some space or choose another data directory, then try again.",
     errno.EDQUOT: "Your disk quota is used up. Free some space or choose another data directory, then try again.",
@@ -67,6 +79,15 @@ def already_stored(path: str) -> AlreadyStoredError:
     )
 
 
+def folder_exists(path: str) -> FolderExistsError:
+    """The error for a folder that cannot be published where something is stored."""
+    return FolderExistsError(
+        f"cannot publish {path}: it exists already",
+        hint="Another process published there, or a run died while it did. See what it holds.",
+        details={"path": path, "errno": errno.EEXIST, "doing": "publish"},
+    )
+
+
 @contextmanager
 def storage_errors(doing: str, path: str) -> Iterator[None]:
     """Within the block, every OSError becomes the StorageError that says what was being done, and to which path."""
@@ -96,7 +117,7 @@ def printable_cause(error: BaseException) -> BaseException:
 
 
 class RawFile(Protocol):
-    """What is needed of an open file: those of the operating system and those of fsspec alike."""
+    """An open file without buffers: those of the operating system, of fsspec, and ``RangeReader``."""
 
     def readinto(self, buffer: memoryview, /) -> int | None:
         """Read into ``buffer``; the number of bytes read."""
@@ -117,21 +138,14 @@ class RawFile(Protocol):
         """Close the file."""
 
 
-class StoredFile(io.RawIOBase):
-    """An open file whose errors are StorageErrors that name it, also far from the place that opened it.
+class TypedFile(io.RawIOBase):
+    """An open file whose errors are StorageErrors that name it, also far from the place that opened it."""
 
-    Meant to be wrapped in ``io.BufferedReader`` or ``io.BufferedWriter``, which call it once per buffer.
-
-    Attributes:
-        entity_tag: of an object that is read, the ETag of the bytes that are read and no others; else None.
-    """
-
-    def __init__(self, file: RawFile, *, path: str, writing: bool = False, entity_tag: str | None = None) -> None:
+    def __init__(self, file: RawFile, *, path: str, writing: bool = False) -> None:
         super().__init__()
         self._file = file
         self._path = path
         self._writing = writing
-        self.entity_tag = entity_tag
 
     def readable(self) -> bool:
         """Whether it was opened for reading."""
@@ -169,7 +183,7 @@ class StoredFile(io.RawIOBase):
         return self._file.fileno()
 
     def close(self) -> None:
-        """Close the file; what an object store says only now is a StorageError too."""
+        """Close the file; an object store may report a failed write only now."""
         if not self.closed:
             try:
                 with storage_errors("write" if self._writing else "read", self._path):
@@ -178,50 +192,66 @@ class StoredFile(io.RawIOBase):
                 super().close()
 
 
-def entity_tag_of(file: object) -> str | None:
-    """The ETag of the bytes that a file gives which a store opened for reading; None where the store has none."""
-    tag: str | None = getattr(getattr(file, "raw", None), "entity_tag", None)
-    return tag
+class StoredFile(io.BufferedReader, abc.ABC):
+    """A stored file that is open for reading: in order (``read``, ``seek``), or by many ranges at once.
+
+    It gives the bytes that were stored when it was opened, and no others: a file that is replaced meanwhile is read on,
+    or is an error. Used by one thread at a time.
+
+    Attributes:
+        path: the whole path or URL, for messages.
+        entity_tag: the store's own tag (ETag) of these bytes; None where the store has no such tags.
+    """
+
+    def __init__(self, raw: RawFile, *, path: str, buffer_bytes: int, entity_tag: str | None = None) -> None:
+        super().__init__(TypedFile(raw, path=path), buffer_bytes)
+        self.path = path
+        self.entity_tag = entity_tag
+
+    @property
+    @abc.abstractmethod
+    def num_bytes(self) -> int:
+        """Size of the file."""
+
+    @abc.abstractmethod
+    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
+        """The bytes of each of ``ranges`` (start and stop, stop excluded), as they arrive, with its index.
+
+        Ranges may overlap, be empty, and be in any order. What is given is a read-only view, maybe of a larger buffer:
+        copy what is kept. Memory holds the ranges that were given and not dropped, and a bounded number of bytes that
+        were fetched ahead. The place of ``read`` stays where it is.
+
+        Args:
+            ranges: what to read; the more are asked for at once, the fewer requests are sent.
+            in_order: give the ranges in the order of ``ranges``.
+
+        Raises:
+            StorageError: at once where a range does not lie within the file; else where its bytes cannot be read.
+        """
+
+    def mapping(self) -> mmap.mmap | None:
+        """The file's bytes in memory, without a copy; None where they are on another machine, or there are none."""
+        return None
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All bytes from the start, in order. A piece counts until the next one is asked for."""
+        self.seek(0)
+        buffer = memoryview(bytearray(_PIECE_BYTES))
+        while count := self.readinto(buffer):
+            yield buffer[:count]
 
 
-class RangeReader:
-    """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
+def check_ranges(ranges: Sequence[Range], num_bytes: int, path: str) -> Sequence[Range]:
+    """``ranges`` if all of them lie within a file of ``num_bytes``.
 
-    def __init__(self, fetch: Callable[[int, int], Any], *, size: int) -> None:
-        """``fetch(start, stop)`` gives the bytes of one range, whole or not at all."""
-        self._fetch = fetch
-        self._size = size
-        self._place = 0
-
-    def readinto(self, buffer: memoryview) -> int:
-        """The next bytes, as many as there are, up to the length of ``buffer``: one request."""
-        stop = min(self._place + len(buffer), self._size)
-        if self._place >= stop:
-            return 0
-        content = self._fetch(self._place, stop)
-        buffer[: len(content)] = content
-        self._place += len(content)
-        return len(content)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place; nothing is asked for."""
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise OSError(errno.EINVAL, "the place is before the start of the file")
-        self._place = start + offset
-        return self._place
-
-    def tell(self) -> int:
-        """The place of the next byte."""
-        return self._place
-
-    def write(self, _: memoryview) -> int:
-        """Nothing is written here."""
-        raise io.UnsupportedOperation("write")
-
-    def fileno(self) -> int:
-        """There is no descriptor."""
-        raise io.UnsupportedOperation("fileno")
-
-    def close(self) -> None:
-        """Nothing is open between two requests."""
+    Raises:
+        StorageError: one does not; it is named.
+    """
+    for start, stop in ranges:
+        if not 0 <= start <= stop <= num_bytes:
+            raise StorageError(
+                f"cannot read {path}: bytes {start} to {stop} were asked for, and it has {num_bytes}",
+                hint="It was cut off, or is another file. `registry verify` checks it.",
+                details={"path": path, "errno": errno.EINVAL, "doing": "read", "start": start, "stop": stop},
+            )
+    return ranges

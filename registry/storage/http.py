@@ -7,22 +7,25 @@ that was reached. One that knows no ranges can still be read from the start.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import errno
 import io
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, TypeAlias
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.errors import MissingExtraError, StorageError
 from registry.masking import mask
-from registry.storage.faults import RangeReader, StoredFile, printable_cause, storage_errors
+from registry.storage.faults import StoredFile, printable_cause, storage_errors
 from registry.storage.names import check_relative_name
-from registry.storage.network import Limits, TransientFault, call_with_retries, run, start
-from registry.storage.remote import RemoteStore
-from registry.storage.store import Names
+from registry.storage.network import Limits, TransientFault, begin, call_with_retries, retried, run
+from registry.storage.remote import RangeReader, RemoteFile, RemoteStore
+from registry.storage.store import Names, ReadOnlyStore
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
 MakeSession: TypeAlias = Callable[..., "Coroutine[Any, Any, ClientSession]"]
 """Makes a session with these options, beside those that say what it may connect to."""
 
-_READ_BYTES: Final = 2**20
 _LEAST_BYTES: Final = 1024
 """A server that sends fewer a second, for as long as it may be silent, is left."""
 
@@ -51,24 +53,32 @@ _INHERITED: Final[list[object]] = []
 """Never collected: the client would close them, aloud."""
 
 
-class HttpStore(RemoteStore):
+class HttpStore(RemoteStore, ReadOnlyStore):
     """The files below one URL of a web server; to be read, not written."""
 
+    refusal = "what lies on a web server is only read"
+    refusal_hint = "Give a local folder, or the URL of an object store, e.g. s3://bucket/datasets."
+
     def __init__(self, file_system: Any, root: str, *, url: str, make_session: MakeSession) -> None:
-        super().__init__(file_system, root, url=url)
+        self._files = file_system
+        self._root = root.rstrip("/")
+        self.url = url.rstrip("/") if not url.endswith("://") else url
         self._make_session = make_session
         self._limits = Limits.from_environment()
+
+    def locate(self, name: str) -> str:
+        """The URL of ``name``, its secrets masked."""
+        return mask(f"{self.url.rstrip('/')}/{name}")
 
     def child(self, name: str) -> HttpStore:
         """The store rooted at the prefix ``name``, which may connect to the same places."""
         url, path = f"{self.url.rstrip('/')}/{name}", self._path(check_relative_name(name))
         return HttpStore(self._files, path, url=url, make_session=self._make_session)
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str) -> StoredFile:
         """Open a file for reading: one response, as long as nothing but the next bytes is asked for."""
-        path, shown, size = self._path(check_relative_name(name)), self.locate(name), self.size(name)
-        raw = _Response(path, shown=shown, size=size, limits=self._limits, make_session=self._make_session)
-        return io.BufferedReader(StoredFile(raw, path=shown), _READ_BYTES)
+        url, shown, size = self._path(check_relative_name(name)), self.locate(name), self.size(name)
+        return HttpFile(url, shown=shown, num_bytes=size, limits=self._limits, make_session=self._make_session)
 
     def size(self, name: str) -> int:
         """Size of a file, in bytes, as the server tells it."""
@@ -78,15 +88,6 @@ class HttpStore(RemoteStore):
                 raise OSError(errno.ENOTSUP, "the server does not say how long it is")
         return int(size)
 
-    def stamp(self, name: str) -> str:
-        """Of the file's size."""
-        return str(self.size(name))
-
-    def entity_tag(self, name: str) -> str | None:
-        """None: what a web server says of its files is not relied on."""
-        check_relative_name(name)
-        return None
-
     def exists(self, name: str) -> bool:
         """Whether the server has something of that name."""
         with storage_errors("read", self.locate(name)):
@@ -95,25 +96,6 @@ class HttpStore(RemoteStore):
             except FileNotFoundError:
                 return False
         return True
-
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
-        """Nothing is written to a web server."""
-        del overwrite
-        self._refuse("write", name)
-
-    def copy_to(self, name: str, final: str) -> None:
-        """Nothing is copied on a web server."""
-        del name
-        self._refuse("write", final)
-
-    def remove_tree(self, name: str) -> None:
-        """Nothing is removed from a web server."""
-        self._refuse("remove", name)
-
-    def publish_folder(self, staged: str, final: str) -> None:
-        """Nothing is published on a web server."""
-        del staged
-        self._refuse("write", final)
 
     def _ask(self, name: str, ask: Callable[[ClientSession, str], Coroutine[Any, Any, Any]]) -> Any:
         path, shown = self._path(check_relative_name(name)), self.locate(name)
@@ -129,23 +111,21 @@ class HttpStore(RemoteStore):
         with storage_errors("read", shown):
             return call_with_retries(attempt, limits=self._limits, peer=_server_of(path), doing="read", path=shown)
 
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
     def _all_names(self, folder: str) -> Names:
         """The files that the server's pages link to, as fsspec finds them."""
-        shown = self.locate(folder)
+        top, shown = self._path(folder), self.locate(folder)
 
         def attempt(_: float) -> Names:
-            with http_errors(self._limits):
-                return super(HttpStore, self)._all_names(folder)
+            with http_errors(self._limits), storage_errors("list", shown):
+                self._files.invalidate_cache()
+                found: Names = [path for path in self._files.find(top) if path.startswith(f"{top}/")]
+                return sorted(path[len(self._root) + 1 :] for path in found)
 
         with storage_errors("list", shown):
             return call_with_retries(attempt, limits=self._limits, peer=_server_of(self.url), doing="list", path=shown)
-
-    def _refuse(self, doing: str, name: str) -> NoReturn:
-        raise StorageError(
-            f"cannot {doing} {self.locate(check_relative_name(name))}: what lies on a web server is only read",
-            hint="Give a local folder, or the URL of an object store, e.g. s3://bucket/datasets.",
-            details={"path": self.locate(name), "errno": errno.EROFS, "doing": doing},
-        )
 
 
 @contextmanager
@@ -252,12 +232,28 @@ def _server_of(url: str) -> str:
     return "/".join(url.split("/", 3)[:3])
 
 
+class HttpFile(RemoteFile):
+    """A file of a web server: in order it is one response; ranges are requests of their own."""
+
+    def __init__(self, url: str, *, shown: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
+        self._response = _Response(url, shown=shown, num_bytes=num_bytes, limits=limits, make_session=make_session)
+        super().__init__(self._response.begin_range, path=shown, num_bytes=num_bytes, raw=self._response)
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All bytes from the start, in one response."""
+        return StoredFile.pieces(self)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes, of the same response."""
+        return io.BufferedReader.read(self, size)
+
+
 class _Response(RangeReader):
     """A file of a web server as a raw file. It has a response of its own, so readers may share a store."""
 
-    def __init__(self, path: str, *, shown: str, size: int, limits: Limits, make_session: MakeSession) -> None:
-        super().__init__(self._fetch_next, size=size)
-        self._path = path
+    def __init__(self, url: str, *, shown: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
+        super().__init__(self._fetch_next, num_bytes=num_bytes)
+        self._url = url
         self._shown = shown
         self._limits = limits
         self._make_session = make_session
@@ -268,8 +264,25 @@ class _Response(RangeReader):
         self._waited: float = 0
         self._received = 0
 
-    def _fetch_next(self, begin: int, stop: int) -> bytes:
-        """Some of the bytes from ``begin`` on; after a fault by a new response, from the place that was reached."""
+    def begin_range(self, start: int, stop: int) -> Future[bytes]:
+        """Begin one request for bytes start..stop."""
+        attempt = partial(self._read_range, start, stop)
+        return begin(retried(attempt, limits=self._limits, peer=_server_of(self._url), doing="read", path=self._shown))
+
+    async def _read_range(self, start: int, stop: int) -> bytes:
+        with http_errors(self._limits):
+            answer = await self._ask(start, stop, None)
+            try:
+                # A server that knows no ranges, or only where they begin, sends more.
+                content: bytes = await answer.content.readexactly(stop - start)
+            except asyncio.IncompleteReadError as error:
+                raise TransientFault("the server ended the response too early") from error
+            finally:
+                answer.close()
+            return content
+
+    def _fetch_next(self, start: int, stop: int) -> bytes:
+        """Some of the bytes from ``start`` on; after a fault by a new response, from the place that was reached."""
         broken: TransientFault | None = None
 
         def attempt(seconds: float) -> bytes:
@@ -277,9 +290,10 @@ class _Response(RangeReader):
             begun = time.monotonic()
             try:
                 with http_errors(self._limits):
-                    content = run(self._read(begin, stop, broken), seconds=seconds)
+                    content = run(self._read(start, stop, broken), seconds=seconds)
                 if not self._is_broken:
-                    self._check_pace(len(content), time.monotonic() - begun, is_last=begin + len(content) == self._size)
+                    is_last = start + len(content) == self._num_bytes
+                    self._check_pace(len(content), time.monotonic() - begun, is_last=is_last)
             except TransientFault as fault:
                 broken = fault
                 self.close()
@@ -287,20 +301,21 @@ class _Response(RangeReader):
             return content
 
         return call_with_retries(
-            attempt, limits=self._limits, peer=_server_of(self._path), doing="read", path=self._shown
+            attempt, limits=self._limits, peer=_server_of(self._url), doing="read", path=self._shown
         )
 
-    async def _read(self, begin: int, stop: int, broken: TransientFault | None) -> bytes:
+    async def _read(self, start: int, stop: int, broken: TransientFault | None) -> bytes:
         if self._process != os.getpid():  # a forked child: the connection is its parent's, who still reads it
             _INHERITED.append(self._answer)
             self._answer = None
         if self._answer is None:
-            self._answer = await self._begin(begin, broken)
+            self._process, self._is_broken = os.getpid(), False
+            self._answer = await self._ask(start, None, broken)
         pieces: list[bytes] = []
         num_bytes, end = 0, time.monotonic() + _PIECE_SECONDS
-        while num_bytes < stop - begin and time.monotonic() < end:
+        while num_bytes < stop - start and time.monotonic() < end:
             try:
-                piece = await self._answer.content.read(stop - begin - num_bytes)
+                piece = await self._answer.content.read(stop - start - num_bytes)
             except Exception:
                 if not pieces:
                     raise
@@ -314,28 +329,27 @@ class _Response(RangeReader):
             num_bytes += len(piece)
         return b"".join(pieces)
 
-    async def _begin(self, begin: int, broken: TransientFault | None) -> ClientResponse:
-        """Ask for the bytes from ``begin`` on."""
-        headers = {"Range": f"bytes={begin}-"} if begin else {}
-        if begin and self._tag is not None:
+    async def _ask(self, start: int, stop: int | None, broken: TransientFault | None) -> ClientResponse:
+        """Ask for the bytes from ``start`` on, to the end where ``stop`` is None."""
+        headers = {"Range": f"bytes={start}-{'' if stop is None else stop - 1}"} if start or stop is not None else {}
+        if headers and self._tag is not None:
             headers["If-Range"] = self._tag
-        self._process, self._is_broken = os.getpid(), False
         session = await _session(self._limits, self._make_session)
-        answer = await session.get(self._path, headers=_HEADERS | headers, allow_redirects=True)
+        answer = await session.get(self._url, headers=_HEADERS | headers, allow_redirects=True)
         try:
-            self._check_answer(answer, begin, broken)
+            self._check_answer(answer, start, broken)
         except Exception:
             answer.close()
             raise
         return answer
 
-    def _check_answer(self, answer: ClientResponse, begin: int, broken: TransientFault | None) -> None:
+    def _check_answer(self, answer: ClientResponse, start: int, broken: TransientFault | None) -> None:
         if answer.status >= _FIRST_FAULT:
             raise _typed_status(answer.status, answer.reason)
         tag = answer.headers.get("ETag")
         if self._tag is not None and tag != self._tag:
             raise OSError(errno.EIO, "it was replaced while it was read")
-        if begin and answer.status != _PARTIAL:
+        if start and answer.status != _PARTIAL:
             raise broken or OSError(errno.ESPIPE, "the server gives the file from its start alone")
         self._tag = tag if tag and not tag.startswith("W/") else None
 
@@ -366,7 +380,7 @@ class _Response(RangeReader):
                 answer.close()
 
         if answer is not None and self._process == os.getpid():
-            start(end())
+            begin(end())
 
 
 def open_http(url: str, *, allowed: Allowed | None = None) -> HttpStore:

@@ -8,17 +8,27 @@ from __future__ import annotations
 
 import errno
 import io
+import mmap
 import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from registry.errors import FolderExistsError, StorageError
-from registry.storage.faults import RawFile, StoredFile, already_stored, storage_errors
+from registry.errors import StorageError
+from registry.storage.faults import (
+    Range,
+    RawFile,
+    StoredFile,
+    TypedFile,
+    already_stored,
+    check_ranges,
+    folder_exists,
+    storage_errors,
+)
 from registry.storage.names import (
     OWNER_FILE,
     Owner,
@@ -41,8 +51,6 @@ class LocalStore(Store):
     Symbolic links are followed only to places inside the root.
     """
 
-    has_conditional_create = True
-
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.path.realpath(root)
         self.local_root = Path(self._root)
@@ -53,13 +61,12 @@ class LocalStore(Store):
         """The absolute path of ``name``."""
         return os.path.join(self._root, name)
 
-    def open(self, name: str) -> BinaryIO:
+    def open(self, name: str) -> StoredFile:
         """Open a stored file for reading, buffered."""
         path = self._inside(check_relative_name(name))
         with storage_errors("read", path):
             _check_regular(path)
-            file = open_raw(path, "rb")
-        return io.BufferedReader(StoredFile(file, path=path), _BUFFER_BYTES)
+            return LocalFile(open_raw(path, "rb"), path=path)
 
     def size(self, name: str) -> int:
         """Size of a stored file, in bytes."""
@@ -113,7 +120,7 @@ class LocalStore(Store):
         with self._named_when_done(name, overwrite=overwrite) as (temporary, path):
             with storage_errors("write", path):
                 raw = open_raw(temporary, "xb")
-            file = io.BufferedWriter(StoredFile(raw, path=path, writing=True), _BUFFER_BYTES)
+            file = io.BufferedWriter(TypedFile(raw, path=path, writing=True), _BUFFER_BYTES)
             try:
                 yield file
                 file.flush()
@@ -215,7 +222,7 @@ class LocalStore(Store):
             sync_folder(os.path.dirname(path))
         return True
 
-    def publish_folder(self, staged: str, final: str) -> None:
+    def publish(self, staged: str, final: str) -> None:
         """Sync every file and folder of ``staged``, then rename it; an empty folder of that name gives way."""
         source, target = self._inside(check_relative_name(staged)), self._inside(check_relative_name(final))
         with storage_errors("write", target):
@@ -225,11 +232,7 @@ class LocalStore(Store):
             except OSError as error:
                 # ENOTDIR: a file is in the way. The rename itself decides races: of two publishers one gets here.
                 if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                    raise FolderExistsError(
-                        f"cannot publish {target}: it exists already",
-                        hint="Another process published there, or a run died right after it did. See what it holds.",
-                        details={"path": target, "errno": errno.EEXIST, "doing": "publish"},
-                    ) from error
+                    raise folder_exists(target) from error
                 raise
             # Only now: a process killed before this line leaves a folder that can be cleared, one killed after it
             # leaves a complete version with a file that is never listed.
@@ -248,6 +251,36 @@ class LocalStore(Store):
                 details={"path": self.locate(name), "root": self._root},
             )
         return path
+
+
+class LocalFile(StoredFile):
+    """An open file of this machine. Ranges are views of its mapping, which is made when it is first needed."""
+
+    def __init__(self, raw: RawFile, *, path: str) -> None:
+        super().__init__(raw, path=path, buffer_bytes=_BUFFER_BYTES)
+        self._mapped: mmap.mmap | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the file."""
+        with storage_errors("read", self.path):
+            return os.fstat(self.fileno()).st_size
+
+    def mapping(self) -> mmap.mmap | None:
+        """The file's bytes, mapped. The mapping may be used after the file is closed."""
+        if self._mapped is None and self.num_bytes:
+            with storage_errors("read", self.path):
+                self._mapped = mmap.mmap(self.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._mapped
+
+    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
+        """Views of the mapping, in the order of ``ranges``: nothing is copied."""
+        del in_order
+        view = memoryview(self.mapping() or b"")
+        check_ranges(
+            ranges, min(self.num_bytes, len(view)), self.path
+        )  # it may have been cut short since it was mapped
+        return ((index, view[start:stop]) for index, (start, stop) in enumerate(ranges))
 
 
 def open_raw(path: str, mode: str) -> RawFile:

@@ -75,9 +75,9 @@ def _open_url(url: str) -> Store:
         from registry.storage.http import open_http
 
         return open_http(url)
-    from registry.storage.remote import open_remote
+    from registry.storage.fsspec_store import open_fsspec
 
-    return open_remote(url)
+    return open_fsspec(url)
 
 
 def open_named(url_or_path: str, allowed: Allowed) -> Store:

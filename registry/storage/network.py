@@ -17,8 +17,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -100,28 +99,70 @@ def call_with_retries(attempt: Callable[[float], T], *, limits: Limits, peer: st
     Raises:
         StorageUnavailableError: the last attempt that ``limits`` allow failed, too.
     """
-    begun = time.monotonic()
-    end = begun + limits.retry_seconds
-    given_up = _GIVEN_UP.get(peer)
-    tries = limits.tries if given_up is None or begun > given_up + limits.retry_seconds else 1
-    for number in range(1, tries + 1):
+    attempts = _Attempts(limits, peer=peer, doing=doing, path=path)
+    while True:
         try:
-            result = attempt(max(0.001, end - time.monotonic()))
+            result = attempt(attempts.seconds_left())
         except TransientFault as fault:
-            # Half of the pause is random: a crowd of readers that failed together must not come back together.
-            longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (number - 1))
-            seconds = longest * random.uniform(0.5, 1)  # noqa: S311 (no secret hangs on it)
-            if number == tries or time.monotonic() + seconds >= end:
-                _GIVEN_UP[peer] = time.monotonic()
-                raise unavailable(fault, doing=doing, path=path, tries=number) from fault.__cause__
-            _pause(seconds)
+            _pause(attempts.pause_after(fault))
         except Exception:
-            _GIVEN_UP.pop(peer, None)  # a refusal is an answer
+            attempts.end()
             raise
         else:
-            _GIVEN_UP.pop(peer, None)
+            attempts.end()
             return result
-    raise AssertionError("unreachable")
+
+
+async def retried(
+    attempt: Callable[[], Coroutine[Any, Any, T]], *, limits: Limits, peer: str, doing: str, path: str
+) -> T:
+    """As ``call_with_retries``, on the event loop, where many operations are under way at the same time."""
+    attempts = _Attempts(limits, peer=peer, doing=doing, path=path)
+    while True:
+        try:
+            result = await asyncio.wait_for(attempt(), attempts.seconds_left())
+        except (TransientFault, TimeoutError) as error:
+            fault = error if isinstance(error, TransientFault) else _too_late(error)
+            await asyncio.sleep(attempts.pause_after(fault))
+            if _LOOP.interrupted.is_set():
+                raise _interrupted() from None
+        except Exception:
+            attempts.end()
+            raise
+        else:
+            attempts.end()
+            return result
+
+
+class _Attempts:
+    """The attempts of one operation: how many there may be, until when, and the pauses between them."""
+
+    def __init__(self, limits: Limits, *, peer: str, doing: str, path: str) -> None:
+        begun = time.monotonic()
+        given_up = _GIVEN_UP.get(peer)
+        self._end = begun + limits.retry_seconds
+        self._tries = limits.tries if given_up is None or begun > given_up + limits.retry_seconds else 1
+        self._number = 0
+        self._peer, self._doing, self._path = peer, doing, path
+
+    def seconds_left(self) -> float:
+        """The seconds that the next attempt may take."""
+        return max(0.001, self._end - time.monotonic())
+
+    def end(self) -> None:
+        """The peer answered: a refusal is an answer, too."""
+        _GIVEN_UP.pop(self._peer, None)
+
+    def pause_after(self, fault: TransientFault) -> float:
+        """The seconds to wait before the next attempt; StorageUnavailableError where there is none."""
+        self._number += 1
+        # Half of the pause is random: a crowd of readers that failed together must not come back together.
+        longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (self._number - 1))
+        seconds: float = longest * random.uniform(0.5, 1)  # noqa: S311 (no secret depends on it)
+        if self._number == self._tries or time.monotonic() + seconds >= self._end:
+            _GIVEN_UP[self._peer] = time.monotonic()
+            raise unavailable(fault, doing=self._doing, path=self._path, tries=self._number) from fault.__cause__
+        return seconds
 
 
 def unavailable(fault: TransientFault, *, doing: str, path: str, tries: int) -> StorageUnavailableError:
@@ -138,30 +179,48 @@ def unavailable(fault: TransientFault, *, doing: str, path: str, tries: int) -> 
 def run(coroutine: Coroutine[Any, Any, T], *, seconds: float | None) -> T:
     """What ``coroutine`` returns; it runs on this process's event loop, in a thread of its own.
 
-    The caller waits in Python, so Ctrl-C is answered at once, and the request is cancelled.
-
     Raises:
         TransientFault: it takes longer than ``seconds``, if that is not None.
     """
+    return result_of(begin(coroutine, seconds=seconds))
+
+
+def begin(coroutine: Coroutine[Any, Any, T], *, seconds: float | None = None) -> concurrent.futures.Future[T]:
+    """Start ``coroutine`` on the event loop; ``result_of`` waits for what it returns. ``interrupt`` cancels it."""
     loop, is_late = _LOOP.get(), _LOOP.interrupted.is_set()
     if is_late:
         seconds = min(seconds or _GRACE_SECONDS, max(0.001, _LOOP.end_of_grace - time.monotonic()))
     future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, seconds), loop)
-    with _LOOP.waiting(future, is_late=is_late):
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise _interrupted() from None
-        except TimeoutError as error:
-            raise TransientFault("the server did not answer in time", number=errno.ETIMEDOUT) from error
-        except BaseException:
-            _LOOP.cancel(future)
-            raise
+    _LOOP.watch(future, is_late=is_late)
+    return future
 
 
-def start(coroutine: Coroutine[Any, Any, object]) -> None:
-    """Run ``coroutine`` on the event loop without waiting for it, e.g. to close a connection."""
-    asyncio.run_coroutine_threadsafe(coroutine, _LOOP.get())
+def result_of(future: concurrent.futures.Future[T]) -> T:
+    """What a coroutine that was begun returns. The caller waits in Python, so Ctrl-C is answered at once.
+
+    Raises:
+        TransientFault: it took longer than it may.
+    """
+    try:
+        return future.result()
+    except concurrent.futures.CancelledError:
+        raise _interrupted() from None
+    except TimeoutError as error:
+        raise _too_late(error) from error
+    except BaseException:
+        cancel(future)
+        raise
+
+
+def cancel(future: concurrent.futures.Future[Any]) -> None:
+    """End what was begun, unless it has ended."""
+    _LOOP.cancel(future)
+
+
+def _too_late(error: TimeoutError) -> TransientFault:
+    fault = TransientFault("the server did not answer in time", number=errno.ETIMEDOUT)
+    fault.__cause__ = error
+    return fault
 
 
 def interrupt() -> None:
@@ -205,16 +264,12 @@ class _Loop:
                 threading.Thread(target=self._loop.run_forever, name="registry-network", daemon=True).start()
             return self._loop
 
-    @contextmanager
-    def waiting(self, future: concurrent.futures.Future[Any], *, is_late: bool) -> Iterator[None]:
-        """Within the block, ``interrupt`` cancels the future; not one that began after it."""
+    def watch(self, future: concurrent.futures.Future[Any], *, is_late: bool) -> None:
+        """Let ``interrupt`` cancel the future until it is done; not one that began after it."""
         self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
         if self.interrupted.is_set() and not is_late:  # it came in between
             self.cancel(future)
-        try:
-            yield
-        finally:
-            self._futures.discard(future)
 
     def interrupt(self) -> None:
         self.end_of_grace = time.monotonic() + _GRACE_SECONDS
@@ -223,8 +278,8 @@ class _Loop:
             self.cancel(future)
 
     def cancel(self, future: concurrent.futures.Future[Any]) -> None:
-        future.cancel()
-        self._cancelled = time.monotonic()
+        if future.cancel():
+            self._cancelled = time.monotonic()
 
     def settle(self) -> None:
         """At the end of the process: let requests that were just cancelled end before Python does.

@@ -1,36 +1,36 @@
 """Requests to one bucket, through obstore: each with a timeout, retried within one budget, with typed errors.
 
-``ObjectStore`` says what a store does; this module says how a bucket is asked. Three things are special about obstore:
-
-- It hangs in a forked child once its parent has used it: its threads are not there. A child loads a second copy of the
-  library, which has no threads yet.
-- A synchronous call does not see Ctrl-C. So the asynchronous calls are used, which can be cancelled (``network.run``).
-- It writes its errors as text. The status and the kind of a fault are read from there.
+A synchronous call of obstore does not see Ctrl-C. So its asynchronous calls are used, which can be cancelled
+(``network.run``).
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib.machinery
-import importlib.util
 import os
 import re
-import shutil
-import sys
-import threading
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from importlib.machinery import ModuleSpec
-from pathlib import Path
+from functools import partial
 from types import ModuleType
 from typing import IO, Any, Final, TypeVar
 
-from registry.errors import AlreadyStoredError, MissingExtraError, NotStoredError, StorageError, StorageUnavailableError
+from registry.errors import AlreadyStoredError, NotStoredError, StorageError, StorageUnavailableError
 from registry.storage.faults import printable_cause
-from registry.storage.network import Limits, TransientFault, call_with_retries, run, unavailable
-from registry.storage.object_library import bucket_options, is_no_bucket, typed_fault
+from registry.storage.network import (
+    Limits,
+    TransientFault,
+    begin,
+    call_with_retries,
+    result_of,
+    retried,
+    run,
+    unavailable,
+)
+from registry.storage.object_library import bucket_options, is_no_bucket, load_obstore, typed_fault
 
 T = TypeVar("T")
 
@@ -59,6 +59,7 @@ class BucketClient:
     def __init__(self, scheme: str, bucket: str) -> None:
         self._scheme = scheme
         self._bucket = bucket
+        self._peer = f"{scheme}://{bucket}"
         self._made: tuple[int, ModuleType, tuple[Any, Any]] | None = None
         self._tags_are_digests = True
         self.limits = Limits.from_environment()
@@ -74,14 +75,13 @@ class BucketClient:
         """
         return _facts(self._ask("read", shown, lambda api, store: api.head_async(store, key)))
 
-    def read_range(self, facts: ObjectFacts, start: int, stop: int, *, shown: str) -> Any:
-        """The bytes start..stop of an object whose bytes are still those of ``facts``; one request.
+    def begin_range(self, facts: ObjectFacts, start: int, stop: int, *, shown: str) -> Future[memoryview]:
+        """Begin to read bytes start..stop of an object whose bytes are still those of ``facts``; one request.
 
         An object that is read whole is compared with its ETag where that is a digest of its bytes: bytes that differ
         were damaged on their way, and are asked for again.
 
-        Raises:
-            StorageError: it was replaced since.
+        The future raises a StorageError where the object was replaced since.
         """
         options: dict[str, Any] = {"range": (start, stop)}
         if facts.entity_tag is not None:
@@ -89,15 +89,12 @@ class BucketClient:
         is_whole = start == 0 and stop == facts.num_bytes
         found: bytes | None = None
 
-        async def ask(api: ModuleType, store: Any) -> Any:
+        async def ask(api: ModuleType, store: Any) -> memoryview:
+            nonlocal found
             answer = await api.get_async(store, facts.key, options=options)
-            content = await answer.bytes_async()
+            content = memoryview(await answer.bytes_async())
             if len(content) != stop - start:
                 raise TransientFault(f"the server sent {len(content)} bytes instead of {stop - start}")
-            return memoryview(content)
-
-        def check(content: Any) -> Any:
-            nonlocal found
             if is_whole and self._tags_are_digests and _contradicts(facts.entity_tag, content):
                 # A store that encrypts has tags of the same look that are no digests. It sends the same bytes again;
                 # what damages bytes on their way does not.
@@ -107,7 +104,9 @@ class BucketClient:
                 self._tags_are_digests = False
             return content
 
-        return self._ask("read", shown, ask, check=check)
+        api, store = self._store(uploading=False, doing="read", shown=shown)
+        attempt = partial(self._typed, api, store, ask, doing="read", shown=shown)
+        return begin(retried(attempt, limits=self.limits, peer=self._peer, doing="read", path=shown))
 
     def list(self, prefix: str, *, shown: str) -> list[ObjectFacts]:
         """Every object below ``prefix``, a folder or "" for all, in any order.
@@ -203,13 +202,12 @@ class BucketClient:
         ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
         *,
         limits: Limits | None = None,
-        check: Callable[[T], T] = lambda answer: answer,
     ) -> T:
         """Send a request that may be sent twice."""
         return call_with_retries(
-            lambda seconds: check(self._attempt(ask, seconds, doing, shown)),
+            lambda seconds: self._attempt(ask, seconds, doing, shown),
             limits=limits or self.limits,
-            peer=f"{self._scheme}://{self._bucket}",
+            peer=self._peer,
             doing=doing,
             path=shown,
         )
@@ -234,7 +232,7 @@ class BucketClient:
                 if tries == 1 or not is_done():
                     raise
 
-        call_with_retries(attempt, limits=self.limits, peer=f"{self._scheme}://{self._bucket}", doing=doing, path=shown)
+        call_with_retries(attempt, limits=self.limits, peer=self._peer, doing=doing, path=shown)
 
     def _attempt(
         self,
@@ -246,12 +244,20 @@ class BucketClient:
         uploading: bool = False,
     ) -> T:
         api, store = self._store(uploading=uploading, doing=doing, shown=shown)
+        return run(self._typed(api, store, ask, doing=doing, shown=shown), seconds=seconds)
 
-        async def asked() -> T:
-            return await ask(api, store)
-
+    async def _typed(
+        self,
+        api: ModuleType,
+        store: Any,
+        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
+        *,
+        doing: str,
+        shown: str,
+    ) -> T:
+        """What ``ask`` returns; obstore's errors become ours."""
         try:
-            return run(asked(), seconds=seconds)
+            return await ask(api, store)
         except StorageError:
             raise
         except (api.exceptions.BaseError, OSError, ValueError) as error:
@@ -292,8 +298,8 @@ class BucketClient:
         except NotStoredError:
             return False
         return one.num_bytes == two.num_bytes and all(
-            self.read_range(one, start, min(start + PART_BYTES, one.num_bytes), shown=shown)
-            == self.read_range(two, start, min(start + PART_BYTES, one.num_bytes), shown=shown)
+            result_of(self.begin_range(one, start, min(start + PART_BYTES, one.num_bytes), shown=shown))
+            == result_of(self.begin_range(two, start, min(start + PART_BYTES, one.num_bytes), shown=shown))
             for start in range(0, one.num_bytes, PART_BYTES)
         )
 
@@ -338,72 +344,15 @@ def open_bucket(scheme: str, bucket: str) -> BucketClient:
         UsageError: a setting of the limits is invalid.
     """
     load_obstore(needed_for=f"reading {scheme}://{bucket}")
-    settings = tuple(sorted((key, value) for key, value in os.environ.items() if key.startswith(_SETTINGS)))
-    with _LOCK:
-        found = _BUCKETS.get((scheme, bucket, settings))
-        if found is None:
-            while len(_BUCKETS) >= _MOST_BUCKETS:
-                del _BUCKETS[next(iter(_BUCKETS))]
-            found = _BUCKETS[scheme, bucket, settings] = BucketClient(scheme, bucket)
-        return found
-
-
-def load_obstore(*, needed_for: str) -> ModuleType:
-    """The package obstore with its parts ``store`` and ``exceptions``; in a forked child a copy of its own.
-
-    Raises:
-        MissingExtraError: it is not installed.
-        StorageError: a forked child on a system where no copy can be loaded.
-    """
-    global _LOADED  # noqa: PLW0603 (one library for each process)
-    with _LOCK:
-        if _LOADED is None:
-            try:
-                import obstore
-                import obstore.store
-            except ImportError as error:
-                raise MissingExtraError(package="obstore", extra="cloud", needed_for=needed_for) from error
-            _LOADED = (os.getpid(), obstore, Path(obstore._obstore.__file__))
-        elif _LOADED[0] != os.getpid():
-            _, inherited, library = _LOADED
-            _INHERITED.append(inherited)
-            _LOADED = (os.getpid(), _load_copy(library), library)
-        return _LOADED[1]
-
-
-def _load_copy(library: Path) -> ModuleType:
-    """Import obstore once more, its compiled part from a file of memory: the loader takes that for another library.
-
-    The threads and connections of the first are the parent's. Only forks of Linux are known to work.
-    """
-    if not hasattr(os, "memfd_create"):
-        raise StorageError(
-            "object stores cannot be read in a forked process on this system",
-            hint="Start processes with the method 'spawn', e.g. multiprocessing.set_start_method('spawn').",
-        )
-    descriptor = os.memfd_create("obstore")
-    with open(descriptor, "wb", closefd=False) as copy, library.open("rb") as source:
-        shutil.copyfileobj(source, copy, 2**20)
-    place = f"/proc/self/fd/{descriptor}"
-
-    class Finder:
-        @staticmethod
-        def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-            if name != "obstore._obstore":
-                return None
-            loader = importlib.machinery.ExtensionFileLoader(name, place)
-            return importlib.util.spec_from_file_location(name, place, loader=loader)
-
-    for name in [name for name in sys.modules if name == "obstore" or name.startswith("obstore.")]:
-        del sys.modules[name]
-    sys.meta_path.insert(0, Finder)
-    try:
-        obstore = importlib.import_module("obstore")
-        importlib.import_module("obstore.store")
-    finally:
-        sys.meta_path.remove(Finder)
-        os.close(descriptor)
-    return obstore
+    key = (
+        scheme,
+        bucket,
+        tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_SETTINGS))),
+    )
+    if key not in _BUCKETS:
+        while len(_BUCKETS) >= _MOST_BUCKETS:
+            _BUCKETS.pop(next(iter(list(_BUCKETS))), None)
+    return _BUCKETS.setdefault(key, BucketClient(scheme, bucket))
 
 
 def _facts(meta: Mapping[str, Any]) -> ObjectFacts:
@@ -424,19 +373,6 @@ def _contradicts(tag: str | None, content: Any) -> bool:
     return found[1] != digest.hexdigest()
 
 
-def _forget_locks() -> None:
-    """In a forked child: a lock that another thread of the parent held would never be free."""
-    global _LOCK  # noqa: PLW0603 (the child has one of its own)
-    _LOCK = threading.Lock()
-
-
 _SETTINGS: Final = ("AWS_", "GOOGLE_", "AZURE_", "REGISTRY_", "HOME", "http_proxy", "https_proxy", "HTTP")
 _MOST_BUCKETS: Final = 64
 _BUCKETS: Final[dict[tuple[object, ...], BucketClient]] = {}
-_LOADED: tuple[int, ModuleType, Path] | None = None
-_INHERITED: Final[list[ModuleType]] = []
-"""Never collected: to free what a parent's library holds would wake its threads."""
-
-_LOCK = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_locks)

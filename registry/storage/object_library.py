@@ -1,16 +1,26 @@
-"""Settings for obstore, and the meaning of its errors.
+"""The library obstore: loaded, also in a forked child, configured, and its errors given types.
 
-obstore itself reads ``AWS_*``, ``GOOGLE_*`` and ``AZURE_*`` variables, web identities, containers' credentials and the
-metadata services of the clouds. AWS profiles and single sign-on are read with boto3, where it is installed and the
-environment holds no keys. obstore writes its errors as text, in which the status and the kind of a fault are found.
+obstore hangs in a forked child once its parent has used it: its threads are not there. A child loads a second copy of
+the library, which has no threads yet.
+
+It reads ``AWS_*``, ``GOOGLE_*`` and ``AZURE_*`` variables, web identities, containers' credentials and the metadata
+services of the clouds. AWS profiles and single sign-on are read with boto3, where it is installed and the environment
+holds no keys. obstore writes its errors as text, in which the status and the kind of a fault are found.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib.machinery
+import importlib.util
 import os
 import re
+import shutil
+import sys
+import threading
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from registry.errors import MissingExtraError, NotStoredError, StorageError
@@ -160,3 +170,76 @@ def _transient(text: str, answered: str) -> TransientFault:
         reason, number = "the server cannot be reached", errno.ECONNREFUSED
     retries = _RETRIES.search(text)
     return TransientFault(reason, number=number, was_retried=retries is not None and retries[1] != "0")
+
+
+def load_obstore(*, needed_for: str) -> ModuleType:
+    """The package obstore with its parts ``store`` and ``exceptions``; in a forked child a copy of its own.
+
+    Raises:
+        MissingExtraError: it is not installed.
+        StorageError: a forked child on a system where no copy can be loaded.
+    """
+    global _LOADED  # noqa: PLW0603 (one library for each process)
+    with _LOCK:
+        if _LOADED is None:
+            try:
+                import obstore
+                import obstore.store
+            except ImportError as error:
+                raise MissingExtraError(package="obstore", extra="cloud", needed_for=needed_for) from error
+            _LOADED = (os.getpid(), obstore, Path(obstore._obstore.__file__))
+        elif _LOADED[0] != os.getpid():
+            _, inherited, library = _LOADED
+            _INHERITED.append(inherited)
+            _LOADED = (os.getpid(), _load_copy(library), library)
+        return _LOADED[1]
+
+
+def _load_copy(library: Path) -> ModuleType:
+    """Import obstore once more, its compiled part from a file of memory: the loader takes that for another library.
+
+    The threads and connections of the first are the parent's. Only forks of Linux are known to work.
+    """
+    if not hasattr(os, "memfd_create"):
+        raise StorageError(
+            "object stores cannot be read in a forked process on this system",
+            hint="Start processes with the method 'spawn', e.g. multiprocessing.set_start_method('spawn').",
+        )
+    descriptor = os.memfd_create("obstore")
+    with open(descriptor, "wb", closefd=False) as copy, library.open("rb") as source:
+        shutil.copyfileobj(source, copy, 2**20)
+    place = f"/proc/self/fd/{descriptor}"
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+            if name != "obstore._obstore":
+                return None
+            loader = importlib.machinery.ExtensionFileLoader(name, place)
+            return importlib.util.spec_from_file_location(name, place, loader=loader)
+
+    for name in [name for name in sys.modules if name == "obstore" or name.startswith("obstore.")]:
+        del sys.modules[name]
+    sys.meta_path.insert(0, Finder)
+    try:
+        obstore = importlib.import_module("obstore")
+        importlib.import_module("obstore.store")
+    finally:
+        sys.meta_path.remove(Finder)
+        os.close(descriptor)
+    return obstore
+
+
+def _forget_locks() -> None:
+    """In a forked child: a lock that another thread of the parent held would never be free."""
+    global _LOCK  # noqa: PLW0603 (the child has one of its own)
+    _LOCK = threading.Lock()
+
+
+_LOADED: tuple[int, ModuleType, Path] | None = None
+_INHERITED: Final[list[ModuleType]] = []
+"""Never collected: to free what a parent's library holds would wake its threads."""
+
+_LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)

@@ -12,34 +12,29 @@ import io
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import IO, Any, BinaryIO, Final
+from functools import partial
+from typing import IO, BinaryIO, Final
 
-from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
+from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.masking import has_secret, mask
-from registry.storage.faults import RangeReader, StoredFile, already_stored, storage_errors
+from registry.storage.faults import StoredFile, TypedFile, already_stored, folder_exists, storage_errors
 from registry.storage.names import (
     OBJECT_SCHEMES,
     OWNER_FILE,
     check_folder_name,
     check_relative_name,
-    is_content,
     new_unfinished_name,
 )
 from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts, open_bucket
 from registry.storage.object_library import is_no_bucket
-from registry.storage.store import Names, Store
-
-_READ_BYTES: Final = 4 * 2**20
-"""One request to the store; large, because each costs tens of milliseconds."""
+from registry.storage.remote import RemoteFile, RemoteStore
+from registry.storage.store import Names
 
 _WRITE_BYTES: Final = 2**20
 
 
-class ObjectStore(Store):
+class ObjectStore(RemoteStore):
     """The objects below one prefix of a bucket."""
-
-    local_root = None
-    has_conditional_create = True
 
     def __init__(self, url: str, *, bucket: BucketClient, root: str) -> None:
         self.url = url
@@ -50,20 +45,11 @@ class ObjectStore(Store):
         """The URL of ``name``."""
         return f"{self.url}/{name}" if name else self.url
 
-    def open(self, name: str) -> BinaryIO:
-        """Open an object for reading, in requests of 4 MiB; no connection is held between them.
-
-        Each request asks for the bytes that were there when it was opened: an object that is replaced meanwhile is an
-        error, never a mixture.
-        """
+    def open(self, name: str) -> StoredFile:
+        """Open an object for reading; each request asks for the bytes that were there when it was opened."""
         shown, facts = self.locate(name), self._facts(name)
-        bucket = self._bucket
-
-        def fetch(start: int, stop: int) -> Any:
-            return bucket.read_range(facts, start, stop, shown=shown)
-
-        raw = StoredFile(RangeReader(fetch, size=facts.num_bytes), path=shown, entity_tag=facts.entity_tag)
-        return io.BufferedReader(raw, _READ_BYTES)
+        begin = partial(self._bucket.begin_range, facts, shown=shown)
+        return RemoteFile(begin, path=shown, num_bytes=facts.num_bytes, entity_tag=facts.entity_tag)
 
     def size(self, name: str) -> int:
         """Size of an object, in bytes."""
@@ -87,18 +73,6 @@ class ObjectStore(Store):
             return bool(self._bucket.list(key, shown=shown))
         return True
 
-    def list(self, folder: str = "") -> Names:
-        """Every object below ``folder``."""
-        folder = check_folder_name(folder)
-        inside = len(folder) + 1 if folder else 0
-        return [name for name in self._all_names(folder) if is_content(name[inside:])]
-
-    def folders(self, parent: str = "") -> Names:
-        """The first parts of the names below ``parent`` that have more than one."""
-        parent = check_folder_name(parent)
-        inside = len(parent) + 1 if parent else 0
-        return sorted({name[inside:].split("/")[0] for name in self._all_names(parent) if "/" in name[inside:]})
-
     def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
         """Write a new object in one step, of whatever size; it is sent when the block ends.
 
@@ -112,7 +86,7 @@ class ObjectStore(Store):
         if not overwrite and self.exists(name):  # before the block runs; the request that writes decides
             raise already_stored(shown)
         with tempfile.SpooledTemporaryFile(PART_BYTES) as spool:
-            file = io.BufferedWriter(StoredFile(_Spooled(spool), path=shown, writing=True), _WRITE_BYTES)
+            file = io.BufferedWriter(TypedFile(_Spooled(spool), path=shown, writing=True), _WRITE_BYTES)
             yield file
             if not file.closed:
                 file.flush()
@@ -168,7 +142,7 @@ class ObjectStore(Store):
         """Remove a folder that was published. There is no step that takes all of it out of sight at once."""
         self.remove_tree(name)
 
-    def publish_folder(self, staged: str, final: str) -> None:
+    def publish(self, staged: str, final: str) -> None:
         """Copy every object of ``staged`` to names that are free, then remove those.
 
         Where a name is taken, the copies made so far are removed again, and nothing of anybody else's.
@@ -184,11 +158,7 @@ class ObjectStore(Store):
                     copied.append(target)
         except AlreadyStoredError as error:
             self._bucket.delete([self._key(name) for name in copied], shown=self.locate(final))
-            raise FolderExistsError(
-                f"cannot publish {self.locate(final)}: it exists already",
-                hint="Another process published there, or a run died while it did. See what it holds.",
-                details={"path": self.locate(final), "errno": errno.EEXIST, "doing": "publish"},
-            ) from error
+            raise folder_exists(self.locate(final)) from error
         self.remove_tree(staged)
 
     def _key(self, name: str) -> str:

@@ -1,209 +1,291 @@
-"""Bytes behind any protocol that fsspec knows, such as a process's own memory. Object stores have ``object_store``.
+"""Files of other machines, read by ranges: what object stores, web servers and fsspec's stores share.
 
-There are no folders, no rename and no lock: names with a common prefix stand for a folder, a move is a copy and a
-removal. So a new object is written whole under a temporary name and copied to its own, and what is staged is copied
-object by object. Nobody decides here who creates a name first: two writers at once may both find it free. Readers are
-not misled, because they go by the catalog, whose row comes last.
+    ranges  ->  requests: neighbours together, long ranges cut  ->  a few at a time  ->  bytes, as they arrive
+
+A request costs tens of milliseconds however short it is, and a connection carries only so many bytes a second. So
+ranges that lie close together are fetched by one request, and several requests are under way at the same time.
 """
 
 from __future__ import annotations
 
 import errno
 import io
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
-from registry.errors import FolderExistsError, StorageError
-from registry.masking import mask
-from registry.storage.faults import RangeReader, StoredFile, already_stored, printable_cause, storage_errors
-from registry.storage.names import (
-    OWNER_FILE,
-    check_folder_name,
-    check_relative_name,
-    is_content,
-    new_unfinished_name,
-)
+from registry.errors import StorageError
+from registry.storage.faults import Range, StoredFile, check_ranges, storage_errors
+from registry.storage.names import check_folder_name, is_content
+from registry.storage.network import TransientFault, cancel, result_of, unavailable
 from registry.storage.store import Names, Store
 
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
+REQUEST_BYTES: Final = 4 * 2**20
+"""The most that one request asks for. Sequential reading asks for so much at a time."""
 
-_READ_BYTES: Final = 4 * 2**20
-"""One request to the store; large, because each costs tens of milliseconds."""
+_NEAR_BYTES: Final = 2**18
+"""Ranges that lie closer together are fetched by one request: a second one would take longer than these bytes."""
 
-_WRITE_BYTES: Final = 2**20
+_IN_FLIGHT: Final = 8
+_AHEAD_BYTES: Final = _IN_FLIGHT * REQUEST_BYTES
+"""What requests that are under way, and results that wait for an earlier one, hold together at most."""
+
+_BATCH_BYTES: Final = 16 * 2**20
+_BATCH_RANGES: Final = 2**14
+"""Neighbours are looked for among so many consecutive ranges."""
+
+Begin: TypeAlias = Callable[[int, int], Future[Any]]
+"""Begins one request, for bytes start..stop; the future gives them, or a typed error after the retries."""
 
 
 class RemoteStore(Store):
-    """The objects below one prefix of a file system that fsspec knows."""
+    """A store without folders of its own: names with a common prefix are one."""
 
     local_root = None
 
-    def __init__(self, file_system: AbstractFileSystem, root: str, *, url: str) -> None:
-        self._files: Any = file_system
-        self._root = root.rstrip("/")
-        self.url = url.rstrip("/") if not url.endswith("://") else url
-
-    def locate(self, name: str) -> str:
-        """The URL of ``name``, its secrets masked."""
-        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
-        return mask(url)
-
-    def open(self, name: str) -> BinaryIO:
-        """Open an object for reading, in requests of 4 MiB; no connection is held between them."""
-        files, path, shown = self._files, self._path(check_relative_name(name)), self.locate(name)
-
-        def fetch(start: int, stop: int) -> bytes:
-            content: bytes = files.cat_file(path, start=start, end=stop)
-            return content
-
-        return io.BufferedReader(StoredFile(RangeReader(fetch, size=self.size(name)), path=shown), _READ_BYTES)
-
-    def size(self, name: str) -> int:
-        """Size of an object, in bytes."""
-        return int(self._info(name)["size"])
-
-    def stamp(self, name: str) -> str:
-        """Of the object's size, and its ETag where fsspec gives one."""
-        facts = self._info(name)
-        return f"{facts['size']} {_entity_tag(facts) or ''}".rstrip()
-
-    def entity_tag(self, name: str) -> str | None:
-        """The ETag of the object's present bytes, where fsspec gives one."""
-        return _entity_tag(self._info(name))
-
-    def exists(self, name: str) -> bool:
-        """Whether there is an object of that name, or one below it."""
-        with storage_errors("read", self.locate(name)):
-            self._files.invalidate_cache()
-            return bool(self._files.exists(self._path(check_relative_name(name))))
-
     def list(self, folder: str = "") -> Names:
         """Every object below ``folder``."""
-        folder = check_folder_name(folder)
-        inside = len(folder) + 1 if folder else 0
+        inside = len(check_folder_name(folder)) + 1 if folder else 0
         return [name for name in self._all_names(folder) if is_content(name[inside:])]
 
     def folders(self, parent: str = "") -> Names:
         """The first parts of the names below ``parent`` that have more than one."""
-        parent = check_folder_name(parent)
-        inside = len(parent) + 1 if parent else 0
+        inside = len(check_folder_name(parent)) + 1 if parent else 0
         return sorted({name[inside:].split("/")[0] for name in self._all_names(parent) if "/" in name[inside:]})
-
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
-        """Write a new object in one step."""
-        return self._create(check_relative_name(name), overwrite=overwrite)
-
-    @contextmanager
-    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
-        folder, slash, last_part = name.rpartition("/")
-        temporary = self._path(folder + slash + new_unfinished_name(last_part))
-        shown = self.locate(name)
-        self._check_free(name, overwrite=overwrite)
-        with storage_errors("write", shown):
-            raw = self._files.open(temporary, "wb")
-        try:
-            with io.BufferedWriter(StoredFile(raw, path=shown, writing=True), _WRITE_BYTES) as file:
-                yield file
-            self._check_free(name, overwrite=overwrite)
-            with storage_errors("write", shown):
-                self._files.cp_file(temporary, self._path(name))
-        finally:
-            # Also after an error: what stays behind is never listed, and the first error is the one to tell.
-            with suppress(OSError):
-                self._files.rm_file(temporary)
-
-    def copy_to(self, name: str, final: str) -> None:
-        """Copy an object to a name that is free when it is looked at."""
-        self._info(name)
-        self._check_free(check_relative_name(final), overwrite=False)
-        with storage_errors("write", self.locate(final)):
-            self._files.cp_file(self._path(name), self._path(final))
-
-    def child(self, name: str) -> RemoteStore:
-        """The store rooted at the prefix ``name``."""
-        path = self._path(check_relative_name(name))
-        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
-        return type(self)(self._files, path, url=url)
-
-    def remove_tree(self, name: str) -> None:
-        """Remove an object and every one below it."""
-        with storage_errors("remove", self.locate(check_relative_name(name))):
-            # The owner file last: killed on the way, it can still be told whose the rest is.
-            names = sorted(self._all_names(name), key=lambda found: found.endswith(f"/{OWNER_FILE}"))
-            for found in [*names, name]:
-                with suppress(FileNotFoundError):
-                    self._files.rm_file(self._path(found))
-
-    def publish_folder(self, staged: str, final: str) -> None:
-        """Copy every object of ``staged``, then remove those. What a dead process copied so far stands in the way.
-
-        Whoever finds objects under ``final`` and no row in the catalog may ``remove_tree`` them and try again.
-        """
-        if self.exists(final):
-            raise FolderExistsError(
-                f"cannot publish {self.locate(final)}: it exists already",
-                hint="Another process published there, or a run died while it did. See what it holds.",
-                details={"path": self.locate(final), "errno": errno.EEXIST, "doing": "publish"},
-            )
-        for name in self._all_names(check_relative_name(staged)):
-            if name != f"{staged}/{OWNER_FILE}":
-                self.copy_to(name, final + name[len(staged) :])
-        self.remove_tree(staged)
-
-    def _info(self, name: str) -> dict[str, Any]:
-        with storage_errors("read", self.locate(name)):
-            facts: dict[str, Any] = self._files.info(self._path(check_relative_name(name)))
-            if facts["type"] != "file":
-                raise IsADirectoryError(errno.EISDIR, "Not a file")
-            return facts
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
 
     def _all_names(self, folder: str) -> Names:
         """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
-        with storage_errors("list", self.locate(folder)):
-            self._files.invalidate_cache()
-            prefix, inside = self._path(folder) + "/", len(self._root) + 1
-            return sorted(path[inside:] for path in self._files.find(self._path(folder)) if path.startswith(prefix))
-
-    def _check_free(self, name: str, *, overwrite: bool) -> None:
-        if not overwrite and self.exists(name):
-            raise already_stored(self.locate(name))
+        raise NotImplementedError
 
 
-def _entity_tag(facts: dict[str, Any]) -> str | None:
-    tag = facts.get("ETag")
-    return tag if isinstance(tag, str) and tag and not tag.startswith("W/") else None  # weak: of equal use, not bytes
+class RemoteFile(StoredFile):
+    """An object of another machine. Nothing is open between two requests, so a forked child may go on reading."""
+
+    def __init__(
+        self, begin: Begin, *, path: str, num_bytes: int, entity_tag: str | None = None, raw: RangeReader | None = None
+    ) -> None:
+        """``raw`` gives the bytes in order; by default each 4 MiB of them are one request."""
+        if raw is None:
+            raw = RangeReader(
+                lambda start, stop: _content_of(begin(start, stop), start, stop, path), num_bytes=num_bytes
+            )
+        super().__init__(raw, path=path, entity_tag=entity_tag, buffer_bytes=REQUEST_BYTES)
+        self._begin = begin
+        self._num_bytes = num_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the object that was opened."""
+        return self._num_bytes
+
+    def read_ranges(self, ranges: Sequence[Range], *, in_order: bool = False) -> Iterator[tuple[int, memoryview]]:
+        """The bytes of ``ranges``; concurrent requests, of which neighbours share one."""
+        return _fetch(check_ranges(ranges, self._num_bytes, self.path), self._begin, self.path, in_order=in_order)
+
+    def pieces(self) -> Iterator[memoryview]:
+        """All bytes from the start; the next pieces are fetched while one is used."""
+        return (view for _, view in self.read_ranges(_cut(0, self._num_bytes), in_order=True))
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """The next bytes; all that are left where ``size`` is negative, by concurrent requests."""
+        if size is not None and size >= 0:
+            return super().read(size)
+        rest = _cut(self.tell(), self._num_bytes)
+        content = b"".join(view for _, view in self.read_ranges(rest, in_order=True))
+        self.seek(0, io.SEEK_END)
+        return content
 
 
-def open_remote(url: str) -> RemoteStore:
-    """The store at a URL of a protocol that fsspec knows.
+class RangeReader:
+    """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
 
-    Raises:
-        StorageError: the protocol is unknown or its package is not installed, or the URL chains several.
+    def __init__(self, fetch: Callable[[int, int], Any], *, num_bytes: int) -> None:
+        """``fetch(start, stop)`` gives the bytes of one range, or some of the first of them."""
+        self._fetch = fetch
+        self._num_bytes = num_bytes
+        self._place = 0
+
+    def readinto(self, buffer: memoryview) -> int:
+        """The next bytes, as many as there are, up to the length of ``buffer``: one request."""
+        stop = min(self._place + len(buffer), self._num_bytes)
+        if self._place >= stop:
+            return 0
+        content = self._fetch(self._place, stop)
+        buffer[: len(content)] = content
+        self._place += len(content)
+        return len(content)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place; no request is sent."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._num_bytes}[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "the place is before the start of the file")
+        self._place = start + offset
+        return self._place
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return self._place
+
+    def write(self, _: memoryview) -> int:
+        """Nothing is written here."""
+        raise io.UnsupportedOperation("write")
+
+    def fileno(self) -> int:
+        """There is no descriptor."""
+        raise io.UnsupportedOperation("fileno")
+
+    def close(self) -> None:
+        """Nothing is open between two requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, for bytes ``start`` to ``stop``, and the ranges that have bytes in it, by their index."""
+
+    start: int
+    stop: int
+    wanted: tuple[int, ...]
+
+
+def plan_requests(ranges: Sequence[Range]) -> Iterator[Request]:
+    """The requests that fetch ``ranges``, in the order in which their first bytes are needed; empty ranges need none.
+
+    >>> [(one.start, one.stop, one.wanted) for one in plan_requests([(500, 600), (0, 100), (9_000_000, 9_000_010)])]
+    [(0, 600, (1, 0)), (9000000, 9000010, (2,))]
     """
-    from fsspec.core import url_to_fs
+    first = 0
+    while first < len(ranges):
+        stop, num_bytes = first, 0
+        while stop < len(ranges) and stop - first < _BATCH_RANGES and num_bytes < _BATCH_BYTES:
+            num_bytes += ranges[stop][1] - ranges[stop][0]
+            stop += 1
+        yield from _plan_batch(ranges, range(first, stop))
+        first = stop
 
-    shown = mask(url)[:200]
-    if "::" in url:
-        raise StorageError(
-            f"cannot open {shown}: it chains several protocols",
-            hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
-            details={"path": shown},
-        )
+
+def _plan_batch(ranges: Sequence[Range], batch: range) -> Iterator[Request]:
+    by_start = sorted((*ranges[index], index) for index in batch if ranges[index][0] < ranges[index][1])
+    spans: list[list[int]] = []
+    for start, stop, _ in by_start:
+        if spans and start <= spans[-1][1] + _NEAR_BYTES:
+            spans[-1][1] = max(spans[-1][1], stop)
+        else:
+            spans.append([start, stop])
+    cuts = [cut for start, stop in spans for cut in _cut(start, stop)]
+    starts = [start for start, _ in cuts]
+    wanted: list[list[int]] = [[] for _ in cuts]
+    for start, stop, index in by_start:
+        place = bisect_right(starts, start) - 1
+        while place < len(cuts) and cuts[place][0] < stop:
+            wanted[place].append(index)
+            place += 1
+    found = [Request(*cut, tuple(indexes)) for cut, indexes in zip(cuts, wanted, strict=True) if indexes]
+    yield from sorted(found, key=lambda request: min(request.wanted))
+
+
+def _cut(start: int, stop: int) -> list[Range]:
+    """Bytes ``start`` to ``stop`` in pieces of one request each."""
+    return [(place, min(place + REQUEST_BYTES, stop)) for place in range(start, stop, REQUEST_BYTES)]
+
+
+class _Arrived:
+    """The bytes that arrived of ``ranges``, and which of the ranges are complete."""
+
+    def __init__(self, ranges: Sequence[Range], *, in_order: bool) -> None:
+        self.num_bytes = 0  # of ranges that are held here
+        self._ranges = ranges
+        self._in_order = in_order
+        self._next = 0
+        self._ready: dict[int, memoryview] = {}
+        self._parts: dict[int, tuple[memoryview, int]] = {}  # ranges of several requests, and how much is missing
+
+    def add(self, request: Request, content: memoryview) -> None:
+        num_wanted = sum(self._ranges[index][1] - self._ranges[index][0] for index in request.wanted)
+        for index in request.wanted:
+            start, stop = self._ranges[index]
+            part = content[max(start, request.start) - request.start : min(stop, request.stop) - request.start]
+            self.num_bytes += len(part)
+            if len(part) == stop - start:
+                # A few bytes that wait for their turn must not keep a whole request in memory.
+                self._ready[index] = (
+                    memoryview(bytes(part)) if self._in_order and 2 * num_wanted < len(content) else part
+                )
+                continue
+            if index not in self._parts:
+                self._parts[index] = memoryview(bytearray(stop - start)), stop - start
+            whole, missing = self._parts.pop(index)
+            place = max(start, request.start) - start
+            whole[place : place + len(part)] = part
+            if missing == len(part):
+                self._ready[index] = whole.toreadonly()
+            else:
+                self._parts[index] = whole, missing - len(part)
+
+    def take(self) -> Iterator[tuple[int, memoryview]]:
+        """What can be handed on now."""
+        if not self._in_order:
+            for index in list(self._ready):
+                yield self._hand_on(index)
+            return
+        while self._next < len(self._ranges):
+            start, stop = self._ranges[self._next]
+            if start < stop and self._next not in self._ready:
+                return
+            self._next += 1
+            yield self._hand_on(self._next - 1)
+
+    def _hand_on(self, index: int) -> tuple[int, memoryview]:
+        view = self._ready.pop(index, memoryview(b""))
+        self.num_bytes -= len(view)
+        return index, view
+
+
+def _fetch(ranges: Sequence[Range], begin: Begin, path: str, *, in_order: bool) -> Iterator[tuple[int, memoryview]]:
+    arrived, waiting = _Arrived(ranges, in_order=in_order), plan_requests(ranges)
+    under_way: dict[Future[Any], Request] = {}
+    process, num_bytes = os.getpid(), 0
+    if not in_order:
+        yield from ((index, memoryview(b"")) for index, (start, stop) in enumerate(ranges) if start == stop)
     try:
-        file_system, root = url_to_fs(url)
-    except ImportError as error:
+        while True:
+            if process != os.getpid():  # a forked child: the requests are its parent's
+                under_way = {begin(one.start, one.stop): one for one in under_way.values()}
+                process = os.getpid()
+            while len(under_way) < _IN_FLIGHT and (not under_way or num_bytes + arrived.num_bytes < _AHEAD_BYTES):
+                request = next(waiting, None)
+                if request is None:
+                    break
+                num_bytes += request.stop - request.start
+                under_way[begin(request.start, request.stop)] = request
+            if not under_way:
+                break
+            for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                request = under_way.pop(future)
+                num_bytes -= request.stop - request.start
+                arrived.add(request, _content_of(future, request.start, request.stop, path))
+            yield from arrived.take()
+        yield from arrived.take()
+    finally:
+        if process == os.getpid():
+            for future in under_way:
+                cancel(future)
+
+
+def _content_of(future: Future[Any], start: int, stop: int, path: str) -> memoryview:
+    """The bytes ``start`` to ``stop`` that a request gave."""
+    with storage_errors("read", path):
+        try:
+            content = memoryview(result_of(future))
+        except TransientFault as fault:  # only after an interrupt, which leaves no time to try again
+            raise unavailable(fault, doing="read", path=path, tries=1) from fault.__cause__
+    if len(content) != stop - start:
         raise StorageError(
-            f"cannot open {shown}: {error}", hint=str(error), details={"path": shown}
-        ) from printable_cause(error)
-    except ValueError as error:
-        raise StorageError(
-            f"cannot open {shown}: {error}",
-            hint="Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets.",
-            details={"path": shown},
-        ) from printable_cause(error)
-    return RemoteStore(file_system, root, url=url)
+            f"cannot read {path}: the store gave {len(content)} bytes instead of {stop - start}",
+            hint="It was replaced or cut off while it was read. Read it again; `registry verify` checks it.",
+            details={"path": path, "errno": errno.EIO, "doing": "read"},
+        )
+    return content

@@ -14,7 +14,7 @@ import errno
 import json
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Self, TypeAlias
 
 from registry.errors import LeftoverWarning, NotStoredError, StorageError
 from registry.masking import mask
+from registry.storage.faults import Range, StoredFile
 from registry.storage.names import (
     OWNER_FILE,
     Owner,
@@ -54,19 +55,29 @@ class Store(abc.ABC):
     local_root: Path | None
     """The root as an absolute path where it is on this machine, else None."""
 
-    has_conditional_create: bool = False
-    """Whether the store itself decides who creates a name first, however many processes of however many machines try.
-
-    Local folders and object stores do. Elsewhere ``create`` and ``copy_to`` look first and then write.
-    """
-
     @abc.abstractmethod
     def locate(self, name: str) -> str:
         """The whole path or URL of ``name``, for messages and for people."""
 
     @abc.abstractmethod
-    def open(self, name: str) -> BinaryIO:
-        """Open a stored file for reading; buffered, seekable, with ``fileno`` where ``local_root`` is set."""
+    def open(self, name: str) -> StoredFile:
+        """Open a stored file for reading: in order, or by many ranges at once.
+
+        It gives the bytes that are stored now. Where they are replaced meanwhile, an open file of a disk gives the old
+        ones, and an object of a store that has ETags an error; elsewhere nothing is promised.
+        """
+
+    def read_ranges(
+        self, name: str, ranges: Sequence[Range], *, in_order: bool = False
+    ) -> Iterator[tuple[int, memoryview]]:
+        """The bytes of many ranges of a stored file; see ``StoredFile.read_ranges``. Nobody has to close a file."""
+        file = self.open(name)
+        try:
+            views = file.read_ranges(ranges, in_order=in_order)
+        except BaseException:
+            file.close()
+            raise
+        return _and_close(views, file)
 
     @abc.abstractmethod
     def size(self, name: str) -> int:
@@ -126,8 +137,11 @@ class Store(abc.ABC):
         """Remove a file, or a folder and all that is in it. Nothing there: nothing to do."""
 
     @abc.abstractmethod
-    def publish_folder(self, staged: str, final: str) -> None:
+    def publish(self, staged: str, final: str) -> None:
         """Make the staged folder visible as ``final``; called by ``StagedFolder.commit``.
+
+        On disks by one rename. An object store copies the objects to names that it finds free, one after the other.
+        Elsewhere it is looked whether names are free, and two publishers may both find them so.
 
         Raises:
             FolderExistsError: something is stored at ``final``.
@@ -159,7 +173,7 @@ class Store(abc.ABC):
     def retract(self, name: str) -> None:
         """Remove a folder that was published: out of sight in one step, then file by file."""
         with self.stage(name) as staged:
-            self.publish_folder(name, f"{staged.name}/retracted")
+            self.publish(name, f"{staged.name}/retracted")
 
     def read_bytes(self, name: str, *, limit: int = DEFAULT_READ_LIMIT) -> bytes:
         """The whole content of a small file.
@@ -248,7 +262,7 @@ class StagedFolder:
                 hint="Stage a new folder.",
                 details={"path": self._parent.locate(self.name)},
             )
-        self._parent.publish_folder(self.name, self.final)
+        self._parent.publish(self.name, self.final)
         self._open = False
 
     def discard(self) -> None:
@@ -345,38 +359,110 @@ def _read_owner(store: Store, name: str) -> Owner | None:
     return owner
 
 
-class RenamedStore(Store):
-    """Some files of another store under other names. What has no new name is not there, and nothing can be written.
+def _and_close(views: Iterator[tuple[int, memoryview]], file: StoredFile) -> Iterator[tuple[int, memoryview]]:
+    with file:
+        yield from views
+
+
+class ReadOnlyStore(Store):
+    """A store to which nothing can be written; ``refusal`` says why, ``refusal_hint`` what to do instead."""
+
+    refusal: str
+    refusal_hint: str | None = None
+
+    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:  # noqa: ARG002
+        """Refused."""
+        self._refuse("write", name)
+
+    def copy_to(self, name: str, final: str) -> None:  # noqa: ARG002
+        """Refused."""
+        self._refuse("write", final)
+
+    def remove_tree(self, name: str) -> None:
+        """Refused."""
+        self._refuse("remove", name)
+
+    def publish(self, staged: str, final: str) -> None:  # noqa: ARG002
+        """Refused."""
+        self._refuse("publish", final)
+
+    def _refuse(self, doing: str, name: str) -> NoReturn:
+        path = self.locate(check_relative_name(name))
+        raise StorageError(
+            f"cannot {doing} {path}: {self.refusal}",
+            hint=self.refusal_hint,
+            details={"path": path, "errno": errno.EROFS, "doing": doing},
+        )
+
+
+class WrappedStore(ReadOnlyStore):
+    """Another store, seen through rules of its own; ``_inner`` is the name in that store, or an error."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.url = store.url
+        self.local_root = store.local_root
+
+    def _inner(self, name: str) -> str:
+        return name
+
+    def locate(self, name: str) -> str:
+        """The whole path or URL of the file."""
+        return self._store.locate(name)
+
+    def open(self, name: str) -> StoredFile:
+        """Open a stored file for reading."""
+        return self._store.open(self._inner(name))
+
+    def size(self, name: str) -> int:
+        """Size of a stored file, in bytes."""
+        return self._store.size(self._inner(name))
+
+    def stamp(self, name: str) -> str:
+        """As the store's own."""
+        return self._store.stamp(self._inner(name))
+
+    def entity_tag(self, name: str) -> str | None:
+        """As the store's own."""
+        return self._store.entity_tag(self._inner(name))
+
+    def is_regular(self, name: str) -> bool:
+        """As the store's own."""
+        return self._store.is_regular(self._inner(name))
+
+    def exists(self, name: str) -> bool:
+        """Whether ``name`` is a stored file or folder."""
+        return self._store.exists(name)
+
+    def list(self, folder: str = "") -> Names:
+        """Every file below ``folder``."""
+        return self._store.list(folder)
+
+    def folders(self, parent: str = "") -> Names:
+        """The folders directly in ``parent``."""
+        return self._store.folders(parent)
+
+    def child(self, name: str) -> Store:
+        """The folder ``name`` as it is."""
+        return self._store.child(name)
+
+
+class RenamedStore(WrappedStore):
+    """Some files of another store under other names. A file without a new name is not there.
 
     ``locate`` gives the place of the file itself, so that messages name what a person finds on disk.
     """
 
+    refusal = "files under other names are only read"
+
     def __init__(self, store: Store, names: Mapping[str, str]) -> None:
         """``names`` are the names in ``store`` by the new ones."""
-        self._store = store
+        super().__init__(store)
         self._names = dict(names)
-        self.url = store.url
-        self.local_root = store.local_root
 
     def locate(self, name: str) -> str:
-        """The whole path or URL of the file that ``name`` stands for."""
+        """The whole path or URL of the file that has the new name ``name``."""
         return self._store.locate(self._names.get(name, name))
-
-    def open(self, name: str) -> BinaryIO:
-        """Open a stored file for reading."""
-        return self._store.open(self._name(name))
-
-    def size(self, name: str) -> int:
-        """Size of a stored file, in bytes."""
-        return self._store.size(self._name(name))
-
-    def stamp(self, name: str) -> str:
-        """The stamp of the file that ``name`` stands for."""
-        return self._store.stamp(self._name(name))
-
-    def entity_tag(self, name: str) -> str | None:
-        """The tag of the file that ``name`` stands for."""
-        return self._store.entity_tag(self._name(name))
 
     def exists(self, name: str) -> bool:
         """Whether ``name`` is a new name, or a folder of some."""
@@ -398,19 +484,7 @@ class RenamedStore(Store):
         own = {one[len(name) + 1 :]: self._names[one] for one in self.list(check_relative_name(name))}
         return RenamedStore(self._store, own)
 
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:  # noqa: ARG002 - refused
-        """Refused."""
-        self._refuse("write", name)
-
-    def remove_tree(self, name: str) -> None:
-        """Refused."""
-        self._refuse("remove", name)
-
-    def publish_folder(self, staged: str, final: str) -> None:  # noqa: ARG002 - refused
-        """Refused."""
-        self._refuse("publish", final)
-
-    def _name(self, name: str) -> str:
+    def _inner(self, name: str) -> str:
         found = self._names.get(check_relative_name(name))
         if found is None:
             raise NotStoredError(
@@ -418,9 +492,3 @@ class RenamedStore(Store):
                 details={"path": self.locate(name), "errno": errno.ENOENT, "doing": "read"},
             )
         return found
-
-    def _refuse(self, doing: str, name: str) -> NoReturn:
-        raise StorageError(
-            f"cannot {doing} {self.locate(check_relative_name(name))}: files under other names are only read",
-            details={"path": self.locate(name), "errno": errno.EROFS, "doing": doing},
-        )

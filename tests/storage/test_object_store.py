@@ -105,10 +105,9 @@ def test_the_tag_of_an_object_is_that_of_its_bytes(objects: Store) -> None:
 
 
 def test_local_files_and_those_of_fsspec_have_no_tags(tmp_path: Path) -> None:
-    for store, conditional in ((open_store(tmp_path), True), (open_store(f"memory://{tmp_path.name}"), False)):
+    for store in (open_store(tmp_path), open_store(f"memory://{tmp_path.name}")):
         put(store, "name")
         assert store.entity_tag("name") is None
-        assert store.has_conditional_create is conditional
 
 
 def test_an_object_that_is_replaced_while_it_is_read_is_an_error_and_no_mixture(objects: Store) -> None:
@@ -238,5 +237,5 @@ def test_a_name_that_no_object_can_have_is_refused(objects: Store) -> None:
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az"])
 def test_every_kind_of_object_store_is_opened(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(f"{scheme}://bucket/data")
-    assert (store.url, store.has_conditional_create) == (f"{scheme}://bucket/data", True)
+    assert store.url == f"{scheme}://bucket/data"
     assert store.child("mnist").locate("file") == f"{scheme}://bucket/data/mnist/file"

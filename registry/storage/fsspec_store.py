@@ -1,0 +1,199 @@
+"""Bytes behind any protocol that fsspec knows, such as a process's own memory. Object stores have ``object_store``.
+
+There are no folders, no rename and no lock: names with a common prefix stand for a folder, a move is a copy and a
+removal. So a new object is written whole under a temporary name and copied to its own, and what is staged is copied
+object by object. Nobody decides here who creates a name first: two writers at once may both find it free. Readers are
+not misled, because they go by the catalog, whose row comes last.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from registry.errors import StorageError
+from registry.masking import mask
+from registry.storage.faults import (
+    StoredFile,
+    TypedFile,
+    already_stored,
+    folder_exists,
+    printable_cause,
+    storage_errors,
+)
+from registry.storage.names import (
+    OWNER_FILE,
+    check_relative_name,
+    new_unfinished_name,
+)
+from registry.storage.remote import RemoteFile, RemoteStore
+from registry.storage.store import Names
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_WRITE_BYTES: Final = 2**20
+
+
+class FsspecStore(RemoteStore):
+    """The objects below one prefix of a file system that fsspec knows."""
+
+    def __init__(self, file_system: AbstractFileSystem, root: str, *, url: str) -> None:
+        self._files: Any = file_system
+        self._root = root.rstrip("/")
+        self.url = url.rstrip("/") if not url.endswith("://") else url
+
+    def locate(self, name: str) -> str:
+        """The URL of ``name``, its secrets masked."""
+        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
+        return mask(url)
+
+    def open(self, name: str) -> StoredFile:
+        """Open an object for reading. Requests are sent one after another: not every file system may be shared."""
+        files, path, facts = self._files, self._path(check_relative_name(name)), self._info(name)
+
+        def begin(start: int, stop: int) -> Future[bytes]:
+            future: Future[bytes] = Future()
+            try:
+                future.set_result(files.cat_file(path, start=start, end=stop))
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is raised where the bytes are asked for)
+                future.set_exception(error)
+            return future
+
+        return RemoteFile(begin, path=self.locate(name), num_bytes=int(facts["size"]), entity_tag=_entity_tag(facts))
+
+    def size(self, name: str) -> int:
+        """Size of an object, in bytes."""
+        return int(self._info(name)["size"])
+
+    def stamp(self, name: str) -> str:
+        """Of the object's size, and its ETag where fsspec gives one."""
+        facts = self._info(name)
+        return f"{facts['size']} {_entity_tag(facts) or ''}".rstrip()
+
+    def entity_tag(self, name: str) -> str | None:
+        """The ETag of the object's present bytes, where fsspec gives one."""
+        return _entity_tag(self._info(name))
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object of that name, or one below it."""
+        with storage_errors("read", self.locate(name)):
+            self._files.invalidate_cache()
+            return bool(self._files.exists(self._path(check_relative_name(name))))
+
+    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
+        """Write a new object in one step."""
+        return self._create(check_relative_name(name), overwrite=overwrite)
+
+    @contextmanager
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+        folder, slash, last_part = name.rpartition("/")
+        temporary = self._path(folder + slash + new_unfinished_name(last_part))
+        shown = self.locate(name)
+        self._check_free(name, overwrite=overwrite)
+        with storage_errors("write", shown):
+            raw = self._files.open(temporary, "wb")
+        try:
+            with io.BufferedWriter(TypedFile(raw, path=shown, writing=True), _WRITE_BYTES) as file:
+                yield file
+            self._check_free(name, overwrite=overwrite)
+            with storage_errors("write", shown):
+                self._files.cp_file(temporary, self._path(name))
+        finally:
+            # Also after an error: what stays behind is never listed, and the first error is the one to tell.
+            with suppress(OSError):
+                self._files.rm_file(temporary)
+
+    def copy_to(self, name: str, final: str) -> None:
+        """Copy an object to a name that is free when it is looked at."""
+        self._info(name)
+        self._check_free(check_relative_name(final), overwrite=False)
+        with storage_errors("write", self.locate(final)):
+            self._files.cp_file(self._path(name), self._path(final))
+
+    def child(self, name: str) -> FsspecStore:
+        """The store rooted at the prefix ``name``."""
+        path = self._path(check_relative_name(name))
+        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
+        return type(self)(self._files, path, url=url)
+
+    def remove_tree(self, name: str) -> None:
+        """Remove an object and every one below it."""
+        with storage_errors("remove", self.locate(check_relative_name(name))):
+            # The owner file last: killed on the way, it can still be told whose the rest is.
+            names = sorted(self._all_names(name), key=lambda found: found.endswith(f"/{OWNER_FILE}"))
+            for found in [*names, name]:
+                with suppress(FileNotFoundError):
+                    self._files.rm_file(self._path(found))
+
+    def publish(self, staged: str, final: str) -> None:
+        """Copy every object of ``staged``, then remove those. What a dead process copied so far stands in the way.
+
+        Whoever finds objects under ``final`` and no row in the catalog may ``remove_tree`` them and try again.
+        """
+        if self.exists(final):
+            raise folder_exists(self.locate(final))
+        for name in self._all_names(check_relative_name(staged)):
+            if name != f"{staged}/{OWNER_FILE}":
+                self.copy_to(name, final + name[len(staged) :])
+        self.remove_tree(staged)
+
+    def _info(self, name: str) -> dict[str, Any]:
+        with storage_errors("read", self.locate(name)):
+            facts: dict[str, Any] = self._files.info(self._path(check_relative_name(name)))
+            if facts["type"] != "file":
+                raise IsADirectoryError(errno.EISDIR, "Not a file")
+            return facts
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _all_names(self, folder: str) -> Names:
+        """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
+        with storage_errors("list", self.locate(folder)):
+            self._files.invalidate_cache()
+            prefix, inside = self._path(folder) + "/", len(self._root) + 1
+            return sorted(path[inside:] for path in self._files.find(self._path(folder)) if path.startswith(prefix))
+
+    def _check_free(self, name: str, *, overwrite: bool) -> None:
+        if not overwrite and self.exists(name):
+            raise already_stored(self.locate(name))
+
+
+def _entity_tag(facts: dict[str, Any]) -> str | None:
+    tag = facts.get("ETag")
+    return tag if isinstance(tag, str) and tag and not tag.startswith("W/") else None  # weak: of equal use, not bytes
+
+
+def open_fsspec(url: str) -> FsspecStore:
+    """The store at a URL of a protocol that fsspec knows.
+
+    Raises:
+        StorageError: the protocol is unknown or its package is not installed, or the URL chains several.
+    """
+    from fsspec.core import url_to_fs
+
+    shown = mask(url)[:200]
+    if "::" in url:
+        raise StorageError(
+            f"cannot open {shown}: it chains several protocols",
+            hint="Give the URL of the folder itself, e.g. s3://bucket/datasets.",
+            details={"path": shown},
+        )
+    try:
+        file_system, root = url_to_fs(url)
+    except ImportError as error:
+        raise StorageError(
+            f"cannot open {shown}: {error}", hint=str(error), details={"path": shown}
+        ) from printable_cause(error)
+    except ValueError as error:
+        raise StorageError(
+            f"cannot open {shown}: {error}",
+            hint="Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets.",
+            details={"path": shown},
+        ) from printable_cause(error)
+    return FsspecStore(file_system, root, url=url)
