@@ -30,9 +30,9 @@ from registry.storage import open_store
 
 task = json.loads(sys.argv[1])
 hashed, inner = [0], proved._hash
-def counted(file):
+def counted(file, stop):
     hashed[0] += 1
-    return inner(file)
+    return inner(file, stop)
 proved._hash = counted
 with registry.connect(task["catalog"]) as catalog:
     dataset = catalog.dataset("samples")

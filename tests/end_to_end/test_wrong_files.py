@@ -245,9 +245,9 @@ import hashlib, sys
 import registry
 from registry.shards import proved
 count, inner = [0], proved._hash
-def counted(file):
+def counted(file, stop):
     count[0] += 1
-    return inner(file)
+    return inner(file, stop)
 proved._hash = counted
 if {str(pin_file)!r} != "None":
     reader = registry.load_pin({str(pin_file)!r}, data_dir={str(catalog.data_dir)!r})["train"].read()

@@ -97,8 +97,8 @@ def hashed_for_one_example(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) ->
     hashed: list[str] = []
     inner = proved._hash
 
-    def counted(file: Any) -> str:
-        hashed.append(inner(file))
+    def counted(file: Any, stop: Any) -> str:
+        hashed.append(inner(file, stop))
         return hashed[-1]
 
     with monkeypatch.context() as patch:

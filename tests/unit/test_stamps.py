@@ -30,8 +30,8 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     inner = proved._hash
 
-    def counted(file: Any) -> str:
-        found.append(inner(file))
+    def counted(file: Any, stop: Any) -> str:
+        found.append(inner(file, stop))
         return found[-1]
 
     monkeypatch.setattr(proved, "_hash", counted)
@@ -237,8 +237,8 @@ def test_the_file_that_was_proved_is_the_one_that_is_read(
     """Its name is given to another file right after it was hashed: what is read is still the file that was hashed."""
     right, inner = (folder / "one").read_bytes(), proved._hash
 
-    def replace_afterwards(file: Any) -> str:
-        found = inner(file)
+    def replace_afterwards(file: Any, stop: Any) -> str:
+        found = inner(file, stop)
         if (folder / "two").exists():
             (folder / "two").replace(folder / "one")
         return found
@@ -288,11 +288,10 @@ def test_files_that_are_opened_together_are_proved_together(folder: Path, hashed
 def test_ctrl_c_does_not_wait_until_files_are_hashed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, begun = opened(folder, promise(folder), None), Event()
 
-    def hash_for_ever(file: Any) -> str:
+    def hash_for_ever(_file: Any, stop: Any) -> str:
         begun.set()
-        while file.readinto(bytearray(1)) is not None:
-            file.seek(0)
-        return ""
+        stop.wait()
+        raise InterruptedError
 
     def interrupt() -> None:
         begun.wait(30)
@@ -313,7 +312,7 @@ def test_ctrl_c_does_not_wait_until_files_are_hashed(folder: Path, monkeypatch: 
 def test_a_store_that_does_not_answer_is_waited_for_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(folder, promise(folder), None)
 
-    def refuse(_: Any) -> str:
+    def refuse(_file: Any, _stop: Any) -> str:
         raise StorageUnavailableError("no answer")
 
     monkeypatch.setattr(proved, "_hash", refuse)
