@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from catalog_samples import sample  # type: ignore[import-not-found]  # a module of the tests
 from catalog_server import PostgresServer  # type: ignore[import-not-found]  # the same
 
-from registry.catalog import SqlCatalog, open_catalog, schema
+from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.catalog.session import open_engine
 from registry.model import FeatureFingerprint, SplitFingerprint
 
@@ -144,7 +144,7 @@ def work(what: str, url: str, number: str, seconds: str) -> None:
     print("\n".join(map(repr, times)))
 
 
-def look_up(catalog: SqlCatalog, references: list[str], seconds: float) -> list[float]:
+def look_up(catalog: CatalogBackend, references: list[str], seconds: float) -> list[float]:
     times, end = list[float](), time.perf_counter() + seconds
     while (start := time.perf_counter()) < end:
         catalog.find(references[len(times) % len(references)])
@@ -152,7 +152,7 @@ def look_up(catalog: SqlCatalog, references: list[str], seconds: float) -> list[
     return times
 
 
-def publish(catalog: SqlCatalog, reference: str) -> None:
+def publish(catalog: CatalogBackend, reference: str) -> None:
     version, shards = sample(reference, content=reference)
     label = FeatureFingerprint.of_leaves([b"\0" * 32], num_examples=7)
     found = {

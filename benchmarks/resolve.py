@@ -152,12 +152,12 @@ def publish(path: Path, number: int) -> None:
 
 def show_catalog(path: Path, number: int) -> None:
     """One row of the second table."""
-    from registry.catalog import SqlCatalog, open_catalog
+    from registry.catalog import CatalogBackend, open_catalog
 
     middle = round(EXAMPLES_PER_SHARD * number / 2)
     ten = f"train[{middle}:{middle + round(9.5 * EXAMPLES_PER_SHARD)}]"
 
-    def fresh(action: Callable[[SqlCatalog], Any]) -> float:
+    def fresh(action: Callable[[CatalogBackend], Any]) -> float:
         times = []
         for _ in range(5):
             with open_catalog(path) as catalog:

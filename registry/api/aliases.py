@@ -1,10 +1,10 @@
-"""What are versions called by people? A catalog's aliases: names for versions that may be moved."""
+"""The aliases of a catalog: names for versions, which may be moved."""
 
 from __future__ import annotations
 
-from typing import Literal, cast
-
-from registry.catalog import AliasChange, AliasMove, AliasSummary, SqlCatalog
+from registry.api.arguments import parse_reference
+from registry.catalog import AliasChange, AliasMove, AliasSummary
+from registry.catalog.backend import AliasCalls, Expected
 from registry.errors import UsageError
 from registry.model import Reference, Version
 
@@ -17,8 +17,8 @@ class Aliases:
     that the caller saw there, or ``"none"``; of many who move an alias at once from one place, one wins.
     """
 
-    def __init__(self, catalog: SqlCatalog, *, actor: str) -> None:
-        self._catalog = catalog
+    def __init__(self, calls: AliasCalls, *, actor: str) -> None:
+        self._calls = calls
         self._actor = actor
 
     def set(
@@ -30,16 +30,16 @@ class Aliases:
         message: str = "",
         dry_run: bool = False,
     ) -> AliasChange:
-        """Let the alias ``name`` stand for the version that ``reference`` names today; setting it again is no change.
+        """Let the alias ``name`` point to the version that ``reference`` names today; setting it again is no change.
 
         Raises:
             ReferenceSyntaxError: a name that no alias can have, because it reads as a version, or a bad reference.
             NotFoundError: nothing answers the reference.
             VersionWithdrawnError: what answers is yanked or dropped.
-            AliasMovedError: another version than ``expect`` stands there; it names who set it, and when.
+            AliasMovedError: it points to another version than ``expect``; it names who set it, and when.
         """
-        wanted = _parse(reference)
-        return self._catalog.set_alias(
+        wanted = parse_reference(reference)
+        return self._calls.set(
             name, wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run
         )
 
@@ -56,16 +56,14 @@ class Aliases:
         Raises:
             UsageError: the reference names no alias.
             AliasNotFoundError: there is none.
-            AliasMovedError: another version than ``expect`` stands there.
+            AliasMovedError: it points to another version than ``expect``.
         """
-        wanted = _parse(reference)
-        return self._catalog.remove_alias(
-            wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run
-        )
+        wanted = parse_reference(reference)
+        return self._calls.remove(wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run)
 
     def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
         """Every alias, by dataset and name, or those of ``name[/config]``."""
-        return self._catalog.aliases(dataset)
+        return self._calls.list(dataset)
 
     def history(self, reference: str | Reference) -> tuple[AliasMove, ...]:
         """Everything that was done to an alias, the oldest first, even where it is removed by now.
@@ -73,16 +71,12 @@ class Aliases:
         Raises:
             AliasNotFoundError: there was never one.
         """
-        return self._catalog.alias_history(_parse(reference))
+        return self._calls.history(parse_reference(reference))
 
 
-def _parse(reference: str | Reference) -> Reference:
-    return reference if isinstance(reference, Reference) else Reference.parse(reference)
-
-
-def _expected(expect: str | Version | None) -> Version | Literal["none"] | None:
+def _expected(expect: str | Version | None) -> Expected:
     if expect is None or isinstance(expect, Version):
         return expect
     if not isinstance(expect, str):
         raise UsageError(f"a version or 'none' is expected, not {expect!r:.60}")
-    return cast("Literal['none']", expect) if expect == "none" else Version.parse(expect)
+    return "none" if expect == "none" else Version.parse(expect)

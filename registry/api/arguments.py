@@ -92,7 +92,7 @@ def read_moment(at: Moment | None) -> datetime | None:
     raise UsageError(f"a moment is a text, a date or a datetime, not {type(at).__name__}")
 
 
-def current_actor() -> str:
+def log_actor() -> str:
     """Who publishes, for the event log: ``$REGISTRY_ACTOR``, else the login name."""
     try:
         return os.environ.get("REGISTRY_ACTOR") or getpass.getuser()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from registry.api.aliases import Aliases
-from registry.api.arguments import Moment, current_actor, parse_reference, read_moment
+from registry.api.arguments import Moment, log_actor, parse_reference, read_moment
 from registry.api.dataset import Dataset
 from registry.api.experiments import Experiments
 from registry.api.lifecycle import Lifecycle
@@ -22,7 +22,15 @@ from registry.api.lock import current_lock, may_be_exact, refuse_moving
 from registry.api.provenance import FoundAt, FoundNow
 from registry.api.publishing import Publishing
 from registry.api.reservations import Reservations
-from registry.catalog import DatasetSummary, LogReport, SearchHit, VersionSummary, open_catalog
+from registry.catalog import (
+    DatasetSummary,
+    EventFilter,
+    LogReport,
+    SearchHit,
+    VersionSummary,
+    open_catalog,
+    stream_events,
+)
 from registry.errors import (
     CatalogError,
     DatasetNotFoundError,
@@ -172,7 +180,7 @@ class Catalog(Publishing):
     @property
     def aliases(self) -> Aliases:
         """Names for versions, which may be moved: ``set``, ``remove``, ``list``, ``history``."""
-        return Aliases(self.backend, actor=current_actor())
+        return Aliases(self.backend.aliases, actor=log_actor())
 
     @cached_property
     def reservations(self) -> Reservations:
@@ -182,14 +190,14 @@ class Catalog(Publishing):
     @property
     def experiments(self) -> Experiments:
         """The flags that versions may override: ``add``, ``list``, ``set_default``, ``retire``."""
-        return Experiments(self.backend, actor=current_actor())
+        return Experiments(self.backend.experiments, actor=log_actor())
 
     def protection(self, name: str, config: str | None = None, *, at: Moment | None = None) -> str | None:
         """What keeps publications from moving the canonical version: ``name/config``, ``name``, ``""``: the catalog.
 
         None where nothing does; ``at`` a moment, what did then.
         """
-        return self.backend.protection(name, config, at=read_moment(at))
+        return self.backend.configs.protection(name, config, at=read_moment(at))
 
     def diff(
         self, old: str | Reference, new: str | Reference, *, show: int = 5, advance: Advance | None = None
@@ -233,7 +241,10 @@ class Catalog(Publishing):
             UsageError: a time without a zone, ``since`` later than ``until``, a version behind the dataset's name, or a
                 limit below 1.
         """
-        return self.backend.events(since=since, until=until, dataset=dataset, actions=actions, limit=limit)
+        wanted = EventFilter(
+            since=since, until=until, dataset=dataset, actions=None if actions is None else tuple(actions)
+        )
+        return stream_events(self.backend.log, wanted, limit=limit)
 
     def verify_log(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
         """Prove that nothing was changed past the registry: neither the event log, nor the rows that it speaks of.
@@ -251,7 +262,7 @@ class Catalog(Publishing):
         """
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
             raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")
-        return self.backend.verify_log(anchor=anchor, advance=advance)
+        return self.backend.log.verify(anchor=anchor, advance=advance)
 
     def verify_all(self, *, deep: bool = False, advance: Advance | None = None) -> Iterator[VerifiedVersion]:
         """Compare the files of every version that is not dropped with the catalog, one after the other.
@@ -284,7 +295,7 @@ class Catalog(Publishing):
 
     def num_logged_rows(self) -> int:
         """How many rows ``verify_log`` looks at."""
-        return self.backend.num_logged_rows()
+        return self.backend.log.num_rows()
 
     def close(self) -> None:
         """Close the database connections."""

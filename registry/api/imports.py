@@ -192,7 +192,7 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
     """
     catalog = target.catalog
     try:
-        configs = catalog.configs(prepared.name)
+        configs = catalog.configs.list(prepared.name)
     except RegistryError:
         configs = ()
     is_default, unread = False, None

@@ -1,4 +1,4 @@
-"""What becomes of a version after it was published? Promote, deprecate, yank, drop; and the default config.
+"""What may be done to a published version: promote, deprecate, yank, drop; and the default config.
 
 Published records never change. What changes is which version a reference gives, and what its reader is told.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from registry.api.arguments import current_actor, make_uses, parse_reference, parse_version
-from registry.catalog import Change, ConfigSummary, DefaultChange, ProtectionChange, SqlCatalog
+from registry.api.arguments import log_actor, make_uses, parse_reference, parse_version
+from registry.catalog import CatalogBackend, Change, ConfigSummary, DefaultChange, ProtectionChange, load_shards
 from registry.errors import ShardMismatchError, UsageError
 from registry.model import DatasetVersion, Reference, Use, Version
 
@@ -41,7 +41,7 @@ class Lifecycle:
     """
 
     def __init__(
-        self, catalog: SqlCatalog, *, data: Callable[[], Store], store_of: Callable[[DatasetVersion], Store]
+        self, catalog: CatalogBackend, *, data: Callable[[], Store], store_of: Callable[[DatasetVersion], Store]
     ) -> None:
         self._catalog = catalog
         self._data = data
@@ -50,13 +50,13 @@ class Lifecycle:
     def promote(self, reference: str | Reference, *, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Make a version the canonical one, which a reference without a version gives."""
         return self._catalog.lifecycle.promote(
-            parse_reference(reference), actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+            parse_reference(reference), actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
     def deprecate(self, reference: str | Reference, *, message: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Tell its readers to move on: the version is found as before, with ``message``."""
         return self._catalog.lifecycle.deprecate(
-            parse_reference(reference), message, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+            parse_reference(reference), message, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
     def yank(
@@ -76,7 +76,7 @@ class Lifecycle:
             parse_reference(reference),
             reason,
             parse_version(superseded_by),
-            actor=current_actor(),
+            actor=log_actor(),
             dry_run=dry_run,
             uses=make_uses(uses),
         )
@@ -84,7 +84,7 @@ class Lifecycle:
     def drop(self, reference: str | Reference, *, reason: str, dry_run: bool = False, uses: Uses = ()) -> Change:
         """Take a version away from every reader. Its number stays used, its files stay where they are."""
         return self._catalog.lifecycle.drop(
-            parse_reference(reference), reason, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+            parse_reference(reference), reason, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
 
     def undo(
@@ -105,12 +105,10 @@ class Lifecycle:
             raise UsageError(f"{action!r:.40} cannot be undone", hint="One can undo deprecate, yank and drop.")
         wanted = parse_reference(reference)
         if action == "drop":
-            change = self._catalog.lifecycle.undo(action, wanted, actor=current_actor(), dry_run=True)
+            change = self._catalog.lifecycle.undo(action, wanted, actor=log_actor(), dry_run=True)
             if change.is_change:
                 self._require_files(change.reference)
-        return self._catalog.lifecycle.undo(
-            action, wanted, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
-        )
+        return self._catalog.lifecycle.undo(action, wanted, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses))
 
     def _require_files(self, exactly: Reference) -> None:
         """Refuse to bring a version back whose files are not there: nobody could read it."""
@@ -120,7 +118,9 @@ class Lifecycle:
             raise AssertionError("a version that was just found is there")
         store, missing, num_shards = self._store_of(version), [], 0
         for split in version.splits:
-            for name, shard in zip(split.filenames, self._catalog.shards(version, split.name), strict=True):
+            for name, shard in zip(
+                split.filenames, load_shards(self._catalog.shards, version, split.name), strict=True
+            ):
                 num_shards += 1
                 if not store.exists(name):
                     missing.append(f"{name} is not there")
@@ -137,7 +137,7 @@ class Lifecycle:
 
     def configs(self, name: str) -> tuple[ConfigSummary, ...]:
         """The configs of a dataset, by name."""
-        return self._catalog.configs(_dataset(name).name)
+        return self._catalog.configs.list(_dataset(name).name)
 
     def protect(self, dataset: str | None = None, *, dry_run: bool = False) -> ProtectionChange:
         """Let only ``promote`` move the canonical version of ``name``, of ``name/config``, or of every dataset.
@@ -153,15 +153,15 @@ class Lifecycle:
 
     def _set_protection(self, dataset: str | None, *, protect: bool, dry_run: bool) -> ProtectionChange:
         wanted = None if dataset is None else _dataset(dataset)
-        return self._catalog.set_protection(wanted, protect=protect, actor=current_actor(), dry_run=dry_run)
+        return self._catalog.configs.set_protection(wanted, protect=protect, actor=log_actor(), dry_run=dry_run)
 
     def set_default_config(self, dataset: str, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
         """Make the config of ``name/config`` the one that a reference without a config means."""
         wanted = _dataset(dataset)
         if wanted.config is None:
             raise UsageError(f"{dataset} names no config", hint=f"Write {wanted.name}/CONFIG.")
-        change = self._catalog.set_default_config(
-            wanted.name, wanted.config, actor=current_actor(), dry_run=dry_run, uses=make_uses(uses)
+        change = self._catalog.configs.set_default(
+            wanted.name, wanted.config, actor=log_actor(), dry_run=dry_run, uses=make_uses(uses)
         )
         if not dry_run and (data := self._data()).exists(f"{wanted.name}/{wanted.config}"):
             from registry.prepared import write_default_config

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from registry.api.locations import index_folder, open_indexes
+from registry.catalog import PublishedShards, load_shards
 from registry.model import (
     Candidate,
     Choice,
@@ -201,7 +202,7 @@ class FoundNow:
     @cached_property
     def flags(self) -> Mapping[str, bool]:
         """Every experiment of the catalog."""
-        return self.catalog.backend.implemented(self.facts)
+        return self.catalog.backend.experiments.of_version(self.facts)
 
     @property
     def candidate(self) -> Candidate:
@@ -250,7 +251,7 @@ class FoundNow:
             self.facts,
             self.catalog.version_store(self.facts),
             features=features,
-            proof=FileProof(promises=self.catalog.backend.promises(self.facts), hint=hint),
+            proof=FileProof(promises=PublishedShards.of_version(self.catalog.backend.shards, self.facts), hint=hint),
             indexes=open_indexes(),
         )
 
@@ -266,16 +267,16 @@ class FoundNow:
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
         """All files of a split."""
-        return self.catalog.backend.shards(self.facts, split)
+        return load_shards(self.catalog.backend.shards, self.facts, split)
 
     def all_shards(self, split: str) -> tuple[Shard, ...]:
         """All files of a split."""
-        return self.catalog.backend.shards(self.facts, split)
+        return load_shards(self.catalog.backend.shards, self.facts, split)
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
         """The shards of the dataset in the catalog, whichever version they belong to."""
         facts = self.facts
-        found = self.catalog.backend.find_shards(facts.name, facts.config, digests) if digests else {}
+        found = self.catalog.backend.shards.find(facts.name, facts.config, digests) if digests else {}
         return {
             digest: f"shard {index} of split {split}"
             + ("" if number == facts.version else f" of {Reference.exactly(facts.name, facts.config, number)}")

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import current_actor
+from registry.api.arguments import log_actor
 from registry.api.locations import open_indexes
-from registry.catalog import SqlCatalog, Unpromoted, refuse_protected
+from registry.catalog import CatalogBackend, Unpromoted, refuse_protected
 from registry.errors import ConflictError, NotFoundError
 from registry.model import DatasetVersion, Reference, Version, read_code_version, version_folder
 
@@ -29,7 +29,7 @@ class Publishing:
         data_dir: the folder or URL below which shards lie.
     """
 
-    def __init__(self, backend: SqlCatalog, *, data_dir: str) -> None:
+    def __init__(self, backend: CatalogBackend, *, data_dir: str) -> None:
         self.backend = backend
         self.data_dir = data_dir
 
@@ -112,7 +112,7 @@ class Publishing:
             catalog=self.backend,
             promote=False if is_experimental else promote,
             default_config=builder.config_name == builder.default_config(),
-            actor=current_actor(),
+            actor=log_actor(),
             processes=processes,
             experiment_defaults=defaults,
             indexes=open_indexes(),
@@ -150,7 +150,7 @@ class Publishing:
             return None
         defaults = self._experiment_defaults(builder, published)
         builder, store = builder.with_experiment_defaults(defaults), self.data_store()
-        target = Target(store=store, catalog=self.backend, promote=False, actor=current_actor(), processes=processes)
+        target = Target(store=store, catalog=self.backend, promote=False, actor=log_actor(), processes=processes)
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show, advance=advance)
 
@@ -188,7 +188,7 @@ class Publishing:
             store=self.data_store(),
             catalog=self.backend,
             promote=promote,
-            actor=current_actor(),
+            actor=log_actor(),
             indexes=open_indexes(),
         )
         publication = publish_folder(source, target, version_to_prepare=code, advance=advance)
@@ -237,7 +237,7 @@ class Publishing:
         if dry_run:
             return list_found(found)
         target = Target(
-            store=self.data_store(), catalog=self.backend, promote=False, actor=current_actor(), indexes=open_indexes()
+            store=self.data_store(), catalog=self.backend, promote=False, actor=log_actor(), indexes=open_indexes()
         )
         return publish_found(
             found,
@@ -308,7 +308,7 @@ class Publishing:
             store=self.data_store(),
             catalog=self.backend,
             promote=promote,
-            actor=current_actor(),
+            actor=log_actor(),
             indexes=open_indexes(),
         )
         return publish_folder(source, target, prepared=prepared, in_place=in_place, advance=advance)
@@ -339,16 +339,16 @@ class Publishing:
         from registry.storage import open_store
 
         target = Target(
-            store=self.data_store(), catalog=self.backend, promote=False, actor=current_actor(), indexes=open_indexes()
+            store=self.data_store(), catalog=self.backend, promote=False, actor=log_actor(), indexes=open_indexes()
         )
         return preview_folder(open_store(folder), target, show=show, advance=advance)
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:
         """The flags that a build is given; those of its first time where it is published already."""
         if published is not None:  # flipped flags must not change what a published version is made of
-            return self.backend.implemented(published.version)
+            return self.backend.experiments.of_version(published.version)
         is_buildable = builder.version.version_to_prepare is None  # if not, that is the error to tell of
-        return self.backend.experiment_defaults(builder.version.experiments if is_buildable else {})
+        return self.backend.experiments.defaults_for(builder.version.experiments if is_buildable else {})
 
     def _published(self, reference: Reference) -> Publication | None:
         from registry.publishing import Publication, unchanged
@@ -371,7 +371,7 @@ class Publishing:
 
     def _refuse_protected(self, reference: Reference, promote: bool | None) -> None:
         """Refuse before any work what the publication would refuse after it."""
-        scope = self.backend.protection(reference.name, reference.config) if promote else None
+        scope = self.backend.configs.protection(reference.name, reference.config) if promote else None
         if scope is not None:
             raise refuse_protected(reference, scope)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from registry.api.arguments import current_actor, parse_reference
-from registry.catalog import Reservation, SqlCatalog
+from registry.api.arguments import log_actor, parse_reference
+from registry.catalog import CatalogBackend, Reservation
 from registry.errors import UsageError
 from registry.model import Reference
 
@@ -22,7 +22,7 @@ class Reservations:
     the version ends it. One that stays is of a publisher who was killed, and the next run of it goes on there.
     """
 
-    def __init__(self, catalog: SqlCatalog, *, data: Callable[[], Store]) -> None:
+    def __init__(self, catalog: CatalogBackend, *, data: Callable[[], Store]) -> None:
         self._catalog = catalog
         self._data = data
 
@@ -50,7 +50,7 @@ class Reservations:
         from registry.publishing import clear_place
 
         wanted = _exactly(reference)
-        return clear_place(self._data(), self._catalog, wanted, actor=current_actor(), force=force, dry_run=dry_run)
+        return clear_place(self._data(), self._catalog, wanted, actor=log_actor(), force=force, dry_run=dry_run)
 
 
 def _exactly(reference: str | Reference) -> Reference:

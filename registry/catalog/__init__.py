@@ -1,52 +1,98 @@
-"""What is published? The SQL catalog, on SQLite and PostgreSQL; the only home of SQLAlchemy and Alembic.
+"""What is published: the catalog protocol, its values, and its implementation in SQL on SQLite and PostgreSQL.
 
-Bytes first, row last: the row is the commit. Rows never leave this folder, frozen values of ``registry.model`` do.
+Others call ``CatalogBackend`` (``backend.py``) and nothing else. Files are written first and the row last: the row is
+the commit. SQLAlchemy and Alembic are used only here, and loaded when a catalog is opened. Rows never leave the folder.
 """
 
-from registry.catalog.configs import (
-    ConfigSummary,
-    DefaultChange,
-    Promotion,
-    ProtectionChange,
-    Unpromoted,
-    refuse_protected,
-)
-from registry.catalog.history import PastLookUp
-from registry.catalog.lifecycle import Change
-from registry.catalog.reservations import Holder, Reservation
-from registry.catalog.session import sqlite_path
-from registry.catalog.sql_catalog import SqlCatalog, open_catalog
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from registry.catalog.backend import CatalogBackend, EventFilter, LengthBlock
+from registry.catalog.paging import LoadedShardLengths, PublishedShards, load_shards, stream_events
 from registry.catalog.values import (
     AliasChange,
     AliasMove,
     AliasSummary,
+    Change,
+    ConfigSummary,
     DatasetSummary,
+    DefaultChange,
+    Holder,
     LogFault,
     LogReport,
+    PastLookUp,
+    Promotion,
+    ProtectionChange,
+    Reservation,
     SearchHit,
+    Unpromoted,
     VersionSummary,
+    refuse_protected,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = [
     "AliasChange",
     "AliasMove",
     "AliasSummary",
+    "CatalogBackend",
     "Change",
     "ConfigSummary",
     "DatasetSummary",
     "DefaultChange",
+    "EventFilter",
     "Holder",
+    "LengthBlock",
+    "LoadedShardLengths",
     "LogFault",
     "LogReport",
     "PastLookUp",
     "Promotion",
     "ProtectionChange",
+    "PublishedShards",
     "Reservation",
     "SearchHit",
-    "SqlCatalog",
     "Unpromoted",
     "VersionSummary",
+    "load_shards",
     "open_catalog",
     "refuse_protected",
     "sqlite_path",
+    "stream_events",
 ]
+
+
+def open_catalog(url: str | os.PathLike[str]) -> CatalogBackend:
+    """Open the catalog at ``url``: ``sqlite:///path``, the path of a file, or ``postgresql[+psycopg]://...``.
+
+    An SQLite file that does not exist, or is empty, becomes a catalog; its folder must exist. Many processes may do so
+    at once. A database on a server is never changed here.
+
+    Raises:
+        UsageError: the text is not a URL of a catalog.
+        NotACatalogError: the file is not a database, or the database is of something else.
+        SchemaBehindError, SchemaAheadError: made by an older or newer registry, or an empty database on a server.
+        CatalogUnavailableError: locked, not answering, or refusing the connection.
+        MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
+    """
+    from registry.catalog.sql_catalog import open_sql_catalog
+
+    return open_sql_catalog(url)
+
+
+def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
+    """The file of an SQLite catalog, or None for a catalog on a server.
+
+    >>> from pathlib import Path
+    >>> sqlite_path("sqlite:////srv/catalog.db") == sqlite_path("/srv/catalog.db") == Path("/srv/catalog.db")
+    True
+    >>> sqlite_path("postgresql://host/name") is None
+    True
+    """
+    from registry.catalog import session
+
+    return session.sqlite_path(url)

@@ -8,30 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.backend import Expected
 from registry.catalog.events import append_event
 from registry.catalog.queries import find_version_id
-from registry.catalog.rows import check_text, stored_values
+from registry.catalog.rows import check_text
 from registry.catalog.selection import (
     NUMBER,
+    choose_row,
     explain_dataset,
     explain_refusal,
-    load_standing,
     lock_dataset,
     meant_config,
-    version_query,
+    parse_dataset,
 )
-from registry.catalog.session import reading, write
+from registry.catalog.session import reading, transact
 from registry.catalog.tables import alias, alias_event, builder, builder_config, dataset_version
-from registry.catalog.values import AliasChange, AliasMove, AliasSummary
+from registry.catalog.values import AliasChange, AliasMove, AliasSummary, stored_values
 from registry.errors import AliasMovedError, AliasNotFoundError, NotFoundError, UsageError, VersionWithdrawnError
-from registry.model import WITHDRAWN, Reference, Version, VersionState, check_alias, choose
-
-Expected: TypeAlias = Version | Literal["none"] | None
-"""What has to stand there: this number, no alias at all, or, for None, whatever it is."""
+from registry.model import Reference, Version, VersionState, check_alias
 
 _MAX_MESSAGE: Final = 10_000
 
@@ -49,149 +47,146 @@ class _Standing:
     set_at: datetime | None = None
 
 
-def set_alias(
-    engine: sa.Engine, name: str, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool
-) -> AliasChange:
-    """Let an alias stand for the version that ``wanted`` names; see ``SqlCatalog.set_alias``."""
-    check_alias(name)
-    message = _check_message(message)
-    check_text(actor, "actor")
+class SqlAliases:
+    """``AliasCalls`` in SQL."""
 
-    def action(connection: sa.Connection) -> AliasChange:
-        if not dry_run:
-            lock_dataset(connection, wanted.name)
-        config, target = _resolve(connection, wanted)
-        before = _find(connection, Reference(name=wanted.name, config=config, alias=name))
-        _require_expected(connection, before, expect, first="to set it for the first time: --expect none")
-        change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
-        if change.is_change and not dry_run:
-            version_id = find_version_id(connection, wanted.name, config, target)
-            now = datetime.now(UTC)
-            values = {"version_id": version_id, "set_at": now, "set_by": actor}
-            if before.alias_id is None:
-                connection.execute(sa.insert(alias).values(config_id=before.config_id, name=name, **values))
-            else:
-                connection.execute(sa.update(alias).where(alias.c.id == before.alias_id).values(**values))
-            _tell(connection, "alias-set", before, version_id, change, now=now, actor=actor, message=message)
-        return change
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
 
-    if dry_run:
-        with reading(engine) as connection:
-            return action(connection)
-    return write(engine, action)
+    def set(
+        self, name: str, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
+    ) -> AliasChange:
+        check_alias(name)
+        message = _check_message(message)
+        check_text(actor, "actor")
 
+        def action(connection: sa.Connection) -> AliasChange:
+            if not dry_run:
+                lock_dataset(connection, wanted.name)
+            config, target = _resolve(connection, wanted)
+            before = _find(connection, Reference(name=wanted.name, config=config, alias=name))
+            _require_expected(connection, before, expect, first="to set it for the first time: --expect none")
+            change = AliasChange(reference=before.reference, before=before.version, after=target, is_dry_run=dry_run)
+            if change.is_change and not dry_run:
+                version_id = find_version_id(connection, wanted.name, config, target)
+                now = datetime.now(UTC)
+                values = {"version_id": version_id, "set_at": now, "set_by": actor}
+                if before.alias_id is None:
+                    connection.execute(sa.insert(alias).values(config_id=before.config_id, name=name, **values))
+                else:
+                    connection.execute(sa.update(alias).where(alias.c.id == before.alias_id).values(**values))
+                _tell(connection, "alias-set", before, version_id, change, now=now, actor=actor, message=message)
+            return change
 
-def remove_alias(
-    engine: sa.Engine, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool
-) -> AliasChange:
-    """Remove an alias; see ``SqlCatalog.remove_alias``."""
-    _require_alias(wanted)
-    message = _check_message(message)
-    check_text(actor, "actor")
+        return transact(self._engine, action, dry_run=dry_run)
 
-    def action(connection: sa.Connection) -> AliasChange:
-        if not dry_run:
-            lock_dataset(connection, wanted.name)
-        before = _find(connection, wanted)
-        _require_expected(
-            connection, before, expect, first=f"what there is: registry alias list {before.reference.dataset}"
-        )
-        if before.version is None:
-            raise _no_alias(connection, before)
-        change = AliasChange(reference=before.reference, before=before.version, after=None, is_dry_run=dry_run)
-        if not dry_run:
-            connection.execute(sa.delete(alias).where(alias.c.id == before.alias_id))
-            _tell(connection, "alias-remove", before, None, change, now=datetime.now(UTC), actor=actor, message=message)
-        return change
+    def remove(
+        self, wanted: Reference, *, expect: Expected, message: str, actor: str, dry_run: bool = False
+    ) -> AliasChange:
+        _require_alias(wanted)
+        message = _check_message(message)
+        check_text(actor, "actor")
 
-    if dry_run:
-        with reading(engine) as connection:
-            return action(connection)
-    return write(engine, action)
-
-
-def list_aliases(connection: sa.Connection, dataset: str | None) -> tuple[AliasSummary, ...]:
-    """Every alias by dataset and name, or those of one dataset; a name alone stands for all its configs.
-
-    Raises:
-        DatasetNotFoundError, ConfigNotFoundError: there is none.
-        UsageError: a version or an alias stands behind the dataset.
-    """
-    query = (
-        sa.select(
-            builder.c.name.label("builder_name"),
-            builder_config.c.name.label("config_name"),
-            alias.c.name,
-            alias.c.set_at,
-            alias.c.set_by,
-            *NUMBER,
-            dataset_version.c.state,
-        )
-        .select_from(builder)
-        .join(builder_config, builder_config.c.builder_id == builder.c.id)
-        .join(alias, alias.c.config_id == builder_config.c.id)
-        .join(dataset_version, dataset_version.c.id == alias.c.version_id)
-    )
-    if dataset is not None:
-        wanted = Reference.parse(dataset)
-        if wanted.request is not None or wanted.alias is not None:
-            raise UsageError(f"{dataset}: name a dataset without a version", hint=f"Try: {wanted.dataset}")
-        is_meant = builder.c.name == wanted.name
-        if wanted.config is not None:
-            is_meant = sa.and_(is_meant, builder_config.c.name == wanted.config)
-        if connection.execute(
-            sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_meant)
-        ).first():
-            query = query.where(is_meant)
-        else:
-            raise explain_dataset(connection, wanted)
-    with stored_values():
-        found = [
-            AliasSummary(
-                name=row.builder_name,
-                config=row.config_name or None,
-                alias=row.name,
-                version=Version(row.major, row.minor, row.patch),
-                state=VersionState(row.state),
-                set_at=row.set_at,
-                set_by=row.set_by,
+        def action(connection: sa.Connection) -> AliasChange:
+            if not dry_run:
+                lock_dataset(connection, wanted.name)
+            before = _find(connection, wanted)
+            _require_expected(
+                connection, before, expect, first=f"what there is: registry alias list {before.reference.dataset}"
             )
-            for row in connection.execute(query)
-        ]
-    # Sorted here: databases sort names by the rules of their locale.
-    return tuple(sorted(found, key=lambda one: (one.name, one.config or "", one.alias)))
+            if before.version is None:
+                raise _no_alias(connection, before)
+            change = AliasChange(reference=before.reference, before=before.version, after=None, is_dry_run=dry_run)
+            if not dry_run:
+                connection.execute(sa.delete(alias).where(alias.c.id == before.alias_id))
+                _tell(
+                    connection,
+                    "alias-remove",
+                    before,
+                    None,
+                    change,
+                    now=datetime.now(UTC),
+                    actor=actor,
+                    message=message,
+                )
+            return change
 
+        return transact(self._engine, action, dry_run=dry_run)
 
-def read_history(connection: sa.Connection, wanted: Reference) -> tuple[AliasMove, ...]:
-    """Everything that was done to an alias, the oldest first; it may be removed by now.
+    def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
+        query = (
+            sa.select(
+                builder.c.name.label("builder_name"),
+                builder_config.c.name.label("config_name"),
+                alias.c.name,
+                alias.c.set_at,
+                alias.c.set_by,
+                *NUMBER,
+                dataset_version.c.state,
+            )
+            .select_from(builder)
+            .join(builder_config, builder_config.c.builder_id == builder.c.id)
+            .join(alias, alias.c.config_id == builder_config.c.id)
+            .join(dataset_version, dataset_version.c.id == alias.c.version_id)
+        )
+        wanted = None if dataset is None else parse_dataset(dataset)
+        with reading(self._engine) as connection, stored_values():
+            if wanted is not None:
+                query = query.where(_is_dataset(connection, wanted))
+            found = [
+                AliasSummary(
+                    name=row.builder_name,
+                    config=row.config_name or None,
+                    alias=row.name,
+                    version=Version(row.major, row.minor, row.patch),
+                    state=VersionState(row.state),
+                    set_at=row.set_at,
+                    set_by=row.set_by,
+                )
+                for row in connection.execute(query)
+            ]
+        # Sorted here: databases sort names by the rules of their locale.
+        return tuple(sorted(found, key=lambda one: (one.name, one.config or "", one.alias)))
 
-    Raises:
-        DatasetNotFoundError, ConfigNotFoundError, AliasNotFoundError: there was never one.
-        UsageError: the reference names no alias.
-    """
-    _require_alias(wanted)
-    found = _find(connection, wanted)
-    moves = _moves(connection, found)
-    if not moves:
-        raise _no_alias(connection, found)
-    return tuple(moves)
+    def history(self, wanted: Reference) -> tuple[AliasMove, ...]:
+        _require_alias(wanted)
+        with reading(self._engine) as connection:
+            found = _find(connection, wanted)
+            moves = _moves(connection, found)
+            if not moves:
+                raise _no_alias(connection, found)
+        return tuple(moves)
 
 
 def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, Version]:
     """The config and the version that ``wanted`` names, as a look-up does; withdrawn ones are refused."""
-    row = connection.execute(version_query(wanted)).first()
-    if row is None:
-        raise explain_refusal(choose(load_standing(connection, wanted.name, wanted.config), wanted))
-    config, version, state = row.config_name or None, Version(row.major, row.minor, row.patch), VersionState(row.state)
-    if state in WITHDRAWN:
-        reference = Reference.exactly(wanted.name, config, version)
-        why = f": {row.state_message}" if row.state_message else ""
+    choice, _ = choose_row(connection, wanted)
+    found = choice.candidate or choice.refused
+    if found is None:
+        raise explain_refusal(choice)
+    if found.is_withdrawn:
+        reference = choice.standing.exactly(found.version)
+        why = f": {found.message}" if found.message else ""
         raise VersionWithdrawnError(
-            f"{reference} is {state.value}{why}. No alias can be set to it",
+            f"{reference} is {found.state.value}{why}. No alias can be set to it",
             hint=f"Choose one that can be read: registry versions {reference.dataset}",
-            details={"version": str(version), "state": state.value},
+            details={"version": str(found.version), "state": found.state.value},
         )
-    return config, version
+    return choice.standing.config, found.version
+
+
+def _is_dataset(connection: sa.Connection, wanted: Reference) -> sa.ColumnElement[bool]:
+    """The configs that ``wanted`` means: a name alone means all of them.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError
+    """
+    is_meant = builder.c.name == wanted.name
+    if wanted.config is not None:
+        is_meant = sa.and_(is_meant, builder_config.c.name == wanted.config)
+    if connection.execute(sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_meant)).first():
+        return is_meant
+    raise explain_dataset(connection, wanted)
 
 
 def _find(connection: sa.Connection, wanted: Reference) -> _Standing:

@@ -11,21 +11,20 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.rows import canonical_json, stored_values
-from registry.catalog.selection import NUMBER, explain_dataset, named_config
-from registry.catalog.session import reading
+from registry.catalog.backend import Advance
+from registry.catalog.rows import canonical_json
+from registry.catalog.selection import NUMBER, explain_dataset, named_config, parse_dataset
 from registry.catalog.tables import builder, builder_config, dataset_version, event
-from registry.catalog.values import LogFault
+from registry.catalog.values import LogFault, stored_values
 from registry.errors import RegistryError, UsageError
-from registry.model import Event, Reference, Version, describe_moment
+from registry.model import Event, Version
 
 FIRST_PREVIOUS: Final = "0" * 64
 """What the first event of a catalog follows."""
@@ -135,91 +134,56 @@ def event_hash(values: Mapping[str, Any]) -> str:
     return hashlib.sha256((values["previous_hash"] + canonical_json(told)).encode("ascii")).hexdigest()
 
 
-BATCH: Final = 1000
+_BATCH: Final = 1000
 """Events of one query."""
-
-_MAX_LIMIT: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which events are meant; None asks for nothing.
-
-    Attributes:
-        since, until: from this moment to that one, both included.
-        datasets: of these, each ``name`` or ``name/config``.
-        actions: of these, e.g. ``publish``.
-    """
-
-    since: datetime | None = None
-    until: datetime | None = None
-    datasets: Collection[str] | None = None
-    actions: Collection[str] | None = None
-
-    def condition(self) -> sa.ColumnElement[bool]:
-        """The same in SQL."""
-        conditions: list[sa.ColumnElement[bool]] = [sa.true()]
-        if self.since is not None:
-            conditions.append(event.c.at >= self.since)
-        if self.until is not None:
-            conditions.append(event.c.at <= self.until)
-        if self.datasets is not None:
-            conditions.append(event.c.dataset.in_(sorted(self.datasets)))
-        if self.actions is not None:
-            conditions.append(event.c.action.in_(sorted(self.actions)))
-        return sa.and_(*conditions)
 
 
 def read_events(
+    connection: sa.Connection,
+    *,
+    until: datetime | None = None,
+    datasets: Collection[str] | None = None,
+    actions: Collection[str] | None = None,
+) -> Iterator[Event]:
+    """The events of these datasets and actions up to a moment, the oldest first; None leaves a condition out.
+
+    Raises:
+        CatalogError: an event does not read; it is damaged.
+    """
+    after = 0
+    while page := read_page(connection, until=until, datasets=datasets, actions=actions, after=after):
+        yield from page
+        after = page[-1].id
+
+
+def read_page(
     connection: sa.Connection,
     *,
     since: datetime | None = None,
     until: datetime | None = None,
     datasets: Collection[str] | None = None,
     actions: Collection[str] | None = None,
-    after_id: int = 0,
-    limit: int | None = None,
-) -> Iterator[Event]:
-    """The events that a ``Filter`` of these asks for, the oldest first; ``limit`` keeps the newest of them.
-
-    Raises:
-        CatalogError: an event does not read; it is damaged.
-    """
-    condition = Filter(since=since, until=until, datasets=datasets, actions=actions).condition()
-    last = _before_newest(connection, condition, after_id, limit)
-    while batch := _batch(connection, condition, last):
-        yield from batch
-        last = batch[-1].id
-
-
-def stream_events(engine: sa.Engine, wanted: Filter, *, limit: int | None) -> Iterator[Event]:
-    """The same, each batch in a transaction of its own: whoever reads slowly keeps nobody waiting.
-
-    Raises:
-        UsageError: a limit below 1, a time without a zone, or ``since`` later than ``until``.
-    """
-    if any(moment is not None and moment.tzinfo is None for moment in (wanted.since, wanted.until)):
-        raise UsageError("a time without a time zone is not one moment", hint="Give it one, e.g. tzinfo=datetime.UTC.")
-    if wanted.since is not None and wanted.until is not None and wanted.since > wanted.until:
-        since, until = describe_moment(wanted.since), describe_moment(wanted.until)
-        raise UsageError(f"nothing is both since {since} and until {until}", hint="Give the earlier moment as since.")
-    if limit is not None and not 1 <= limit <= _MAX_LIMIT:
-        raise UsageError(f"a log shows from 1 to {_MAX_LIMIT:,} events, not {limit!s:.40}")
-
-    def events() -> Iterator[Event]:
-        condition = wanted.condition()
-        last = 0
-        for number in count():
-            with reading(engine) as connection:
-                if number == 0:
-                    last = _before_newest(connection, condition, 0, limit)
-                batch = _batch(connection, condition, last)
-            yield from batch
-            if len(batch) < BATCH:
-                return
-            last = batch[-1].id
-
-    return events()
+    after: int = 0,
+    limit: int = _BATCH,
+    newest: int | None = None,
+) -> tuple[Event, ...]:
+    """The first ``limit`` such events with an id above ``after``, of the ``newest`` of them."""
+    conditions: list[sa.ColumnElement[bool]] = []
+    if since is not None:
+        conditions.append(event.c.at >= since)
+    if until is not None:
+        conditions.append(event.c.at <= until)
+    if datasets is not None:
+        conditions.append(event.c.dataset.in_(sorted(datasets)))
+    if actions is not None:
+        conditions.append(event.c.action.in_(sorted(actions)))
+    if newest is not None:
+        ids = sa.select(event.c.id).where(*conditions, event.c.id > after).order_by(event.c.id.desc()).limit(newest)
+        first = connection.execute(sa.select(sa.func.min(ids.subquery("newest").c.id))).scalar()
+        after = after if first is None else int(first) - 1
+    query = sa.select(event).where(*conditions, event.c.id > after).order_by(event.c.id).limit(limit)
+    with stored_values():
+        return tuple(read_event(row) for row in connection.execute(query))
 
 
 def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
@@ -229,9 +193,7 @@ def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
         DatasetNotFoundError, ConfigNotFoundError: there is none.
         UsageError: a version or an alias stands behind it.
     """
-    wanted = Reference.parse(dataset)
-    if wanted.request is not None or wanted.alias is not None:
-        raise UsageError(f"{dataset}: name a dataset without a version", hint=f"Try: {wanted.dataset}")
+    wanted = parse_dataset(dataset)
     query = (
         sa.select(builder_config.c.name)
         .join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
@@ -247,32 +209,9 @@ def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
     return named if wanted.config is not None else tuple({wanted.name, *named})
 
 
-def _batch(connection: sa.Connection, condition: sa.ColumnElement[bool], last: int) -> list[Event]:
-    query = sa.select(event).where(condition, event.c.id > last).order_by(event.c.id).limit(BATCH)
-    with stored_values():
-        return [read_event(row) for row in connection.execute(query)]
-
-
-def _before_newest(
-    connection: sa.Connection, condition: sa.ColumnElement[bool], after_id: int, limit: int | None
-) -> int:
-    """The id before the first of the newest ``limit`` events, or ``after_id`` where there are fewer."""
-    if limit is None:
-        return after_id
-    newest: sa.Select[Any] = (
-        sa.select(event.c.id).where(condition, event.c.id > after_id).order_by(event.c.id.desc()).limit(limit)
-    )
-    first = connection.execute(sa.select(sa.func.min(newest.subquery("newest").c.id))).scalar()
-    return after_id if first is None else int(first) - 1
-
-
-Advance: TypeAlias = Callable[[int], None]
-"""Called with the number of rows looked at since the last call."""
-
 UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, RegistryError)
 """What reading a stored value raises that no registry wrote."""
 
-_BATCH: Final = 1000
 _MAX_FAULTS: Final = 100
 
 
@@ -310,7 +249,7 @@ def walk_chain(connection: sa.Connection, faults: Faults, *, anchor: str | None,
     """Walk along all events, and note what is wrong with them.
 
     ``anchor`` is the hash of an event that has to be there. What was cut off at the end leaves no trace here: the
-    tables tell of it (``log_tables.py``).
+    tables tell of it (``log_verify.py``).
 
     Raises:
         UsageError: the anchor is what an empty log has for a head, and the log is not empty.

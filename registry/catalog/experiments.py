@@ -1,4 +1,4 @@
-"""Which experiments does a catalog know, and what does a version make of them? Added, flipped, retired; one event each.
+"""The flags that versions may override, in SQL: added, flipped, retired, with one event each.
 
 A flag's life is told in ``registry.model.experiment``. What a version was built with never changes: its own overrides
 are rows, and the defaults of the other flags are in the event of its publication, as they were handed to the build.
@@ -15,10 +15,11 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from registry.catalog.events import append_event
-from registry.catalog.rows import check_text, stored_values
+from registry.catalog.rows import check_text
 from registry.catalog.selection import IS_WITHDRAWN
 from registry.catalog.session import is_writing, reading, write
 from registry.catalog.tables import builder, builder_config, dataset_version, event, experiment, version_experiment
+from registry.catalog.values import stored_values
 from registry.errors import CatalogError, ConflictError, UsageError
 from registry.model import (
     DatasetVersion,
@@ -40,37 +41,114 @@ _ATTEMPTS: Final = 3
 _MAX_LISTED: Final = 12
 
 
-def list_experiments(connection: sa.Connection) -> tuple[Experiment, ...]:
-    """Every flag, by name: one query."""
-    with stored_values():
-        return tuple(map(_read, connection.execute(_query().order_by(experiment.c.name)).all()))
+class SqlExperiments:
+    """``ExperimentCalls`` in SQL."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def list(self) -> tuple[Experiment, ...]:
+        with reading(self._engine) as connection, stored_values():
+            return tuple(map(_read, connection.execute(_query().order_by(experiment.c.name)).all()))
+
+    def defaults_for(self, overrides: Mapping[str, bool]) -> dict[str, bool]:
+        with reading(self._engine) as connection:
+            check_overrides(connection, overrides)
+            return current_defaults(connection)
+
+    def of_version(self, version: DatasetVersion) -> dict[str, bool]:
+        with reading(self._engine) as connection:
+            details = connection.execute(
+                sa.select(event.c.details_json)
+                .where(
+                    event.c.dataset == version.reference.dataset,
+                    event.c.version == str(version.version),
+                    event.c.action == "publish",
+                )
+                .order_by(event.c.id)
+                .limit(1)
+            ).scalar()
+            with stored_values():
+                told = {} if details is None else json.loads(details).get("experiments", {})
+                recorded = {str(name): bool(enabled) for name, enabled in told.items()}
+            return {**dict.fromkeys(current_defaults(connection), False), **recorded, **version.experiments}
+
+    def add(
+        self, name: str, description: str, *, default: bool = False, actor: str, dry_run: bool = False
+    ) -> ExperimentChange:
+        added = Experiment(
+            name=experiment_name(name), description=_check_description(description), default=_flag(default)
+        )
+
+        def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
+            before = _find(connection, added.name, lock=lock)
+            if before is None:
+                return ExperimentChange(before=None, after=added)
+            _refuse_retired(before, hint="A name means one flag for ever. Give the new one another name.")
+            if before.default != added.default:
+                flip = f"registry experiment set-default {before.name} {_on_off(added.default)}"
+                raise _is_there(before, hint=f"Flip its default with: {flip}")
+            if before.description not in ("", added.description):
+                raise _is_there(before, hint="A name means one flag for ever. Give the new one another name.")
+            return ExperimentChange(before=before, after=replace(before, description=added.description))
+
+        def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
+            if change.before is None:
+                values = {"name": added.name, "default_enabled": added.default, "created_at": datetime.now(UTC)}
+                connection.execute(sa.insert(experiment).values(**values, description=added.description))
+            else:
+                _update(connection, added.name, description=added.description)
+            return {"default": added.default, "description": added.description}
+
+        return _run(self._engine, plan, act, action="experiment-add", actor=actor, dry_run=dry_run)
+
+    def set_default(self, name: str, default: bool, *, actor: str, dry_run: bool = False) -> ExperimentChange:
+        wanted = _flag(default)
+
+        def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
+            before = _require(connection, name, lock=lock)
+            if not wanted:
+                _refuse_retired(before, hint="What should be off again is a new flag, with another name.")
+            return ExperimentChange(before=before, after=replace(before, default=wanted))
+
+        def act(connection: sa.Connection, _change: ExperimentChange) -> dict[str, Any]:
+            _update(connection, name, default_enabled=wanted)
+            return {"before": not wanted, "default": wanted}
+
+        return _run(self._engine, plan, act, action="experiment-set-default", actor=actor, dry_run=dry_run)
+
+    def retire(self, name: str, *, actor: str, dry_run: bool = False) -> ExperimentChange:
+        def plan(connection: sa.Connection, now: datetime, lock: bool) -> ExperimentChange:
+            before = _require(connection, name, lock=lock)
+            if before.is_retired:
+                return ExperimentChange(before=before, after=before)
+            if not before.default:
+                raise ConflictError(
+                    f"{name} is off by default, and retired is on for good",
+                    hint=f"First: registry experiment set-default {name} on",
+                    details={"experiment": name},
+                )
+            if disabling := _disabling(connection, name):
+                listed = ", ".join(disabling[:_MAX_LISTED])
+                more = f" and {len(disabling) - _MAX_LISTED} more" if len(disabling) > _MAX_LISTED else ""
+                raise ConflictError(
+                    f"{name} is switched off by {listed}{more}",
+                    hint=f"It can be retired once {'it is' if len(disabling) == 1 else 'they are'} yanked or dropped.",
+                    details={"experiment": name, "versions": disabling[:100], "num_versions": len(disabling)},
+                )
+            return ExperimentChange(before=before, after=replace(before, retired_at=now))
+
+        def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
+            _update(connection, name, retired_at=change.after.retired_at)
+            return {}
+
+        return _run(self._engine, plan, act, action="experiment-retire", actor=actor, dry_run=dry_run)
 
 
 def current_defaults(connection: sa.Connection) -> dict[str, bool]:
     """Whether each flag is on for a version that does not say so itself."""
     rows = connection.execute(sa.select(experiment.c.name, experiment.c.default_enabled)).all()
     return {name: bool(enabled) for name, enabled in rows}
-
-
-def implemented(connection: sa.Connection, version: DatasetVersion) -> dict[str, bool]:
-    """Every flag that the catalog knows, as it stands for a published version.
-
-    Its own override; else the default that its build was given; else off, where the flag came after it.
-    """
-    details = connection.execute(
-        sa.select(event.c.details_json)
-        .where(
-            event.c.dataset == version.reference.dataset,
-            event.c.version == str(version.version),
-            event.c.action == "publish",
-        )
-        .order_by(event.c.id)
-        .limit(1)
-    ).scalar()
-    with stored_values():
-        told = {} if details is None else json.loads(details).get("experiments", {})
-        recorded = {str(name): bool(enabled) for name, enabled in told.items()}
-    return {**dict.fromkeys(current_defaults(connection), False), **recorded, **version.experiments}
 
 
 def check_overrides(connection: sa.Connection, overrides: Mapping[str, bool], *, lock: bool = False) -> dict[str, int]:
@@ -150,98 +228,6 @@ def insert_overrides(connection: sa.Connection, version_id: int, overrides: Mapp
     for name, experiment_id in check_overrides(connection, overrides, lock=True).items():
         values = {"version_id": version_id, "experiment_id": experiment_id, "enabled": bool(overrides[name])}
         connection.execute(sa.insert(version_experiment).values(**values))
-
-
-def add_experiment(
-    engine: sa.Engine, name: str, description: str, *, default: bool, actor: str, dry_run: bool
-) -> ExperimentChange:
-    """Add a flag; the same one again is no change. One without a description, of an older registry, is given it.
-
-    Raises:
-        UsageError: a name that no flag can have, no description, or a default that is neither True nor False.
-        ConflictError: it is there with another description or default, or it is retired.
-    """
-    added = Experiment(name=experiment_name(name), description=_check_description(description), default=_flag(default))
-
-    def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
-        before = _find(connection, added.name, lock=lock)
-        if before is None:
-            return ExperimentChange(before=None, after=added)
-        _refuse_retired(before, hint="A name means one flag for ever. Give the new one another name.")
-        if before.default != added.default:
-            flip = f"registry experiment set-default {before.name} {_on_off(added.default)}"
-            raise _is_there(before, hint=f"Flip its default with: {flip}")
-        if before.description not in ("", added.description):
-            raise _is_there(before, hint="A name means one flag for ever. Give the new one another name.")
-        return ExperimentChange(before=before, after=replace(before, description=added.description))
-
-    def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
-        if change.before is None:
-            values = {"name": added.name, "default_enabled": added.default, "created_at": datetime.now(UTC)}
-            connection.execute(sa.insert(experiment).values(**values, description=added.description))
-        else:
-            _update(connection, added.name, description=added.description)
-        return {"default": added.default, "description": added.description}
-
-    return _run(engine, plan, act, action="experiment-add", actor=actor, dry_run=dry_run)
-
-
-def set_default(engine: sa.Engine, name: str, *, default: bool, actor: str, dry_run: bool) -> ExperimentChange:
-    """Flip a flag's default, for versions that are built from now on; the same default again is no change.
-
-    Raises:
-        UsageError: a default that is neither True nor False.
-        ExperimentNotFoundError
-        ConflictError: it is retired, and is never off again.
-    """
-    wanted = _flag(default)
-
-    def plan(connection: sa.Connection, _now: datetime, lock: bool) -> ExperimentChange:
-        before = _require(connection, name, lock=lock)
-        if not wanted:
-            _refuse_retired(before, hint="What should be off again is a new flag, with another name.")
-        return ExperimentChange(before=before, after=replace(before, default=wanted))
-
-    def act(connection: sa.Connection, _change: ExperimentChange) -> dict[str, Any]:
-        _update(connection, name, default_enabled=wanted)
-        return {"before": not wanted, "default": wanted}
-
-    return _run(engine, plan, act, action="experiment-set-default", actor=actor, dry_run=dry_run)
-
-
-def retire(engine: sa.Engine, name: str, *, actor: str, dry_run: bool) -> ExperimentChange:
-    """Switch a flag on for good; once more is no change.
-
-    Raises:
-        ExperimentNotFoundError
-        ConflictError: it is off by default, or versions that can be read switch it off; the message names them.
-    """
-
-    def plan(connection: sa.Connection, now: datetime, lock: bool) -> ExperimentChange:
-        before = _require(connection, name, lock=lock)
-        if before.is_retired:
-            return ExperimentChange(before=before, after=before)
-        if not before.default:
-            raise ConflictError(
-                f"{name} is off by default, and retired is on for good",
-                hint=f"First: registry experiment set-default {name} on",
-                details={"experiment": name},
-            )
-        if disabling := _disabling(connection, name):
-            listed = ", ".join(disabling[:_MAX_LISTED])
-            more = f" and {len(disabling) - _MAX_LISTED} more" if len(disabling) > _MAX_LISTED else ""
-            raise ConflictError(
-                f"{name} is switched off by {listed}{more}",
-                hint=f"It can be retired once {'it is' if len(disabling) == 1 else 'they are'} yanked or dropped.",
-                details={"experiment": name, "versions": disabling[:100], "num_versions": len(disabling)},
-            )
-        return ExperimentChange(before=before, after=replace(before, retired_at=now))
-
-    def act(connection: sa.Connection, change: ExperimentChange) -> dict[str, Any]:
-        _update(connection, name, retired_at=change.after.retired_at)
-        return {}
-
-    return _run(engine, plan, act, action="experiment-retire", actor=actor, dry_run=dry_run)
 
 
 def _run(engine: sa.Engine, plan: Plan, act: Act, *, action: str, actor: str, dry_run: bool) -> ExperimentChange:

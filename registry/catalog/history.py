@@ -1,4 +1,4 @@
-"""How did the versions of a config stand at a moment that is gone? Their events up to it, replayed.
+"""The versions of a config at a moment that is gone: its events up to then, replayed.
 
 Only the events of one dataset are read, by index: of one config, or of all where the default config is asked for.
 """
@@ -15,14 +15,11 @@ import sqlalchemy as sa
 
 from registry.catalog.events import find_datasets, read_events
 from registry.catalog.queries import list_versions, load_version
-from registry.catalog.rows import damaged, stored_values
 from registry.catalog.selection import explain_refusal, no_default_config
-from registry.catalog.values import VersionSummary
+from registry.catalog.values import PastLookUp, VersionSummary, damaged, stored_values
 from registry.errors import ConfigNotFoundError, DatasetNotFoundError, VersionWithdrawnError
 from registry.model import (
     Candidate,
-    Choice,
-    DatasetVersion,
     Event,
     Reference,
     Standing,
@@ -32,21 +29,6 @@ from registry.model import (
     describe_moment,
 )
 from registry.model.standing import in_order
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastLookUp:
-    """What a reference gave at a moment.
-
-    Attributes:
-        version: what it gave, with its state, successor and canonical version as they were then.
-        choice: why.
-        now: how the version stands today.
-    """
-
-    version: DatasetVersion
-    choice: Choice
-    now: Candidate
 
 
 def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
@@ -62,7 +44,7 @@ def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> P
         raise explain_refusal(choice, when=describe_moment(moment))
     then = choice.candidate
     exactly = standing.exactly(then.version)
-    found = load_version(connection, exactly)
+    found = load_version(connection, standing.name, standing.config, then.version)
     if found is None:
         raise damaged(f"the event log tells of {exactly}, and no row does")
     if found.state is VersionState.DROPPED:

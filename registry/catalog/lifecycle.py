@@ -1,4 +1,4 @@
-"""How does the standing of a published version change? Promote, deprecate, yank, drop, and back again.
+"""What may be done to published versions, in SQL: promote, deprecate, yank, drop, and back again.
 
 One transaction each: the dataset's row is locked, the standing is loaded, changed by the pure rule (``model/changes``),
 written, and told in an event. A dry run is the same without the writing.
@@ -7,24 +7,23 @@ written, and told in an event. A dry run is the same without the writing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, Literal, TypeAlias
 
 import sqlalchemy as sa
 
 from registry.catalog.events import append_event, events_of_version
 from registry.catalog.experiments import refuse_retired
 from registry.catalog.queries import find_version_id
-from registry.catalog.rows import check_text, stored_values
+from registry.catalog.rows import check_text
 from registry.catalog.search import refresh
 from registry.catalog.selection import explain_refusal, find_default_config, load_standing, lock_dataset
-from registry.catalog.session import reading, write
+from registry.catalog.session import transact
 from registry.catalog.tables import builder_config, dataset_version
+from registry.catalog.values import Change, stored_values
 from registry.errors import UsageError
 from registry.model import (
     Candidate,
-    Effect,
     Reference,
     Standing,
     Use,
@@ -32,18 +31,7 @@ from registry.model import (
     VersionState,
     changes,
     choose,
-    natural_effects,
-    use_effects,
 )
-
-
-class Options(TypedDict, total=False):
-    """What every change takes, see ``SqlLifecycle``."""
-
-    actor: Required[str]
-    dry_run: bool
-    uses: Sequence[Use]
-
 
 Transition: TypeAlias = Callable[[sa.Connection, Standing, Candidate], Standing]
 
@@ -58,91 +46,64 @@ _STATES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What was done to a version, or what would be done to it.
-
-    Attributes:
-        action: ``promote``, ``deprecate``, ``yank``, ``drop``, or one of the last three after ``undo-``.
-        reference: the version, exactly.
-        before, after: how its config stood, and stands.
-        is_default: whether references without a config mean this one, too.
-        uses: the references in use of which ``use_effects`` speaks.
-        is_dry_run: nothing was written.
-    """
-
-    action: str
-    reference: Reference
-    before: Standing
-    after: Standing
-    is_default: bool
-    uses: tuple[Use, ...] = ()
-    is_dry_run: bool = False
-
-    @property
-    def is_change(self) -> bool:
-        """Whether there was anything to do."""
-        return self.before != self.after
-
-    @property
-    def effects(self) -> tuple[Effect, ...]:
-        """Every natural reference whose answer it alters; without a config they are altered alike (``is_default``)."""
-        return natural_effects(self.before, self.after)
-
-    @property
-    def use_effects(self) -> tuple[Effect, ...]:
-        """The references in use whose answer it alters."""
-        return use_effects(self.before, self.after, self.uses)
-
-
 class SqlLifecycle:
-    """What may be done to the versions of a catalog.
-
-    Each method takes ``actor``, who does it; ``dry_run``, to learn the effects and write nothing; and ``uses``, the
-    references in use to look at. Each raises NotFoundError where nothing answers, UsageError where the reference does
-    not name one version or nothing is said, and VersionWithdrawnError where the state of the version forbids it.
-    """
+    """``LifecycleCalls`` in SQL."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
 
-    def promote(self, wanted: Reference, **options: Unpack[Options]) -> Change:
-        """Make a version the canonical one."""
-        return self._change("promote", wanted, lambda _, standing, one: changes.promote(standing, one), **options)
+    def promote(self, wanted: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
+        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
+            return changes.promote(standing, candidate)
 
-    def deprecate(self, wanted: Reference, message: str, **options: Unpack[Options]) -> Change:
-        """Mark a version as deprecated."""
+        return self._change("promote", wanted, transition, actor, dry_run, uses)
+
+    def deprecate(
+        self, wanted: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+    ) -> Change:
         check_text(message, "message")
 
         def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
             return changes.deprecate(standing, candidate, message)
 
-        return self._change("deprecate", wanted, transition, **options)
+        return self._change("deprecate", wanted, transition, actor, dry_run, uses)
 
     def yank(
-        self, wanted: Reference, reason: str, superseded_by: Version | None = None, **options: Unpack[Options]
+        self,
+        wanted: Reference,
+        reason: str,
+        superseded_by: Version | None = None,
+        *,
+        actor: str,
+        dry_run: bool = False,
+        uses: Sequence[Use] = (),
     ) -> Change:
-        """Withdraw a version from all who do not name it."""
         check_text(reason, "reason")
 
         def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
             return changes.yank(standing, candidate, reason, superseded_by)
 
-        return self._change("yank", wanted, transition, **options)
+        return self._change("yank", wanted, transition, actor, dry_run, uses)
 
-    def drop(self, wanted: Reference, reason: str, **options: Unpack[Options]) -> Change:
-        """Take a version away from every reader."""
+    def drop(
+        self, wanted: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
+    ) -> Change:
         check_text(reason, "reason")
 
         def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
             return changes.drop(standing, candidate, reason)
 
-        return self._change("drop", wanted, transition, **options)
+        return self._change("drop", wanted, transition, actor, dry_run, uses)
 
     def undo(
-        self, action: Literal["deprecate", "yank", "drop"], wanted: Reference, **options: Unpack[Options]
+        self,
+        action: Literal["deprecate", "yank", "drop"],
+        wanted: Reference,
+        *,
+        actor: str,
+        dry_run: bool = False,
+        uses: Sequence[Use] = (),
     ) -> Change:
-        """Take ``action`` back: the version stands as it did before, as the event log tells."""
         state = _STATES[action]
 
         def transition(connection: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
@@ -152,25 +113,20 @@ class SqlLifecycle:
                 refuse_retired(connection, standing.exactly(candidate.version))
             return after
 
-        return self._change(UNDO + action, wanted, transition, **options)
+        return self._change(UNDO + action, wanted, transition, actor, dry_run, uses)
 
     def _change(
-        self,
-        action: str,
-        wanted: Reference,
-        transition: Transition,
-        *,
-        actor: str,
-        dry_run: bool = False,
-        uses: Sequence[Use] = (),
+        self, action: str, wanted: Reference, transition: Transition, actor: str, dry_run: bool, uses: Sequence[Use]
     ) -> Change:
         check_text(actor, "actor")
 
-        def work_out(connection: sa.Connection) -> Change:
+        def act(connection: sa.Connection) -> Change:
+            if not dry_run:
+                lock_dataset(connection, wanted.name)
             before = load_standing(connection, wanted.name, wanted.config)
             candidate = _named(before, wanted)
             is_default = find_default_config(connection, wanted.name) == (before.config or "")
-            return Change(
+            change = Change(
                 action=action,
                 reference=before.exactly(candidate.version),
                 before=before,
@@ -179,18 +135,11 @@ class SqlLifecycle:
                 uses=tuple(use for use in uses if _concerns(use.reference, before, is_default=is_default)),
                 is_dry_run=dry_run,
             )
-
-        def act(connection: sa.Connection) -> Change:
-            lock_dataset(connection, wanted.name)
-            change = work_out(connection)
-            if change.is_change:
+            if change.is_change and not dry_run:
                 _write(connection, change, actor)
             return change
 
-        if dry_run:
-            with reading(self._engine) as connection:
-                return work_out(connection)
-        return write(self._engine, act)
+        return transact(self._engine, act, dry_run=dry_run)
 
 
 def _write(connection: sa.Connection, change: Change, actor: str) -> None:

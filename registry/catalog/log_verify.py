@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.backend import Advance
 from registry.catalog.configs import PROTECT, UNPROTECT
-from registry.catalog.events import UNREADABLE, Advance, Faults, describe_event, read_events, walk_chain
+from registry.catalog.events import UNREADABLE, Faults, describe_event, read_events, walk_chain
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion
-from registry.catalog.rows import fingerprint_seals, read_canonical, read_number, stored_values, version_seal
+from registry.catalog.rows import fingerprint_seals, read_canonical, read_number, version_seal
 from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version
 from registry.catalog.tables import (
     alias,
@@ -22,7 +23,6 @@ from registry.catalog.tables import (
     builder,
     builder_config,
     dataset_version,
-    event,
     experiment,
     protection,
     shard,
@@ -30,7 +30,7 @@ from registry.catalog.tables import (
     version_experiment,
     version_ledger,
 )
-from registry.catalog.values import LogReport
+from registry.catalog.values import LogReport, stored_values
 from registry.catalog.writes import load_fingerprints
 from registry.errors import CatalogError
 from registry.model import ContentHasher, Event, Reference, Version, VersionState
@@ -55,13 +55,6 @@ def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance:
         faults=tuple(faults.kept),
         num_faults=faults.num_faults,
     )
-
-
-def count_rows(connection: sa.Connection) -> int:
-    """How many rows ``verify_log`` tells its ``advance`` of."""
-    events = connection.execute(sa.select(sa.func.count()).select_from(event)).scalar_one()
-    shards = connection.execute(sa.select(sa.func.sum(split.c.num_shards))).scalar_one()
-    return int(events) + int(shards or 0)
 
 
 _VERSIONS: Final = 100

@@ -1,4 +1,4 @@
-"""Who may put a version's files into an object store? Decided once, by one row, before any object gets its final name.
+"""Who may put a version's files into an object store: decided by one row, before any object gets its final name.
 
 A local folder gets its name in one step, and whoever comes second is refused. An object store has no such step: objects
 appear one after the other, and only a row with a unique location can say whose they are.
@@ -15,16 +15,17 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, fields, replace
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
 from registry.catalog.queries import is_published
-from registry.catalog.rows import canonical_json, check_text, stored_values
-from registry.catalog.session import reading, write
+from registry.catalog.rows import canonical_json, check_text
+from registry.catalog.session import reading, transact, write
 from registry.catalog.tables import reservation
+from registry.catalog.values import Holder, Reservation, stored_values
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError
 from registry.model import Reference
 from registry.storage.names import Owner
@@ -34,84 +35,8 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """One publisher who puts files into a location.
-
-    Attributes:
-        name: unique, also among the publishers of one process.
-        actor: the person or service.
-        owner: the process.
-        since: when it began.
-    """
-
-    name: str
-    actor: str
-    owner: Owner
-    since: datetime
-
-    @classmethod
-    def of_this_process(cls, actor: str) -> Holder:
-        """A new one."""
-        return cls(
-            name=uuid.uuid4().hex,
-            actor=check_text(actor, "actor"),
-            owner=Owner.this_process(),
-            since=datetime.now(UTC).replace(microsecond=0),
-        )
-
-    def as_json(self) -> dict[str, Any]:
-        """The holder as programs see it."""
-        return {
-            "actor": self.actor,
-            "host": self.owner.host,
-            "pid": self.owner.pid,
-            "since": self.since.isoformat(),
-            "is_dead": self.owner.is_dead(),
-        }
-
-    def __str__(self) -> str:
-        return f"{self.actor} (process {self.owner.pid} on {self.owner.host}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """A location in an object store that belongs to one content until its row is written.
-
-    Attributes:
-        location: its URL.
-        dataset, version: what is published there.
-        content_digest: the content that may be put there.
-        token: what the marker in the store says.
-        is_cleaning: what earlier publishers left is being removed; the one holder is alone.
-        holders: the publishers who put files there; none where they died, or gave up half-way.
-        found: objects that were there before the reservation, which nobody may remove; None before they were listed.
-        reserved_at: when the first of its publishers began.
-    """
-
-    location: str
-    dataset: str
-    version: str
-    content_digest: str
-    token: str
-    is_cleaning: bool
-    holders: tuple[Holder, ...]
-    found: tuple[str, ...] | None
-    reserved_at: datetime
-
-    @property
-    def reference(self) -> str:
-        """``name[/config]:version``."""
-        return f"{self.dataset}:{self.version}"
-
-    @property
-    def living(self) -> tuple[Holder, ...]:
-        """The holders that are not known to be dead."""
-        return tuple(holder for holder in self.holders if not holder.owner.is_dead())
-
-
 class SqlReservations:
-    """The reservations of a catalog; each call is one transaction. See the functions of the same names."""
+    """``ReservationCalls`` in SQL."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -119,136 +44,114 @@ class SqlReservations:
     def reserve(
         self, location: str, exactly: Reference, content_digest: str, holder: Holder
     ) -> tuple[Reservation, Reservation | None]:
-        """Reserve a location for one content: how it is reserved now, and how it was before."""
-        return reserve(self._engine, location, exactly, content_digest, holder)
+        def action(connection: sa.Connection) -> tuple[Reservation, Reservation | None]:
+            before = _load(connection, location)
+            if before is None:
+                after = Reservation(
+                    location=check_text(location, "location"),
+                    dataset=exactly.dataset,
+                    version=str(exactly.request),
+                    content_digest=content_digest,
+                    token=uuid.uuid4().hex,
+                    is_cleaning=False,
+                    holders=(holder,),
+                    found=None,
+                    reserved_at=holder.since,
+                )
+                connection.execute(sa.insert(reservation).values(location=location, **_values(after)))
+                is_published(connection, exactly, content_digest)
+                return after, None
+            # Only now: a rival whose row was just committed has deleted its reservation in the same transaction.
+            is_published(connection, exactly, content_digest)
+            living, is_same = before.living, before.content_digest == content_digest
+            if living and not (is_same and not before.is_cleaning):
+                raise reserved_error(before, living)
+            after = replace(
+                before,
+                content_digest=content_digest,
+                is_cleaning=before.is_cleaning or not is_same,
+                holders=(*living, holder),
+            )
+            _store(connection, after)
+            return after, before
+
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return write(self._engine, action)
+            except sa.exc.IntegrityError:  # a rival was first: look at what it reserved
+                if attempt == _ATTEMPTS:
+                    raise
+        raise AssertionError("unreachable")
 
     def note_found(
         self, held: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False
     ) -> Reservation:
-        """Write down which objects were there before."""
-        return note_found(self._engine, held, holder, names, anew=anew)
+        def change(present: Reservation) -> Reservation:
+            is_noted = present.found is not None and not anew
+            return present if is_noted else replace(present, found=tuple(sorted(names)))
+
+        return _change(self._engine, held, holder, change)
 
     def begin_cleaning(self, held: Reservation, holder: Holder) -> Reservation | None:
-        """Have the location alone; None while others put files there."""
-        return begin_cleaning(self._engine, held, holder)
+        def change(present: Reservation) -> Reservation:
+            is_alone = all(one.name == holder.name for one in present.living)
+            return replace(present, is_cleaning=True, holders=(holder,)) if is_alone else present
+
+        found = _change(self._engine, held, holder, change)
+        return found if found.is_cleaning else None
 
     def end_cleaning(self, held: Reservation, holder: Holder) -> Reservation:
-        """Let others join again."""
-        return end_cleaning(self._engine, held, holder)
+        return _change(self._engine, held, holder, lambda present: replace(present, is_cleaning=False))
 
     def leave(self, held: Reservation, holder: Holder, *, forget: bool) -> None:
-        """End the part of ``holder``."""
-        leave(self._engine, held, holder, forget=forget)
+        def action(connection: sa.Connection) -> None:
+            present = _load(connection, held.location)
+            if present is None or present.token != held.token:
+                return
+            others = tuple(one for one in present.holders if one.name != holder.name)
+            if forget and not others:
+                connection.execute(sa.delete(reservation).where(reservation.c.location == held.location))
+            else:
+                _store(connection, replace(present, holders=others))
+
+        write(self._engine, action)
 
     def list(self, dataset: str | None = None) -> tuple[Reservation, ...]:
-        """Every reservation, or those of ``name[/config]``."""
-        return list_reservations(self._engine, dataset)
+        query = sa.select(reservation).order_by(reservation.c.dataset, reservation.c.version, reservation.c.location)
+        if dataset is not None:
+            query = query.where(reservation.c.dataset == dataset)
+        with reading(self._engine) as connection:
+            rows = connection.execute(query).all()
+        return tuple(map(_read, rows))
 
     def release(
         self, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
     ) -> tuple[Reservation, ...]:
-        """Take the reservations of a version away from their holders, who are dead."""
-        return release(self._engine, dataset, version, force=force, dry_run=dry_run)
+        def action(connection: sa.Connection) -> tuple[Reservation, ...]:
+            query = sa.select(reservation).where(reservation.c.dataset == dataset, reservation.c.version == version)
+            if connection.dialect.name == "postgresql":
+                query = query.with_for_update()
+            found = tuple(map(_read, connection.execute(query.order_by(reservation.c.location)).all()))
+            if not found:
+                raise NotFoundError(
+                    f"nobody holds a reservation of {dataset}:{version}",
+                    hint="See what is reserved: registry reservation list",
+                    details={"name": f"{dataset}:{version}"},
+                )
+            alive = [holder for one in found for holder in one.living if holder.owner.is_of_this_machine()]
+            if alive and not force:
+                raise ConflictError(
+                    f"the reservation of {dataset}:{version} is in use: by {', '.join(map(str, alive))}",
+                    hint="Wait until that process has ended, or end it. "
+                    "Where it hangs for good, take the reservation away with --force.",
+                    details={"holders": [holder.as_json() for holder in alive]},
+                )
+            if not dry_run:
+                for one in found:
+                    _store(connection, replace(one, holders=()))
+            return found
 
-
-def reserve(
-    engine: sa.Engine, location: str, exactly: Reference, content_digest: str, holder: Holder
-) -> tuple[Reservation, Reservation | None]:
-    """Reserve ``location`` for one content of a version: how it is reserved now, and how it was before.
-
-    Raises:
-        VersionExistsError: the number is published with other content.
-        ReservedError: another content is being put there, or what others left there is being removed.
-    """
-
-    def action(connection: sa.Connection) -> tuple[Reservation, Reservation | None]:
-        before = _load(connection, location)
-        if before is None:
-            after = Reservation(
-                location=check_text(location, "location"),
-                dataset=exactly.dataset,
-                version=str(exactly.request),
-                content_digest=content_digest,
-                token=uuid.uuid4().hex,
-                is_cleaning=False,
-                holders=(holder,),
-                found=None,
-                reserved_at=holder.since,
-            )
-            connection.execute(sa.insert(reservation).values(location=location, **_values(after)))
-            is_published(connection, exactly, content_digest)
-            return after, None
-        # Only now: a rival whose row was just committed has deleted its reservation in the same transaction.
-        is_published(connection, exactly, content_digest)
-        living, is_same = before.living, before.content_digest == content_digest
-        if living and not (is_same and not before.is_cleaning):
-            raise reserved_error(before, living)
-        after = replace(
-            before,
-            content_digest=content_digest,
-            is_cleaning=before.is_cleaning or not is_same,
-            holders=(*living, holder),
-        )
-        _store(connection, after)
-        return after, before
-
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            return write(engine, action)
-        except sa.exc.IntegrityError:  # a rival was first: look at what it reserved
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError("unreachable")
-
-
-def note_found(
-    engine: sa.Engine, held: Reservation, holder: Holder, names: Collection[str], *, anew: bool = False
-) -> Reservation:
-    """Write down which objects were there before the marker; where others did so already, theirs are kept.
-
-    ``anew``: the marker had to be made once more, so all that is there may be others'.
-    """
-
-    def change(present: Reservation) -> Reservation:
-        is_noted = present.found is not None and not anew
-        return present if is_noted else replace(present, found=tuple(sorted(names)))
-
-    return _change(engine, held, holder, change)
-
-
-def begin_cleaning(engine: sa.Engine, held: Reservation, holder: Holder) -> Reservation | None:
-    """Have the location alone, so that objects may be removed there; None while others live who put files there."""
-
-    def change(present: Reservation) -> Reservation:
-        is_alone = all(one.name == holder.name for one in present.living)
-        return replace(present, is_cleaning=True, holders=(holder,)) if is_alone else present
-
-    found = _change(engine, held, holder, change)
-    return found if found.is_cleaning else None
-
-
-def end_cleaning(engine: sa.Engine, held: Reservation, holder: Holder) -> Reservation:
-    """Let others join again."""
-    return _change(engine, held, holder, lambda present: replace(present, is_cleaning=False))
-
-
-def leave(engine: sa.Engine, held: Reservation, holder: Holder, *, forget: bool) -> None:
-    """End the part of ``holder``. With ``forget`` the last one deletes the reservation: nothing is left there.
-
-    Without it the reservation stays, for the next run, which finishes what was begun.
-    """
-
-    def action(connection: sa.Connection) -> None:
-        present = _load(connection, held.location)
-        if present is None or present.token != held.token:
-            return
-        others = tuple(one for one in present.holders if one.name != holder.name)
-        if forget and not others:
-            connection.execute(sa.delete(reservation).where(reservation.c.location == held.location))
-        else:
-            _store(connection, replace(present, holders=others))
-
-    write(engine, action)
+        return transact(self._engine, action, dry_run=dry_run)
 
 
 def use_up(connection: sa.Connection, held: Reservation, holder: Holder) -> None:
@@ -274,58 +177,6 @@ def require_free(connection: sa.Connection, location: str, content_digest: str) 
         raise reserved_error(present, present.living)
     if present is not None and not present.living:  # what a dead publisher of this content left is complete, then
         connection.execute(sa.delete(reservation).where(reservation.c.location == location))
-
-
-def list_reservations(engine: sa.Engine, dataset: str | None = None) -> tuple[Reservation, ...]:
-    """Every reservation, by dataset, version and location; or those of ``name[/config]``."""
-    query = sa.select(reservation).order_by(reservation.c.dataset, reservation.c.version, reservation.c.location)
-    if dataset is not None:
-        query = query.where(reservation.c.dataset == dataset)
-    with reading(engine) as connection:
-        rows = connection.execute(query).all()
-    return tuple(map(_read, rows))
-
-
-def release(
-    engine: sa.Engine, dataset: str, version: str, *, force: bool = False, dry_run: bool = False
-) -> tuple[Reservation, ...]:
-    """Take the reservations of a version away from their holders, who are dead: the next publisher may go on.
-
-    Gives them as they were. What their holders put into the store stays, for the next publisher to finish or remove.
-
-    Raises:
-        NotFoundError: there is no reservation of that version.
-        ConflictError: a holder is alive on this machine, and ``force`` is False.
-    """
-
-    def action(connection: sa.Connection) -> tuple[Reservation, ...]:
-        query = sa.select(reservation).where(reservation.c.dataset == dataset, reservation.c.version == version)
-        if connection.dialect.name == "postgresql":
-            query = query.with_for_update()
-        found = tuple(map(_read, connection.execute(query.order_by(reservation.c.location)).all()))
-        if not found:
-            raise NotFoundError(
-                f"nobody holds a reservation of {dataset}:{version}",
-                hint="See what is reserved: registry reservation list",
-                details={"name": f"{dataset}:{version}"},
-            )
-        alive = [holder for one in found for holder in one.living if holder.owner.is_of_this_machine()]
-        if alive and not force:
-            raise ConflictError(
-                f"the reservation of {dataset}:{version} is in use: by {', '.join(map(str, alive))}",
-                hint="Wait until that process has ended, or end it. "
-                "Where it hangs for good, take the reservation away with --force.",
-                details={"holders": [holder.as_json() for holder in alive]},
-            )
-        if not dry_run:
-            for one in found:
-                _store(connection, replace(one, holders=()))
-        return found
-
-    if dry_run:
-        with reading(engine) as connection:
-            return action(connection)
-    return write(engine, action)
 
 
 def reserved_error(held: Reservation, holders: Iterable[Holder]) -> ReservedError:
@@ -410,7 +261,12 @@ def _values(one: Reservation) -> dict[str, Any]:
 
 def _holder_values(holder: Holder) -> dict[str, Any]:
     since = holder.since.isoformat()
-    return {"name": holder.name, "actor": holder.actor, "since": since, "owner": asdict(holder.owner)}
+    return {
+        "name": holder.name,
+        "actor": check_text(holder.actor, "actor"),
+        "since": since,
+        "owner": asdict(holder.owner),
+    }
 
 
 def _read(row: sa.Row[Any]) -> Reservation:

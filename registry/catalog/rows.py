@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import GenericFunction
 
-from registry.errors import CatalogError, UsageError
+from registry.errors import UsageError
 from registry.masking import has_secret, mask, mask_all, remove_secrets
 from registry.model import (
     DatasetMetadata,
@@ -30,28 +29,6 @@ from registry.model import (
 )
 
 _METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_description")
-
-
-def damaged(what: str) -> CatalogError:
-    """The error for rows that no publisher wrote; ``what`` says how that shows."""
-    return CatalogError(
-        f"the catalog is damaged: {what}", hint="Restore it from a copy; registry db check looks at the rest."
-    )
-
-
-@contextmanager
-def stored_values() -> Iterator[None]:
-    """Where rows are fetched and made values of: what does not read is damage, or was written by another program.
-
-    Raises:
-        CatalogError: in the place of what a parser or a value says of text and numbers that no caller gave.
-    """
-    try:
-        yield
-    except CatalogError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise damaged(f"a stored value does not read ({type(error).__name__}: {error!s:.200})") from error
 
 
 def canonical_json(value: Any) -> str:

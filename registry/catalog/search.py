@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.rows import decode_metadata, read_canonical, stored_values
+from registry.catalog.rows import decode_metadata, read_canonical
 from registry.catalog.search_words import (
     FIELDS,
     SearchWords,
@@ -26,7 +26,7 @@ from registry.catalog.search_words import (
 from registry.catalog.selection import CANONICAL_NUMBER, IS_WITHDRAWN, NUMBER, canonical_version
 from registry.catalog.session import reading, write
 from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
-from registry.catalog.values import SearchHit
+from registry.catalog.values import SearchHit, stored_values
 from registry.errors import CatalogError, UsageError
 from registry.model import Version, VersionState, version_status
 

@@ -1,7 +1,9 @@
-"""Which row answers a reference? The request, said in SQL: one query finds the version, however many there are.
+"""Which row answers a reference: SQL narrows the versions to one row, and ``model.choose`` decides.
 
-Decision 2 of the design: no request gives the canonical version; a wildcard or range the highest that matches and is
-neither yanked nor dropped; an exact number or an alias that very version, unless it is dropped.
+The rule of every look-up is ``registry.model.choose``. SQL may leave out, for a wildcard or range: versions that the
+request does not allow, that are withdrawn, or that are lower than one that is left; for anything else: versions other
+than the one that is named. One row comes back, by an index, whether a config has ten versions or 100,000. Where the
+rule does not choose that row, it is asked again with every version of the config, and that answer is final.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from registry.catalog.rows import json_object_agg, read_canonical, read_number, stored_values
+from registry.catalog.rows import json_object_agg, read_canonical, read_number
 from registry.catalog.tables import (
     READABLE,
     alias,
@@ -20,12 +22,14 @@ from registry.catalog.tables import (
     experiment,
     version_experiment,
 )
+from registry.catalog.values import stored_values
 from registry.errors import (
     AliasNotFoundError,
     ConfigNotFoundError,
     DatasetNotFoundError,
     NotFoundError,
     ReferenceSyntaxError,
+    UsageError,
     VersionNotFoundError,
     VersionWithdrawnError,
 )
@@ -40,6 +44,7 @@ from registry.model import (
     VersionClause,
     VersionRequest,
     VersionState,
+    choose,
     request_bounds,
 )
 from registry.model.version import HIGHEST, LOWEST
@@ -55,8 +60,37 @@ IS_WITHDRAWN: Final = dataset_version.c.state.in_(sorted(state.value for state i
 """``Candidate.is_withdrawn`` over the columns of ``dataset_version``; for its index a look-up says ``READABLE``."""
 
 
+def choose_row(connection: sa.Connection, wanted: Reference) -> tuple[Choice, Any]:
+    """What ``wanted`` names, and the row of ``version_query`` of the version chosen, or None.
+
+    Raises:
+        DatasetNotFoundError, ConfigNotFoundError
+    """
+    with stored_values():
+        row = connection.execute(version_query(wanted)).first()
+        if row is not None:
+            found = read_candidate(row)
+            aliases = {} if wanted.alias is None else {wanted.alias: found.version}
+            narrowed = Standing(
+                name=wanted.name,
+                config=row.config_name or None,
+                candidates=(found,),
+                canonical=read_canonical(row),
+                aliases=aliases,
+            )
+            choice = choose(narrowed, wanted)
+            if choice.candidate is not None:
+                return choice, row
+    standing = load_standing(connection, wanted.name, wanted.config)
+    choice = choose(standing, wanted)
+    if choice.version is None:
+        return choice, None
+    with stored_values():
+        return choice, connection.execute(version_query(standing.exactly(choice.version))).one()
+
+
 def version_query(reference: Reference) -> sa.Select[Any]:
-    """The query whose one row, if any, is the version that ``reference`` names.
+    """The query that narrows the versions of a config to one row: to the one that ``reference`` may name.
 
     Beside the columns of ``dataset_version``: ``builder_name``, ``config_name``, ``canonical_*``, and ``experiments``,
     a JSON object of the flags that the version overrides.
@@ -101,6 +135,16 @@ def version_query(reference: Reference) -> sa.Select[Any]:
     return query.where(dataset_version.c.id == chosen.scalar_subquery())
 
 
+def read_candidate(row: Any) -> Candidate:
+    """The candidate of a row with the number, state, message and successor of a version."""
+    return Candidate(
+        version=Version(row.major, row.minor, row.patch),
+        state=VersionState(row.state),
+        message=row.state_message,
+        superseded_by=read_number(row.superseded_by),
+    )
+
+
 def meant_config(config: str | None) -> sa.ColumnElement[bool]:
     """The config that a reference means: None is the default one."""
     return builder_config.c.is_default if config is None else builder_config.c.name == config
@@ -109,6 +153,25 @@ def meant_config(config: str | None) -> sa.ColumnElement[bool]:
 def named_config(config: str | None) -> sa.ColumnElement[bool]:
     """The config that a published version belongs to: None where its dataset has no configs."""
     return builder_config.c.name == (config or "")
+
+
+def published_versions() -> sa.Join:
+    """Builders, their configs and their versions."""
+    return builder.join(builder_config, builder_config.c.builder_id == builder.c.id).join(
+        dataset_version, dataset_version.c.config_id == builder_config.c.id
+    )
+
+
+def is_version(name: str, config: str | None, version: Version) -> sa.ColumnElement[bool]:
+    """The one version of that number, over ``published_versions``."""
+    major, minor, patch = NUMBER
+    return sa.and_(
+        builder.c.name == name,
+        named_config(config),
+        major == version.major,
+        minor == version.minor,
+        patch == version.patch,
+    )
 
 
 def request_condition(request: VersionRequest) -> sa.ColumnElement[bool]:
@@ -184,15 +247,7 @@ def find_standing(connection: sa.Connection, name: str, config: str | None) -> S
             .where(dataset_version.c.config_id == row.id)
             .order_by(*(part.desc() for part in NUMBER))
         )
-        candidates = tuple(
-            Candidate(
-                version=Version(major, minor, patch),
-                state=VersionState(state),
-                message=message,
-                superseded_by=read_number(superseded_by),
-            )
-            for major, minor, patch, state, message, superseded_by in versions
-        )
+        candidates = tuple(map(read_candidate, versions))
         aliases = connection.execute(
             sa.select(alias.c.name, *NUMBER)
             .join_from(alias, dataset_version, dataset_version.c.id == alias.c.version_id)
@@ -213,10 +268,23 @@ _MAX_LISTED: Final = 12
 _MAX_DETAILS: Final = 100
 
 
+def parse_dataset(text: str) -> Reference:
+    """The reference of a dataset: ``name[/config]``, and nothing after it.
+
+    Raises:
+        ReferenceSyntaxError: the text is not a reference.
+        UsageError: a version or an alias follows it.
+    """
+    wanted = Reference.parse(text)
+    if wanted.request is not None or wanted.alias is not None:
+        raise UsageError(f"{text}: name a dataset without a version", hint=f"Try: {wanted.dataset}")
+    return wanted
+
+
 def explain_dataset(connection: sa.Connection, reference: Reference) -> NotFoundError:
     """The error for a dataset or config that is not there, for a connection that saw it missing in the same snapshot.
 
-    A writer on PostgreSQL asks only for a dataset that it has locked (locking.py).
+    A writer on PostgreSQL asks only for a dataset that it has locked (``lock_dataset``).
     """
     configs = connection.execute(
         sa.select(builder_config.c.name)

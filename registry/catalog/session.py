@@ -3,7 +3,8 @@
 One action is one transaction, opened here and nowhere else. SQLite: reads begin with BEGIN, writes with BEGIN
 IMMEDIATE, so that a writer waits for its turn instead of failing half way. PostgreSQL: reads are REPEATABLE READ, so
 that all statements of one look-up see one moment; writes are READ COMMITTED, so that a writer sees what the rival
-committed for which it waited. Locks, unique constraints and one advisory lock decide there (locking.py, events.py).
+committed for which it waited. Locks, unique constraints and one advisory lock decide there
+(``selection.lock_dataset``, ``events.py``).
 """
 
 from __future__ import annotations
@@ -102,6 +103,14 @@ def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
                     raise
                 time.sleep(random.uniform(0, 0.05 * 2**attempt))  # noqa: S311 (spreads rivals, guards no secret)
     raise AssertionError("unreachable")
+
+
+def transact(engine: sa.Engine, action: Callable[[sa.Connection], T], *, dry_run: bool) -> T:
+    """Run ``action`` as ``write`` does; for a dry run over a connection that only reads."""
+    if dry_run:
+        with reading(engine) as connection:
+            return action(connection)
+    return write(engine, action)
 
 
 def is_writing(connection: sa.Connection) -> bool:

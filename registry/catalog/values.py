@@ -1,12 +1,38 @@
-"""What do lists show of a dataset and of a version? Frozen values, smaller than a ``DatasetVersion``."""
+"""What a catalog takes and gives beside the values of ``registry.model``: frozen values that hold no connection.
+
+Every value can be pickled. Nothing here imports SQLAlchemy: a client of a catalog on the network needs them too.
+"""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
 
-from registry.errors import LogTamperedError
-from registry.model import Reference, Version, VersionState, VersionStatus, version_status
+from registry.errors import CatalogError, LogTamperedError, NotFoundError, ProtectedError
+from registry.model import (
+    Candidate,
+    Choice,
+    DatasetVersion,
+    Effect,
+    Reference,
+    Standing,
+    Use,
+    Version,
+    VersionState,
+    VersionStatus,
+    default_effects,
+    natural_effects,
+    use_effects,
+    version_status,
+)
+
+if TYPE_CHECKING:  # urllib is loaded with it, which no look-up needs
+    from registry.storage.names import Owner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,3 +223,261 @@ class LogReport:
                     "faults": [{"where": one.where, "problem": one.problem} for one in self.faults],
                 },
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSummary:
+    """A config of a dataset, as a list shows it; ``config`` None where the dataset has none.
+
+    ``is_protected``: only a promotion moves its canonical version.
+    """
+
+    name: str
+    config: str | None
+    is_default: bool
+    canonical: Version | None
+    num_versions: int
+    is_protected: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultChange:
+    """Another default config, done or only worked out.
+
+    Attributes:
+        before: how the config stood that was the default one, or None.
+        after: how the one stands that is it now.
+        uses: the references in use, without a config, of which ``use_effects`` speaks.
+        is_dry_run: nothing was written.
+    """
+
+    before: Standing | None
+    after: Standing
+    uses: tuple[Use, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there was anything to do."""
+        return self.before is None or self.before.config != self.after.config
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every natural reference without a config whose answer it alters."""
+        return default_effects(self.before, self.after) if self.is_change else ()
+
+    @property
+    def use_effects(self) -> tuple[Effect, ...]:
+        """The references in use whose answer it alters."""
+        return use_effects(self.before, self.after, self.uses)
+
+
+class Unpromoted(StrEnum):
+    """Why a publication left the canonical version as it was."""
+
+    PUBLISHED_BEFORE = "published_before"
+    NOT_ASKED = "not_asked"
+    EXPERIMENTAL = "experimental"
+    LOWER = "lower"
+    PROTECTED = "protected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """What a publication did to the canonical version of its config.
+
+    Attributes:
+        before, after: the canonical version, or None.
+        reason: why it is the same as before; None where the published version became canonical.
+        protected: the scope that protects it, where that is the reason: ``""`` is the whole catalog.
+    """
+
+    before: Version | None
+    after: Version | None
+    reason: Unpromoted | None = None
+    protected: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectionChange:
+    """What protecting a scope, or the opposite, comes to.
+
+    Attributes:
+        scope: ``name/config``, ``name``, or ``""`` for the whole catalog.
+        before, after: whether the scope itself was protected, and is.
+        protected_by: the scope that protects it afterwards, a wider one too; None where nothing does.
+        is_dry_run: nothing was written.
+    """
+
+    scope: str
+    before: bool
+    after: bool
+    protected_by: str | None
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there was anything to do."""
+        return self.before != self.after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What was done to a version, or what would be done to it.
+
+    Attributes:
+        action: ``promote``, ``deprecate``, ``yank``, ``drop``, or one of the last three after ``undo-``.
+        reference: the version, exactly.
+        before, after: how its config stood, and stands.
+        is_default: whether references without a config mean this one, too.
+        uses: the references in use of which ``use_effects`` speaks.
+        is_dry_run: nothing was written.
+    """
+
+    action: str
+    reference: Reference
+    before: Standing
+    after: Standing
+    is_default: bool
+    uses: tuple[Use, ...] = ()
+    is_dry_run: bool = False
+
+    @property
+    def is_change(self) -> bool:
+        """Whether there was anything to do."""
+        return self.before != self.after
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """Every natural reference whose answer it alters; without a config they are altered alike (``is_default``)."""
+        return natural_effects(self.before, self.after)
+
+    @property
+    def use_effects(self) -> tuple[Effect, ...]:
+        """The references in use whose answer it alters."""
+        return use_effects(self.before, self.after, self.uses)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastLookUp:
+    """What a reference gave at a moment.
+
+    Attributes:
+        version: what it gave, with its state, successor and canonical version as they were then.
+        choice: why.
+        now: how the version stands today.
+    """
+
+    version: DatasetVersion
+    choice: Choice
+    now: Candidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """One publisher who puts files into a location.
+
+    Attributes:
+        name: unique, also among the publishers of one process.
+        actor: the person or service.
+        owner: the process.
+        since: when it began.
+    """
+
+    name: str
+    actor: str
+    owner: Owner
+    since: datetime
+
+    @classmethod
+    def of_this_process(cls, actor: str) -> Holder:
+        """A new one."""
+        from registry.storage.names import Owner
+
+        return cls(
+            name=uuid.uuid4().hex,
+            actor=actor,
+            owner=Owner.this_process(),
+            since=datetime.now(UTC).replace(microsecond=0),
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The holder as programs see it."""
+        return {
+            "actor": self.actor,
+            "host": self.owner.host,
+            "pid": self.owner.pid,
+            "since": self.since.isoformat(),
+            "is_dead": self.owner.is_dead(),
+        }
+
+    def __str__(self) -> str:
+        return f"{self.actor} (process {self.owner.pid} on {self.owner.host}, since {self.since:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """A location in an object store that belongs to one content until its row is written.
+
+    Attributes:
+        location: its URL.
+        dataset, version: what is published there.
+        content_digest: the content that may be put there.
+        token: what the marker in the store says.
+        is_cleaning: what earlier publishers left is being removed; the one holder is alone.
+        holders: the publishers who put files there; none where they died, or gave up half-way.
+        found: objects that were there before the reservation, which nobody may remove; None before they were listed.
+        reserved_at: when the first of its publishers began.
+    """
+
+    location: str
+    dataset: str
+    version: str
+    content_digest: str
+    token: str
+    is_cleaning: bool
+    holders: tuple[Holder, ...]
+    found: tuple[str, ...] | None
+    reserved_at: datetime
+
+    @property
+    def reference(self) -> str:
+        """``name[/config]:version``."""
+        return f"{self.dataset}:{self.version}"
+
+    @property
+    def living(self) -> tuple[Holder, ...]:
+        """The holders that are not known to be dead."""
+        return tuple(holder for holder in self.holders if not holder.owner.is_dead())
+
+
+def refuse_protected(version: Reference, scope: str) -> ProtectedError:
+    """The error for a publication that is told to promote what is protected."""
+    what = f"{scope} is" if scope else "the whole catalog is"
+    return ProtectedError(
+        f"{version} cannot become canonical by being published: {what} protected",
+        hint=f"Publish it with --no-promote, then: registry promote {version}",
+        details={"version": str(version), "protected": scope},
+    )
+
+
+def damaged(what: str) -> CatalogError:
+    """The error for stored values that no publisher wrote; ``what`` says how that shows."""
+    return CatalogError(
+        f"the catalog is damaged: {what}", hint="Restore it from a copy; registry db check looks at the rest."
+    )
+
+
+@contextmanager
+def stored_values() -> Iterator[None]:
+    """Report a stored value that cannot be read as damage: another program wrote it.
+
+    Raises:
+        CatalogError: in the place of what a parser or a value says of text and numbers that no caller gave.
+    """
+    try:
+        yield
+    except (CatalogError, NotFoundError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise damaged(f"a stored value does not read ({type(error).__name__}: {error!s:.200})") from error

@@ -9,23 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import count, islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
-from registry.catalog.configs import Promotion, Unpromoted, find_protection, mark_default, refuse_protected
+from registry.catalog.backend import Neighbours
+from registry.catalog.configs import find_protection, mark_default
 from registry.catalog.events import append_event, lock_log
 from registry.catalog.experiments import current_defaults, insert_overrides
 from registry.catalog.queries import find_neighbours, find_version_id, is_published
-from registry.catalog.reservations import Holder, Reservation, require_free, use_up
+from registry.catalog.reservations import require_free, use_up
 from registry.catalog.rows import (
     canonical_json,
     check_digest,
     check_text,
-    damaged,
     fingerprint_seals,
-    stored_values,
     version_seal,
     version_values,
 )
@@ -41,6 +40,7 @@ from registry.catalog.tables import (
     split,
     version_ledger,
 )
+from registry.catalog.values import Holder, Promotion, Reservation, Unpromoted, damaged, refuse_protected, stored_values
 from registry.errors import CatalogError, ConflictError, NeighboursChangedError, UsageError
 from registry.model import (
     DatasetVersion,
@@ -53,127 +53,130 @@ from registry.model import (
     check_new_name,
 )
 
-Neighbours: TypeAlias = tuple[Version | None, Version | None]
-"""The published numbers right below and right above another one."""
-
 _BATCH: Final = 10_000
 _ATTEMPTS: Final = 3
 
 
-def publish_version(
-    engine: sa.Engine,
-    version: DatasetVersion,
-    shards: Mapping[str, tuple[Shard, ...]],
-    *,
-    promote: bool | None,
-    default_config: bool,
-    actor: str,
-    found: Mapping[str, SplitFingerprint] | None,
-    proved_between: Neighbours | None,
-    experiment_defaults: Mapping[str, bool] | None,
-    held: tuple[Reservation, Holder] | None,
-    unreserved: str | None,
-) -> Promotion | None:
-    """Publish ``version`` with its ``shards``; see ``SqlCatalog.publish``."""
-    check_shards(version, shards)
-    check_text(actor, "actor")
-    values = version_values(version)
-    canonical_json(dict(version.experiments))
+class SqlPublications:
+    """``publish`` and the fingerprints of ``CatalogBackend`` in SQL."""
 
-    def action(connection: sa.Connection) -> Promotion | None:
-        if is_published(connection, version.reference, version.content_digest):
-            return None
-        check_new_name(version.name)
-        now = datetime.now(UTC)
-        config_id, builder_id = _ensure_config(connection, version, now)
-        # From here on no other writer changes this dataset: its neighbours stay what they are.
-        lock_dataset(connection, version.name)
-        if held is not None:
-            use_up(connection, *held)
-        if unreserved is not None:
-            require_free(connection, unreserved, version.content_digest)
-        if proved_between is not None:
-            _require_neighbours(connection, version, proved_between)
-        # A rival for the very number waits here: before the work is done, not after it.
-        _reserve_number(connection, version, actor, now)
-        row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
-        version_id = _insert_version(connection, version, row, shards, found or {})
-        # What flags and protections are now stays so until this publication is told of: the log never contradicts it.
-        lock_log(connection)
-        implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
-        experiments = {**implied, **version.experiments}
-        promotion = _decide_promotion(connection, version, config_id, promote=promote)
-        if default_config or version.config is None:
-            mark_default(connection, builder_id, config_id)
-        if promotion.reason is None:
-            chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
-            connection.execute(chosen.values(canonical_version_id=version_id))
-        refresh(connection, config_id)
-        append_event(
-            connection,
-            at=now,
-            actor=actor,
-            action="publish",
-            dataset=version.reference.dataset,
-            version=str(version.version),
-            details={
-                "content_digest": version.content_digest,
-                "default_config": default_config,
-                "num_examples": version.num_examples,
-                "promote": promotion.reason is None,
-                "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
-                "fingerprints": fingerprint_seals(found or {}),
-                **({"experiments": experiments} if experiments else {}),
-                **_published_state(version),
-            },
-        )
-        return promotion
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
 
-    for _ in range(_ATTEMPTS):
-        try:
-            return write(engine, action)
-        except sa.exc.IntegrityError as error:
-            # Rolled back. A rival took the number, or another row that is unique, such as the default config's mark:
-            # then the number is still free and this call tries again.
-            refused = error
-            with reading(engine) as connection:
-                if is_published(connection, version.reference, version.content_digest):
-                    return None
-    raise CatalogError(
-        f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
-        hint="Compare the catalog with its schema: registry db check.",
-    ) from refused
+    def publish(
+        self,
+        version: DatasetVersion,
+        shards: Mapping[str, tuple[Shard, ...]],
+        *,
+        promote: bool | None,
+        default_config: bool = False,
+        actor: str,
+        found: Mapping[str, SplitFingerprint] | None = None,
+        proved_between: Neighbours | None = None,
+        experiment_defaults: Mapping[str, bool] | None = None,
+        held: tuple[Reservation, Holder] | None = None,
+        unreserved: str | None = None,
+    ) -> Promotion | None:
+        check_shards(version, shards)
+        check_text(actor, "actor")
+        values = version_values(version)
+        canonical_json(dict(version.experiments))
 
+        def action(connection: sa.Connection) -> Promotion | None:
+            if is_published(connection, version.reference, version.content_digest):
+                return None
+            check_new_name(version.name)
+            now = datetime.now(UTC)
+            config_id, builder_id = _ensure_config(connection, version, now)
+            # From here on no other writer changes this dataset: its neighbours stay what they are.
+            lock_dataset(connection, version.name)
+            if held is not None:
+                use_up(connection, *held)
+            if unreserved is not None:
+                require_free(connection, unreserved, version.content_digest)
+            if proved_between is not None:
+                _require_neighbours(connection, version, proved_between)
+            # A rival for the very number waits here: before the work is done, not after it.
+            _reserve_number(connection, version, actor, now)
+            row = {**values, "config_id": config_id, "published_at": now, "published_by": actor}
+            version_id = _insert_version(connection, version, row, shards, found or {})
+            # Flags and protections stay as they are until this publication is told of: the log never contradicts it.
+            lock_log(connection)
+            implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
+            experiments = {**implied, **version.experiments}
+            promotion = _decide_promotion(connection, version, config_id, promote=promote)
+            if default_config or version.config is None:
+                mark_default(connection, builder_id, config_id)
+            if promotion.reason is None:
+                chosen = sa.update(builder_config).where(builder_config.c.id == config_id)
+                connection.execute(chosen.values(canonical_version_id=version_id))
+            refresh(connection, config_id)
+            append_event(
+                connection,
+                at=now,
+                actor=actor,
+                action="publish",
+                dataset=version.reference.dataset,
+                version=str(version.version),
+                details={
+                    "content_digest": version.content_digest,
+                    "default_config": default_config,
+                    "num_examples": version.num_examples,
+                    "promote": promotion.reason is None,
+                    "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
+                    "fingerprints": fingerprint_seals(found or {}),
+                    **({"experiments": experiments} if experiments else {}),
+                    **_published_state(version),
+                },
+            )
+            return promotion
 
-def add_fingerprints(
-    engine: sa.Engine, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str
-) -> bool:
-    """Store fingerprints that a published version lacks; see ``SqlCatalog.add_fingerprints``."""
-    check_text(actor, "actor")
+        for _ in range(_ATTEMPTS):
+            try:
+                return write(self._engine, action)
+            except sa.exc.IntegrityError as error:
+                # Rolled back. A rival took the number, or another row that is unique, such as the mark of the default
+                # config: then the number is still free and this call tries again.
+                refused = error
+                with reading(self._engine) as connection:
+                    if is_published(connection, version.reference, version.content_digest):
+                        return None
+        raise CatalogError(
+            f"{version.reference} breaks a constraint of the catalog: {refused.orig}",
+            hint="Compare the catalog with its schema: registry db check.",
+        ) from refused
 
-    def action(connection: sa.Connection) -> bool:
-        version_id = find_version_id(connection, version.name, version.config, version.version)
-        if version_id is None:
-            return False
-        lock_dataset(connection, version.name)
-        if load_fingerprints(connection, version_id):
-            return False
-        rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
-        split_ids: dict[str, int] = dict(map(tuple, rows))
-        for name, one in found.items():
-            insert_fingerprint(connection, split_ids[name], one)
-        append_event(
-            connection,
-            at=datetime.now(UTC),
-            actor=actor,
-            action="fingerprint",
-            dataset=version.reference.dataset,
-            version=str(version.version),
-            details=fingerprint_seals(found),
-        )
-        return True
+    def fingerprints(self, version: DatasetVersion) -> dict[str, SplitFingerprint]:
+        with reading(self._engine) as connection:
+            version_id = find_version_id(connection, version.name, version.config, version.version)
+            return {} if version_id is None else load_fingerprints(connection, version_id)
 
-    return write(engine, action)
+    def add_fingerprints(self, version: DatasetVersion, found: Mapping[str, SplitFingerprint], *, actor: str) -> bool:
+        check_text(actor, "actor")
+
+        def action(connection: sa.Connection) -> bool:
+            version_id = find_version_id(connection, version.name, version.config, version.version)
+            if version_id is None:
+                return False
+            lock_dataset(connection, version.name)
+            if load_fingerprints(connection, version_id):
+                return False
+            rows = connection.execute(sa.select(split.c.name, split.c.id).where(split.c.version_id == version_id))
+            split_ids: dict[str, int] = dict(map(tuple, rows))
+            for name, one in found.items():
+                insert_fingerprint(connection, split_ids[name], one)
+            append_event(
+                connection,
+                at=datetime.now(UTC),
+                actor=actor,
+                action="fingerprint",
+                dataset=version.reference.dataset,
+                version=str(version.version),
+                details=fingerprint_seals(found),
+            )
+            return True
+
+        return write(self._engine, action)
 
 
 def _decide_promotion(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from registry.catalog import Holder, Reservation, SqlCatalog
+from registry.catalog import CatalogBackend, Holder, Reservation
 from registry.errors import (
     AlreadyStoredError,
     ConflictError,
@@ -45,7 +45,7 @@ class Cleared:
 
 
 def clear_place(
-    store: Store, catalog: SqlCatalog, exactly: Reference, *, actor: str, force: bool = False, dry_run: bool = False
+    store: Store, catalog: CatalogBackend, exactly: Reference, *, actor: str, force: bool = False, dry_run: bool = False
 ) -> Cleared:
     """Move what lies at the place of a version that is not published to ``leftover.<random>_<version>`` beside it.
 
@@ -127,7 +127,7 @@ def location_key(folder: Store) -> str:
     return f"{'s3' if scheme == 's3a' else scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def require_unmarked(folder: Store, catalog: SqlCatalog, version: DatasetVersion) -> None:
+def require_unmarked(folder: Store, catalog: CatalogBackend, version: DatasetVersion) -> None:
     """Refuse to publish a folder where it lies while another catalog's publisher puts files there.
 
     Raises:
@@ -143,7 +143,7 @@ def require_unmarked(folder: Store, catalog: SqlCatalog, version: DatasetVersion
         raise foreign_error(marker, version.reference, folder)
 
 
-def remove_marker(folder: Store, catalog: SqlCatalog, version: DatasetVersion) -> None:
+def remove_marker(folder: Store, catalog: CatalogBackend, version: DatasetVersion) -> None:
     """After the row of files that were published where they lie: remove the marker of the dead one who put them there.
 
     By it other catalogs would be refused for ever. What cannot be removed is a warning.
@@ -161,7 +161,7 @@ def remove_marker(folder: Store, catalog: SqlCatalog, version: DatasetVersion) -
 
 
 def write_marker(
-    folder: Store, held: Reservation, holder: Holder, catalog: SqlCatalog, *, overwrite: bool = False
+    folder: Store, held: Reservation, holder: Holder, catalog: CatalogBackend, *, overwrite: bool = False
 ) -> None:
     """Mark a location for this catalog. With ``overwrite`` where the marker of the same reservation is there.
 
@@ -190,7 +190,7 @@ def read_marker(folder: Store) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else {}
 
 
-def is_left_after_row(marker: Mapping[str, Any], catalog: SqlCatalog, version: DatasetVersion) -> bool:
+def is_left_after_row(marker: Mapping[str, Any], catalog: CatalogBackend, version: DatasetVersion) -> bool:
     """Whether a marker was left by a publisher who wrote the row, and then could not remove it.
 
     It is told by the content alone: a catalog has many URLs. Should it be of another catalog's publisher, who puts the
@@ -216,12 +216,12 @@ def foreign_error(marker: Mapping[str, Any], exactly: Reference, folder: Store) 
     )
 
 
-def is_promised(catalog: SqlCatalog, version: DatasetVersion) -> bool:
+def is_promised(catalog: CatalogBackend, version: DatasetVersion) -> bool:
     """Whether a row of the catalog promises this very content by now."""
     return catalog.published_digest(version.name, version.config, version.version) == version.content_digest
 
 
-def _refuse_published(final: Store, catalog: SqlCatalog, exactly: Reference, number: Version) -> None:
+def _refuse_published(final: Store, catalog: CatalogBackend, exactly: Reference, number: Version) -> None:
     if catalog.published_digest(exactly.name, exactly.config, number) is not None:
         raise ConflictError(
             f"{exactly} is published: its files stay where they are",
@@ -234,7 +234,7 @@ def _refuse_published(final: Store, catalog: SqlCatalog, exactly: Reference, num
         )
 
 
-def _mark(final: Store, held: Reservation, holder: Holder, catalog: SqlCatalog, exactly: Reference) -> bool:
+def _mark(final: Store, held: Reservation, holder: Holder, catalog: CatalogBackend, exactly: Reference) -> bool:
     """Mark the place; False where a publisher of our reservation did.
 
     Raises:
@@ -250,7 +250,7 @@ def _mark(final: Store, held: Reservation, holder: Holder, catalog: SqlCatalog, 
     return True
 
 
-def _release(catalog: SqlCatalog, location: str) -> None:
+def _release(catalog: CatalogBackend, location: str) -> None:
     for one in catalog.reservations.list():
         if one.location == location:
             catalog.reservations.release(one.dataset, one.version, force=True)

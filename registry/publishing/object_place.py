@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from registry.catalog import Holder, Reservation, SqlCatalog
+from registry.catalog import CatalogBackend, Holder, Reservation
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     AlreadyStoredError,
@@ -63,7 +63,7 @@ class ObjectPlace:
         self,
         staged: StagedFolder,
         store: Store,
-        catalog: SqlCatalog,
+        catalog: CatalogBackend,
         version: DatasetVersion,
         shards: Mapping[str, tuple[Shard, ...]],
         *,

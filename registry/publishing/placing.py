@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from registry.catalog import Holder, Reservation, SqlCatalog
+from registry.catalog import CatalogBackend, Holder, Reservation
 from registry.errors import (
     ConflictError,
     FolderExistsError,
@@ -50,7 +50,7 @@ class Placement:
 def place_folder(
     staged: StagedFolder,
     store: Store,
-    catalog: SqlCatalog,
+    catalog: CatalogBackend,
     version: DatasetVersion,
     shards: Mapping[str, tuple[Shard, ...]],
     *,
@@ -97,7 +97,7 @@ def place_folder(
     place.tidy()
 
 
-def _require_published_names(store: Store, catalog: SqlCatalog, version: DatasetVersion) -> bool:
+def _require_published_names(store: Store, catalog: CatalogBackend, version: DatasetVersion) -> bool:
     """Whether files of ``version`` may replace those of the row; False where they have other names and none is needed.
 
     The content digest says nothing of names, and readers open the names of the row.
@@ -121,7 +121,11 @@ def _require_published_names(store: Store, catalog: SqlCatalog, version: Dataset
 
 @contextmanager
 def _on_disk(
-    staged: StagedFolder, store: Store, catalog: SqlCatalog, version: DatasetVersion, check_number: Callable[[], bool]
+    staged: StagedFolder,
+    store: Store,
+    catalog: CatalogBackend,
+    version: DatasetVersion,
+    check_number: Callable[[], bool],
 ) -> Iterator[Placement]:
     # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
     # that has just put its own there, nor two that repair a damaged folder each other.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.catalog import SqlCatalog
+from registry.catalog import CatalogBackend, PublishedShards, load_shards
 from registry.errors import MissingExtraError, StorageError, UsageError, VerificationError, VersionTooSmallError
 from registry.model import DatasetVersion, SplitFingerprint, Version
 from registry.publishing.changes import ChangeLevel, Changes, Described, compare_versions
@@ -129,7 +129,7 @@ class Prover:
         advance: called with the number of records read since the last call.
     """
 
-    catalog: SqlCatalog
+    catalog: CatalogBackend
     data: Store
     actor: str | None = None
     processes: int | None = None
@@ -150,7 +150,7 @@ class Prover:
             return Described(version=version, fingerprints=found)
         try:
             files = StoredSplits.of(version, open_location(self.data, version.location))
-            promised = {split.name: self.catalog.shards(version, split.name) for split in version.splits}
+            promised = {split.name: load_shards(self.catalog.shards, version, split.name) for split in version.splits}
             report = verify_shards(files.store, version.splits, promised, indexes=self.indexes, advance=self.advance)
             report.raise_for_faults(str(version.reference))
             found = self.fingerprint(files)
@@ -165,7 +165,7 @@ class Prover:
         """The files of a published version, each of which is proved to be the published one when it is opened."""
         store = ProvedStore(
             open_location(self.data, version.location),
-            self.catalog.promises(version),
+            PublishedShards.of_version(self.catalog.shards, version),
             file_format=version.file_format,
             indexes=self.indexes,
             hint=f"`registry verify {version.reference}` names every shard that is not as it was published.",

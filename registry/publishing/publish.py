@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from registry.catalog import Holder, Promotion, Reservation, SqlCatalog, Unpromoted
+from registry.catalog import CatalogBackend, Holder, Promotion, Reservation, Unpromoted
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     ConflictError,
@@ -108,7 +108,7 @@ class Target:
     """
 
     store: Store
-    catalog: SqlCatalog
+    catalog: CatalogBackend
     promote: bool | None
     actor: str
     default_config: bool = False
@@ -385,9 +385,10 @@ def _publication(
     )
 
 
-def unchanged(catalog: SqlCatalog, version: DatasetVersion) -> Promotion:
+def unchanged(catalog: CatalogBackend, version: DatasetVersion) -> Promotion:
     """The canonical version stays: this very content was published before."""
-    canonical = catalog.canonical(version.name, version.config)
+    published = catalog.published(version.name, version.config, version.version)
+    canonical = None if published is None else published.canonical
     return Promotion(before=canonical, after=canonical, reason=Unpromoted.PUBLISHED_BEFORE)
 
 
@@ -396,7 +397,7 @@ def _tell_default_config(target: Target, version: DatasetVersion) -> None:
     is_at_home = version.location == version_folder(version.name, version.config, version.version)
     if version.config is None or not is_at_home:
         return
-    if any(one.is_default and one.config == version.config for one in target.catalog.configs(version.name)):
+    if any(one.is_default and one.config == version.config for one in target.catalog.configs.list(version.name)):
         try:
             write_default_config(target.store, version.name, version.config)
         except StorageError as error:  # the row is written: the version is published
@@ -408,7 +409,7 @@ def _tell_default_config(target: Target, version: DatasetVersion) -> None:
             )
 
 
-def _is_published(catalog: SqlCatalog, version: DatasetVersion) -> bool:
+def _is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
     """Whether this very content is published. Other content under the number is refused before anything is moved."""
     published = catalog.published_digest(version.name, version.config, version.version)
     if published is not None and published != version.content_digest:

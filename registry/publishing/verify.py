@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from registry.catalog import SqlCatalog
+from registry.catalog import CatalogBackend
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import (
     CorruptExampleError,
@@ -270,7 +270,7 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
 
 def measure_folder(
     source: Store,
-    catalog: SqlCatalog,
+    catalog: CatalogBackend,
     *,
     prepared: PreparedDataset | None = None,
     walk: bool = True,

@@ -24,10 +24,10 @@ from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from catalog_samples import publish, sample
+from catalog_samples import logged, publish, sample
 from catalog_server import PostgresServer
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, load_shards, open_catalog
 from registry.catalog.session import is_writing
 from registry.errors import RegistryError
 from registry.model import Reference, ShardLengths, Version
@@ -59,7 +59,7 @@ class Action:
     """What is done to a catalog."""
 
     name: str
-    run: Callable[[SqlCatalog], object]
+    run: Callable[[CatalogBackend], object]
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def postgres_rivals(server: PostgresServer) -> Iterator[Rivals]:
 
 
 @contextmanager
-def listening(catalog: SqlCatalog, note: Callable[..., None]) -> Iterator[None]:
+def listening(catalog: CatalogBackend, note: Callable[..., None]) -> Iterator[None]:
     """Call ``note`` before every statement of this catalog."""
     engine = catalog._engine
     sa.event.listen(engine, "before_cursor_execute", note)
@@ -217,10 +217,10 @@ def _do_not_sync(connection: Any, _record: Any) -> None:
         connection.execute("PRAGMA synchronous=OFF")
 
 
-def fill(catalog: SqlCatalog) -> None:
+def fill(catalog: CatalogBackend) -> None:
     """One dataset without configs, one with a default config, one with two configs and no default; two flags."""
-    catalog.add_experiment("flag", "A flag.", default=True, actor="ann")
-    catalog.add_experiment("other", "Another.", actor="ann")
+    catalog.experiments.add("flag", "A flag.", default=True, actor="ann")
+    catalog.experiments.add("other", "Another.", actor="ann")
     for reference in ("alone:1.0.0", "alone:1.1.0", "pair/left:1.0.0", "pair/right:1.0.0", "many/a:1.0.0"):
         is_first = reference.endswith(":1.0.0")
         publish(catalog, reference, promote=is_first, default_config=reference.startswith("pair/left"))
@@ -230,8 +230,8 @@ def fill(catalog: SqlCatalog) -> None:
     publish(catalog, "flagged:1.0.0", experiments={"other": True})
     catalog.lifecycle.yank(Reference.parse("alone:1.2.0"), "wrong", actor="ann")
     catalog.lifecycle.drop(Reference.parse("pair/right:1.0.0"), "licence", actor="ann")
-    catalog.set_protection(Reference.parse("many/a"), protect=True, actor="ann")
-    catalog.set_alias("paper", Reference.parse("alone:1.0.0"), expect="none", message="", actor="ann")
+    catalog.configs.set_protection(Reference.parse("many/a"), protect=True, actor="ann")
+    catalog.aliases.set("paper", Reference.parse("alone:1.0.0"), expect="none", message="", actor="ann")
 
 
 def publisher(reference: str, **options: Any) -> Action:
@@ -241,7 +241,7 @@ def publisher(reference: str, **options: Any) -> Action:
     between = options.pop("proved_between", None)
     version, shards = sample(reference, **options)
 
-    def run(catalog: SqlCatalog) -> object:
+    def run(catalog: CatalogBackend) -> object:
         return catalog.publish(
             version, shards, promote=promote, default_config=default_config, proved_between=between, actor="ann"
         )
@@ -274,21 +274,21 @@ def changes() -> list[Action]:
         Action("drop alone:1.1.0", lambda c: c.lifecycle.drop(at("alone:1.1.0"), "licence", actor="ann")),
         Action("yank flagged:1.0.0", lambda c: c.lifecycle.yank(at("flagged:1.0.0"), "bad", actor="ann")),
         publisher("alone:4.0.0", promote=None),
-        Action("protect all", lambda c: c.set_protection(None, protect=True, actor="ann")),
-        Action("protect alone", lambda c: c.set_protection(at("alone"), protect=True, actor="ann")),
-        Action("protect fresh", lambda c: c.set_protection(at("fresh"), protect=True, actor="ann")),
-        Action("unprotect many/a", lambda c: c.set_protection(at("many/a"), protect=False, actor="ann")),
-        Action("default pair/right", lambda c: c.set_default_config("pair", "right", actor="ann")),
-        Action("default fresh/conf", lambda c: c.set_default_config("fresh", "conf", actor="ann")),
+        Action("protect all", lambda c: c.configs.set_protection(None, protect=True, actor="ann")),
+        Action("protect alone", lambda c: c.configs.set_protection(at("alone"), protect=True, actor="ann")),
+        Action("protect fresh", lambda c: c.configs.set_protection(at("fresh"), protect=True, actor="ann")),
+        Action("unprotect many/a", lambda c: c.configs.set_protection(at("many/a"), protect=False, actor="ann")),
+        Action("default pair/right", lambda c: c.configs.set_default("pair", "right", actor="ann")),
+        Action("default fresh/conf", lambda c: c.configs.set_default("fresh", "conf", actor="ann")),
         Action("set alone@paper", lambda c: set_alias(c, "paper", "alone:1.1.0", Version(1, 0, 0))),
         Action("set alone@new to 1.*", lambda c: set_alias(c, "new", "alone:1.*", "none")),
         Action("set fresh@new", lambda c: set_alias(c, "new", "fresh:1.0.0", None)),
         Action("rm alone@paper", lambda c: remove_alias(c, "alone@paper", Version(1, 0, 0))),
         Action("rm fresh@new", lambda c: remove_alias(c, "fresh@new", None)),
-        Action("add newer", lambda c: c.add_experiment("newer", "New.", default=True, actor="ann")),
-        Action("default newer off", lambda c: c.set_experiment_default("newer", False, actor="ann")),
-        Action("default flag off", lambda c: c.set_experiment_default("flag", False, actor="ann")),
-        Action("retire flag", lambda c: c.retire_experiment("flag", actor="ann")),
+        Action("add newer", lambda c: c.experiments.add("newer", "New.", default=True, actor="ann")),
+        Action("default newer off", lambda c: c.experiments.set_default("newer", False, actor="ann")),
+        Action("default flag off", lambda c: c.experiments.set_default("flag", False, actor="ann")),
+        Action("retire flag", lambda c: c.experiments.retire("flag", actor="ann")),
     ]
 
 
@@ -297,50 +297,50 @@ def look_ups() -> list[Action]:
     at = Reference.parse
     alone = sample("alone:1.1.0")[0]
     references = ("fresh", "fresh:1.*", "fresh:1.0.0", "fresh@new", "fresh/conf", "many", "pair", "pair/right", "alone")
-    asked: dict[str, Callable[[SqlCatalog], object]] = {
+    asked: dict[str, Callable[[CatalogBackend], object]] = {
         "datasets": lambda c: c.datasets(),
         "versions fresh": lambda c: c.versions("fresh"),
         "versions alone": lambda c: c.versions("alone"),
         "versions alone, later": lambda c: c.versions("alone", at=LATER),
         "find_at alone": lambda c: c.find_at(at("alone"), LATER),
         "find_at fresh": lambda c: c.find_at(at("fresh"), LATER),
-        "log fresh": lambda c: list(c.events(dataset="fresh")),
-        "log alone": lambda c: list(c.events(dataset="alone")),
-        "newest 3 events": lambda c: list(c.events(limit=3)),
-        "aliases": lambda c: c.aliases(),
-        "aliases fresh": lambda c: c.aliases("fresh"),
-        "history alone@paper": lambda c: c.alias_history(at("alone@paper")),
-        "history fresh@new": lambda c: c.alias_history(at("fresh@new")),
-        "configs fresh": lambda c: c.configs("fresh"),
-        "configs pair": lambda c: c.configs("pair"),
+        "log fresh": lambda c: list(logged(c, dataset="fresh")),
+        "log alone": lambda c: list(logged(c, dataset="alone")),
+        "newest 3 events": lambda c: list(logged(c, limit=3)),
+        "aliases": lambda c: c.aliases.list(),
+        "aliases fresh": lambda c: c.aliases.list("fresh"),
+        "history alone@paper": lambda c: c.aliases.history(at("alone@paper")),
+        "history fresh@new": lambda c: c.aliases.history(at("fresh@new")),
+        "configs fresh": lambda c: c.configs.list("fresh"),
+        "configs pair": lambda c: c.configs.list("pair"),
         "standing alone": lambda c: c.standing("alone"),
         "standing fresh": lambda c: c.standing("fresh"),
         "neighbours": lambda c: c.neighbours("alone", None, Version(2, 5, 0)),
-        "protection": lambda c: c.protection("alone", None),
-        "shards": lambda c: c.shards(alone, "train"),
+        "protection": lambda c: c.configs.protection("alone", None),
+        "shards": lambda c: load_shards(c.shards, alone, "train"),
         "search": lambda c: c.search("alone fresh"),
         "no hits": lambda c: c.explain_no_hits("frehs"),
-        "experiments": lambda c: c.experiments(),
-        "implemented": lambda c: c.implemented(alone),
-        "experiment defaults": lambda c: c.experiment_defaults({"newer": True}),
-        "verify log": lambda c: c.verify_log(),
+        "experiments": lambda c: c.experiments.list(),
+        "implemented": lambda c: c.experiments.of_version(alone),
+        "experiment defaults": lambda c: c.experiments.defaults_for({"newer": True}),
+        "verify log": lambda c: c.log.verify(),
         "dry yank fresh": lambda c: c.lifecycle.yank(at("fresh:1.0.0"), "bad", actor="ann", dry_run=True),
-        "dry default fresh": lambda c: c.set_default_config("fresh", "conf", actor="ann", dry_run=True),
-        "dry retire": lambda c: c.retire_experiment("newer", actor="ann", dry_run=True),
+        "dry default fresh": lambda c: c.configs.set_default("fresh", "conf", actor="ann", dry_run=True),
+        "dry retire": lambda c: c.experiments.retire("newer", actor="ann", dry_run=True),
         **{f"find {one}": methodcaller("find", one) for one in (*references, "alone:*", "alone@paper")},
     }
     return [Action(name, run) for name, run in asked.items()]
 
 
-def set_alias(catalog: SqlCatalog, name: str, target: str, expect: Any) -> object:
-    return catalog.set_alias(name, Reference.parse(target), expect=expect, message="", actor="ann")
+def set_alias(catalog: CatalogBackend, name: str, target: str, expect: Any) -> object:
+    return catalog.aliases.set(name, Reference.parse(target), expect=expect, message="", actor="ann")
 
 
-def remove_alias(catalog: SqlCatalog, name: str, expect: Any) -> object:
-    return catalog.remove_alias(Reference.parse(name), expect=expect, message="", actor="ann")
+def remove_alias(catalog: CatalogBackend, name: str, expect: Any) -> object:
+    return catalog.aliases.remove(Reference.parse(name), expect=expect, message="", actor="ann")
 
 
-def outcome(action: Action, catalog: SqlCatalog) -> Any:
+def outcome(action: Action, catalog: CatalogBackend) -> Any:
     """What an action gives, or its error; a catalog that is busy says ``try again``."""
     try:
         return plain(action.run(catalog))
@@ -350,14 +350,14 @@ def outcome(action: Action, catalog: SqlCatalog) -> Any:
         return type(error).__name__, error.code, plain(error.message), plain(error.hint), plain(error.details)
 
 
-def state(catalog: SqlCatalog) -> Any:
+def state(catalog: CatalogBackend) -> Any:
     """Everything that a catalog says of itself, but for clocks and the numbers of rows."""
     with catalog._engine.connect() as connection:
         found = {
             table: sorted(map(str, (plain(row._mapping) for row in connection.execute(sa.text(query)))))
             for table, query in _STATE.items()
         }
-    return {**found, "events": plain(list(catalog.events()))}
+    return {**found, "events": plain(list(logged(catalog)))}
 
 
 def plain(value: Any) -> Any:

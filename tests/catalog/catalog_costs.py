@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
-from registry.catalog import queries, sqlite_path, stored_lengths
+from registry.catalog import queries, shards, sqlite_path
 
 
 @dataclass
@@ -45,10 +45,10 @@ def measuring() -> Iterator[Meter]:
         meter.values += len(found or ())
         return found
 
-    stored_json = stored_lengths.read_json
+    stored_json = shards.read_json
     sa.event.listen(sa.Engine, "before_cursor_execute", note)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_lengths, "read_json", read_and_count)
+        patch.setattr(shards, "read_json", read_and_count)
         patch.setattr(queries, "read_json", read_and_count)
         try:
             yield meter

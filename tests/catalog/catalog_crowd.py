@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from catalog_samples import sample
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, load_shards, open_catalog
 from registry.errors import RegistryError
 from registry.model import Reference, Version
 
@@ -27,7 +27,7 @@ DATASETS = ("alone", "pair/left", "pair/right")
 class Actor:
     """What one process does; ``published`` are the references whose publication it was told to have won."""
 
-    def __init__(self, catalog: SqlCatalog, number: int) -> None:
+    def __init__(self, catalog: CatalogBackend, number: int) -> None:
         self.catalog = catalog
         self.name = f"actor {number}"
         self.chance = random.Random(number)
@@ -54,7 +54,7 @@ class Actor:
     def read(self) -> str:
         dataset = self.chance.choice(DATASETS)
         found = self.catalog.find(dataset + self.chance.choice(["", ":*", ":2.*", ":1.0.7", "@paper"]))
-        assert [len(self.catalog.shards(found, split.name)) for split in found.splits] == [3, 1]
+        assert [len(load_shards(self.catalog.shards, found, split.name)) for split in found.splits] == [3, 1]
         return "read"
 
     def stand(self) -> str:
@@ -76,10 +76,10 @@ class Actor:
         """Compare and swap an alias."""
         dataset = self.chance.choice(DATASETS)
         name, config = parts(dataset)
-        here = [one for one in self.catalog.aliases(dataset) if one.alias == "paper"]
+        here = [one for one in self.catalog.aliases.list(dataset) if one.alias == "paper"]
         expected: Version | str = here[0].version if here else "none"
         target = self.chance.choice(self.catalog.versions(name, config)).version
-        change = self.catalog.set_alias(
+        change = self.catalog.aliases.set(
             "paper", Reference.exactly(name, config, target), expect=expected, message="", actor=self.name
         )
         self.moved += change.is_change

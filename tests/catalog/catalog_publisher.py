@@ -46,7 +46,7 @@ def swap(url: str) -> None:
             old, new = line.split()
             expect: Version | Literal["none"] = "none" if old == "none" else Version.parse(old)
             try:
-                catalog.set_alias("best", Reference.parse(new), expect=expect, message="", actor=new)
+                catalog.aliases.set("best", Reference.parse(new), expect=expect, message="", actor=new)
             except RegistryError as error:
                 say(error.code)
             else:

@@ -6,17 +6,18 @@ import dataclasses
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 import psycopg
 
-from registry.catalog import SqlCatalog, sqlite_path
+from registry.catalog import CatalogBackend, EventFilter, sqlite_path, stream_events
 from registry.catalog.tables import IMMUTABLE
 from registry.model import (
     DatasetMetadata,
     DatasetVersion,
+    Event,
     Reference,
     Shard,
     ShardedFileTemplate,
@@ -83,17 +84,22 @@ def make_shards(counts: Sequence[int], seed: str) -> tuple[Shard, ...]:
     )
 
 
-def publish(catalog: SqlCatalog, reference: str, **options: Any) -> DatasetVersion:
+def publish(catalog: CatalogBackend, reference: str, **options: Any) -> DatasetVersion:
     """Publish a sample and give it back; ``promote`` and ``default_config`` go to the catalog, others to ``sample``.
 
     Experiments that it overrides are added first.
     """
     promote, default_config = options.pop("promote", True), options.pop("default_config", False)
     version, shards = sample(reference, **options)
-    for name in set(version.experiments) - {known.name for known in catalog.experiments()}:
-        catalog.add_experiment(name, f"About {name}.", actor="ann")
+    for name in set(version.experiments) - {known.name for known in catalog.experiments.list()}:
+        catalog.experiments.add(name, f"About {name}.", actor="ann")
     assert catalog.publish(version, shards, promote=promote, default_config=default_config, actor="ann")
     return version
+
+
+def logged(catalog: CatalogBackend, *, limit: int | None = None, **wanted: Any) -> Iterator[Event]:
+    """The events of a catalog, the oldest first; options as of ``EventFilter``."""
+    return stream_events(catalog.log, EventFilter(**wanted), limit=limit)
 
 
 def execute(url: str, statement: str) -> list[tuple[Any, ...]]:

@@ -7,11 +7,11 @@ from typing import Any
 
 from catalog_samples import publish
 
-from registry.catalog import SqlCatalog
+from registry.catalog import CatalogBackend
 from registry.model import DatasetMetadata
 
 
-def about(catalog: SqlCatalog, reference: str, description: str = "", **changes: Any) -> None:
+def about(catalog: CatalogBackend, reference: str, description: str = "", **changes: Any) -> None:
     """Publish a dataset with a description, tags and names of features, and nothing else that a word is found in."""
     options = {name: changes.pop(name) for name in ("promote", "default_config") if name in changes}
     features = {name: {} for name in changes.pop("features", ())}
@@ -25,5 +25,5 @@ def about(catalog: SqlCatalog, reference: str, description: str = "", **changes:
     )
 
 
-def found(catalog: SqlCatalog, text: str, **options: int) -> list[str]:
+def found(catalog: CatalogBackend, text: str, **options: int) -> list[str]:
     return [hit.dataset for hit in catalog.search(text, **options)]

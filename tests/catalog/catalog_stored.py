@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from registry.catalog import SqlCatalog, queries, stored_lengths
-from registry.catalog.stored_lengths import StoredShardLengths
+from registry.catalog import CatalogBackend, paging, queries
+from registry.catalog.paging import LoadedShardLengths
 
 
 @contextmanager
@@ -16,13 +16,13 @@ def small_blocks() -> Iterator[None]:
     """Every split is stored, in blocks of four shards, and two blocks come with one query."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(queries, "_EAGER", -1)
-        patch.setattr(stored_lengths, "_BLOCK", 4)
-        patch.setattr(stored_lengths, "_BLOCKS_AT_ONCE", 2)
+        patch.setattr(paging, "_BLOCK", 4)
+        patch.setattr(paging, "_BLOCKS_AT_ONCE", 2)
         yield
 
 
-def find_stored(catalog: SqlCatalog, reference: str, split: str = "train") -> StoredShardLengths:
+def find_stored(catalog: CatalogBackend, reference: str, split: str = "train") -> LoadedShardLengths:
     """The shard lengths of one split, of which nothing is loaded yet."""
     lengths = catalog.find(reference).split(split).shard_lengths
-    assert isinstance(lengths, StoredShardLengths)
+    assert isinstance(lengths, LoadedShardLengths)
     return lengths

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, open_catalog
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def catalog(catalog_url: str) -> Iterator[SqlCatalog]:
+def catalog(catalog_url: str) -> Iterator[CatalogBackend]:
     """A catalog without datasets, on each kind of database."""
     with open_catalog(catalog_url) as opened:
         yield opened

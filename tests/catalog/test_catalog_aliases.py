@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from catalog_samples import execute, publish
+from catalog_samples import execute, logged, publish
 
-from registry.catalog import AliasChange, SqlCatalog
+from registry.catalog import AliasChange, CatalogBackend
 from registry.errors import (
     AliasMovedError,
     AliasNotFoundError,
@@ -29,34 +29,34 @@ V1, V2 = Version(1, 0, 0), Version(1, 1, 0)
 SWAPPERS, ROUNDS = 4, 12
 
 
-def set_alias(catalog: SqlCatalog, name: str, reference: str, **options: Any) -> AliasChange:
+def set_alias(catalog: CatalogBackend, name: str, reference: str, **options: Any) -> AliasChange:
     options = {"expect": None, "message": "", "actor": "ann", **options}
-    return catalog.set_alias(name, Reference.parse(reference), **options)
+    return catalog.aliases.set(name, Reference.parse(reference), **options)
 
 
-def remove(catalog: SqlCatalog, reference: str, **options: Any) -> AliasChange:
+def remove(catalog: CatalogBackend, reference: str, **options: Any) -> AliasChange:
     options = {"expect": None, "message": "", "actor": "bob", **options}
-    return catalog.remove_alias(Reference.parse(reference), **options)
+    return catalog.aliases.remove(Reference.parse(reference), **options)
 
 
 @pytest.fixture
-def mnist(catalog: SqlCatalog) -> SqlCatalog:
+def mnist(catalog: CatalogBackend) -> CatalogBackend:
     """A catalog with two versions of a dataset."""
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:1.1.0")
     return catalog
 
 
-def state(catalog: SqlCatalog) -> Any:
-    history = catalog.alias_history(Reference.parse("mnist@paper"))
+def state(catalog: CatalogBackend) -> Any:
+    history = catalog.aliases.history(Reference.parse("mnist@paper"))
     return (
-        [(str(one.reference), one.version, one.set_by) for one in catalog.aliases()],
+        [(str(one.reference), one.version, one.set_by) for one in catalog.aliases.list()],
         [(one.actor, one.before, one.after, one.message) for one in history],
-        [(one.action, one.version, one.actor, dict(one.details)) for one in catalog.events() if "alias" in one.action],
+        [(one.action, one.version, one.actor, dict(one.details)) for one in logged(catalog) if "alias" in one.action],
     )
 
 
-def test_an_alias_stands_for_a_version_until_it_is_moved(mnist: SqlCatalog) -> None:
+def test_an_alias_stands_for_a_version_until_it_is_moved(mnist: CatalogBackend) -> None:
     change = set_alias(mnist, "paper", "mnist:1.0.*", message="As submitted.")
     assert (str(change.reference), change.before, change.after, change.is_change) == ("mnist@paper", None, V1, True)
     assert mnist.find("mnist@paper").version == V1
@@ -82,10 +82,10 @@ def test_an_alias_stands_for_a_version_until_it_is_moved(mnist: SqlCatalog) -> N
         ("alias-set", "1.1.0", "bob", {"alias": "paper", "before": "1.0.0", "after": "1.1.0", "message": ""}),
         ("alias-remove", "", "bob", {"alias": "paper", "before": "1.1.0", "after": None, "message": "Retracted."}),
     ]
-    assert mnist.verify_log().faults == ()
+    assert mnist.log.verify().faults == ()
 
 
-def test_setting_it_where_it_stands_changes_nothing(mnist: SqlCatalog) -> None:
+def test_setting_it_where_it_stands_changes_nothing(mnist: CatalogBackend) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     before = state(mnist)
     assert not set_alias(mnist, "paper", "mnist@paper", actor="bob").is_change
@@ -93,7 +93,7 @@ def test_setting_it_where_it_stands_changes_nothing(mnist: SqlCatalog) -> None:
     assert state(mnist) == before
 
 
-def test_a_dry_run_says_the_same_and_changes_nothing(mnist: SqlCatalog) -> None:
+def test_a_dry_run_says_the_same_and_changes_nothing(mnist: CatalogBackend) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     before = state(mnist)
     dry = set_alias(mnist, "paper", "mnist", dry_run=True)
@@ -104,9 +104,9 @@ def test_a_dry_run_says_the_same_and_changes_nothing(mnist: SqlCatalog) -> None:
     assert state(mnist) == before
 
 
-def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mnist: SqlCatalog) -> None:
+def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mnist: CatalogBackend) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
-    at = mnist.aliases()[0].set_at
+    at = mnist.aliases.list()[0].set_at
     for expect, words in ((V2, "1.1.0"), ("none", "no alias")):
         with pytest.raises(AliasMovedError) as caught:
             set_alias(mnist, "paper", "mnist:1.1.0", expect=expect)
@@ -133,7 +133,7 @@ def test_who_expects_another_version_is_told_what_stands_there_and_who_set_it(mn
 
 
 @pytest.mark.parametrize("withdrawn", ["yanked", "dropped"])
-def test_no_alias_is_set_to_a_version_that_is_withdrawn(catalog: SqlCatalog, withdrawn: str) -> None:
+def test_no_alias_is_set_to_a_version_that_is_withdrawn(catalog: CatalogBackend, withdrawn: str) -> None:
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:2.0.0", state=VersionState(withdrawn), state_message="wrong labels")
     with pytest.raises(VersionWithdrawnError) as caught:
@@ -148,33 +148,33 @@ def test_no_alias_is_set_to_a_version_that_is_withdrawn(catalog: SqlCatalog, wit
     assert set_alias(catalog, "paper", "mnist:*").after == V1
 
 
-def test_an_alias_that_stands_for_a_yanked_version_may_be_moved_away(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_an_alias_that_stands_for_a_yanked_version_may_be_moved_away(mnist: CatalogBackend, catalog_url: str) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     execute(catalog_url, "UPDATE dataset_version SET state = 'yanked' WHERE minor = 0")
-    assert mnist.aliases()[0].state is VersionState.YANKED
+    assert mnist.aliases.list()[0].state is VersionState.YANKED
     assert set_alias(mnist, "paper", "mnist:1.1.0").before == V1
 
 
-def test_aliases_belong_to_a_config(catalog: SqlCatalog) -> None:
+def test_aliases_belong_to_a_config(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/noisy:1.1.0")
     publish(catalog, "digits:1.0.0")
     assert str(set_alias(catalog, "paper", "mnist").reference) == "mnist/plain@paper"
     set_alias(catalog, "paper", "mnist/noisy", actor="bob")
     set_alias(catalog, "best", "digits")
-    assert [str(one.reference) for one in catalog.aliases()] == [
+    assert [str(one.reference) for one in catalog.aliases.list()] == [
         "digits@best",
         "mnist/noisy@paper",
         "mnist/plain@paper",
     ]
-    assert [str(one.reference) for one in catalog.aliases("mnist")] == ["mnist/noisy@paper", "mnist/plain@paper"]
-    assert [str(one.reference) for one in catalog.aliases("mnist/noisy")] == ["mnist/noisy@paper"]
-    assert [one.actor for one in catalog.alias_history(Reference.parse("mnist@paper"))] == ["ann"]
-    assert [one.actor for one in catalog.alias_history(Reference.parse("mnist/noisy@paper"))] == ["bob"]
-    assert catalog.verify_log().faults == ()
+    assert [str(one.reference) for one in catalog.aliases.list("mnist")] == ["mnist/noisy@paper", "mnist/plain@paper"]
+    assert [str(one.reference) for one in catalog.aliases.list("mnist/noisy")] == ["mnist/noisy@paper"]
+    assert [one.actor for one in catalog.aliases.history(Reference.parse("mnist@paper"))] == ["ann"]
+    assert [one.actor for one in catalog.aliases.history(Reference.parse("mnist/noisy@paper"))] == ["bob"]
+    assert catalog.log.verify().faults == ()
 
 
-def test_what_cannot_be_an_alias_is_refused(mnist: SqlCatalog) -> None:
+def test_what_cannot_be_an_alias_is_refused(mnist: CatalogBackend) -> None:
     for name in ("1.0.0", "1", "*", "", "a b", "x" * 201, "mnist@paper", "ä"):
         with pytest.raises(ReferenceSyntaxError, match="invalid alias"):
             set_alias(mnist, name, "mnist")
@@ -190,11 +190,11 @@ def test_what_cannot_be_an_alias_is_refused(mnist: SqlCatalog) -> None:
         set_alias(mnist, "paper", "mnist", message="\0")
     with pytest.raises(UsageError, match=r"^mnist:1.0.0 names no alias$"):
         remove(mnist, "mnist:1.0.0")
-    assert mnist.aliases() == ()
-    assert len(list(mnist.events())) == 2
+    assert mnist.aliases.list() == ()
+    assert len(list(logged(mnist))) == 2
 
 
-def test_an_alias_that_is_not_there_offers_the_nearest(mnist: SqlCatalog) -> None:
+def test_an_alias_that_is_not_there_offers_the_nearest(mnist: CatalogBackend) -> None:
     with pytest.raises(AliasNotFoundError) as caught:
         remove(mnist, "mnist@papre")
     assert (str(caught.value), caught.value.hint) == (
@@ -202,13 +202,13 @@ def test_an_alias_that_is_not_there_offers_the_nearest(mnist: SqlCatalog) -> Non
         "It has no aliases. Set one with: registry alias set papre mnist",
     )
     set_alias(mnist, "paper", "mnist")
-    for ask in (lambda: remove(mnist, "mnist@papre"), lambda: mnist.alias_history(Reference.parse("mnist@papre"))):
+    for ask in (lambda: remove(mnist, "mnist@papre"), lambda: mnist.aliases.history(Reference.parse("mnist@papre"))):
         with pytest.raises(AliasNotFoundError) as caught:
             ask()
         assert caught.value.hint == "Did you mean 'paper'? There are: paper."
 
 
-def test_a_move_that_cannot_be_told_is_not_made(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_a_move_that_cannot_be_told_is_not_made(mnist: CatalogBackend, catalog_url: str) -> None:
     set_alias(mnist, "paper", "mnist:1.0.0")
     before = state(mnist)
     execute(catalog_url, "ALTER TABLE event RENAME TO event_away")
@@ -219,7 +219,7 @@ def test_a_move_that_cannot_be_told_is_not_made(mnist: SqlCatalog, catalog_url: 
 
 
 def test_of_racing_swaps_from_one_version_exactly_one_wins_each_round(
-    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+    catalog: CatalogBackend, catalog_url: str, start_publisher: Start
 ) -> None:
     for number in range(SWAPPERS * ROUNDS):
         publish(catalog, f"mnist:{number}.0.0", lengths={"train": [1]})
@@ -237,10 +237,10 @@ def test_of_racing_swaps_from_one_version_exactly_one_wins_each_round(
         stands = won.removeprefix("moved mnist:")
         assert str(catalog.find("mnist@best").version) == stands
 
-    history = catalog.alias_history(Reference.parse("mnist@best"))
+    history = catalog.aliases.history(Reference.parse("mnist@best"))
     assert len(history) == ROUNDS
     assert [one.before for one in history[1:]] == [one.after for one in history[:-1]]
-    assert catalog.verify_log().faults == ()
+    assert catalog.log.verify().faults == ()
 
 
 def answer(process: subprocess.Popen[str]) -> str:

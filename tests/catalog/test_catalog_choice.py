@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from catalog_samples import sample
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, open_catalog
 from registry.model import Reference, VersionState, choose
 
 
 @pytest.fixture
-def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+def catalog(tmp_path: Path) -> Iterator[CatalogBackend]:
     """mnist 1.0.0 to 3.0.0, of which 1.0.0 is deprecated, 2.0.0 canonical and 2.1.0 yanked; ted with one config."""
     with open_catalog(tmp_path / "catalog.db") as opened:
         for number, promote, state, message in (
@@ -59,7 +59,7 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
         ("ted/en", ["ted/en names no version: 1.0.0 is the canonical one."]),
     ],
 )
-def test_a_look_up_says_why(catalog: SqlCatalog, reference: str, sentences: list[str]) -> None:
+def test_a_look_up_says_why(catalog: CatalogBackend, reference: str, sentences: list[str]) -> None:
     wanted = Reference.parse(reference)
     choice = choose(catalog.standing(wanted.name, wanted.config), wanted)
     assert list(choice.sentences) == sentences

@@ -12,7 +12,7 @@ import psycopg
 from catalog_crowd import DATASETS, parts
 from catalog_samples import execute, publish
 
-from registry.catalog import SqlCatalog, schema, sqlite_path
+from registry.catalog import CatalogBackend, schema, sqlite_path
 from registry.model import Reference
 
 CROWD, SECONDS = 16, 5
@@ -21,7 +21,7 @@ CONFLICTS = {"version_exists", "alias_moved", "version_withdrawn", "version_not_
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
-def start_crowd(catalog: SqlCatalog, url: str, start_script: Start, number: int) -> list[subprocess.Popen[str]]:
+def start_crowd(catalog: CatalogBackend, url: str, start_script: Start, number: int) -> list[subprocess.Popen[str]]:
     """Start so many processes; all are ready when the first is told to go."""
     for dataset in DATASETS:
         publish(catalog, f"{dataset}:1.0.100")
@@ -36,10 +36,10 @@ def start_crowd(catalog: SqlCatalog, url: str, start_script: Start, number: int)
     return crowd
 
 
-def require_sound(catalog: SqlCatalog, url: str) -> None:
+def require_sound(catalog: CatalogBackend, url: str) -> None:
     """The log tells of everything that stands in the tables, and the tables of everything in the log."""
     assert schema.check(url) == []
-    assert catalog.verify_log().faults == ()
+    assert catalog.log.verify().faults == ()
     numbers = execute(url, "SELECT count(*) FROM dataset_version")
     assert execute(url, "SELECT count(*) FROM version_ledger") == numbers
     assert execute(url, "SELECT count(*) FROM event WHERE action = 'publish'") == numbers
@@ -48,7 +48,7 @@ def require_sound(catalog: SqlCatalog, url: str) -> None:
 
 
 def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
-    catalog: SqlCatalog, catalog_url: str, start_script: Start, record_property: Callable[[str, Any], None]
+    catalog: CatalogBackend, catalog_url: str, start_script: Start, record_property: Callable[[str, Any], None]
 ) -> None:
     crowd = start_crowd(catalog, catalog_url, start_script, CROWD)
     told = [json.loads(process.communicate()[0]) for process in crowd]
@@ -74,7 +74,7 @@ def test_a_crowd_loses_nothing_and_meets_typed_conflicts_only(
 
 
 def test_a_crowd_whose_processes_and_connections_are_killed_leaves_nothing_half_done(
-    catalog: SqlCatalog, catalog_url: str, start_script: Start
+    catalog: CatalogBackend, catalog_url: str, start_script: Start
 ) -> None:
     crowd = start_crowd(catalog, catalog_url, start_script, 8)
     for number, process in enumerate(crowd[:5]):

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from catalog_samples import execute, sample, told_details
 
-from registry.catalog import SqlCatalog, sqlite_path
+from registry.catalog import CatalogBackend, sqlite_path
 from registry.errors import ConflictError, ExperimentNotFoundError, RegistryError, UsageError
 from registry.model import Experiment
 
@@ -45,20 +45,20 @@ def at_once(*actions: Callable[[], Any]) -> list[Any]:
         return list(pool.map(run, actions))
 
 
-def test_a_flag_is_added_flipped_and_retired_with_one_event_each(catalog: SqlCatalog, catalog_url: str) -> None:
-    added = catalog.add_experiment("new_shuffle", ADDED, actor="ann")
+def test_a_flag_is_added_flipped_and_retired_with_one_event_each(catalog: CatalogBackend, catalog_url: str) -> None:
+    added = catalog.experiments.add("new_shuffle", ADDED, actor="ann")
     assert added.before is None
     assert (added.after.name, added.after.description, added.after.default) == ("new_shuffle", ADDED, False)
-    assert catalog.experiments() == (added.after,)
+    assert catalog.experiments.list() == (added.after,)
 
-    flipped = catalog.set_experiment_default("new_shuffle", True, actor="bob")
+    flipped = catalog.experiments.set_default("new_shuffle", True, actor="bob")
     assert (flipped.before, flipped.after.default) == (added.after, True)
-    assert catalog.experiment_defaults({}) == {"new_shuffle": True}
+    assert catalog.experiments.defaults_for({}) == {"new_shuffle": True}
 
-    retired = catalog.retire_experiment("new_shuffle", actor="ann")
+    retired = catalog.experiments.retire("new_shuffle", actor="ann")
     assert retired.after.is_retired
-    assert catalog.experiments() == (retired.after,)
-    assert catalog.experiment_defaults({}) == {"new_shuffle": True}
+    assert catalog.experiments.list() == (retired.after,)
+    assert catalog.experiments.defaults_for({}) == {"new_shuffle": True}
     assert events(catalog_url) == [
         ("experiment-add", "", "", {"name": "new_shuffle", "default": False, "description": ADDED}),
         ("experiment-set-default", "", "", {"name": "new_shuffle", "before": False, "default": True}),
@@ -66,46 +66,46 @@ def test_a_flag_is_added_flipped_and_retired_with_one_event_each(catalog: SqlCat
     ]
 
 
-def test_doing_it_again_changes_nothing_and_tells_of_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_doing_it_again_changes_nothing_and_tells_of_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
     for _ in range(2):
-        assert catalog.add_experiment("flag", ADDED, default=True, actor="ann").after.default
-    assert not catalog.set_experiment_default("flag", True, actor="ann").is_change
-    catalog.retire_experiment("flag", actor="ann")
-    assert not catalog.retire_experiment("flag", actor="ann").is_change
-    assert not catalog.set_experiment_default("flag", True, actor="ann").is_change
+        assert catalog.experiments.add("flag", ADDED, default=True, actor="ann").after.default
+    assert not catalog.experiments.set_default("flag", True, actor="ann").is_change
+    catalog.experiments.retire("flag", actor="ann")
+    assert not catalog.experiments.retire("flag", actor="ann").is_change
+    assert not catalog.experiments.set_default("flag", True, actor="ann").is_change
     assert [action for action, *_ in events(catalog_url)] == ["experiment-add", "experiment-retire"]
 
 
-def test_a_dry_run_tells_the_same_and_changes_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
-    assert catalog.add_experiment("flag", ADDED, actor="ann", dry_run=True).after == Experiment(
+def test_a_dry_run_tells_the_same_and_changes_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
+    assert catalog.experiments.add("flag", ADDED, actor="ann", dry_run=True).after == Experiment(
         name="flag", description=ADDED
     )
-    assert catalog.experiments() == ()
-    catalog.add_experiment("flag", ADDED, actor="ann")
-    dry = catalog.set_experiment_default("flag", True, actor="ann", dry_run=True)
-    assert dry == catalog.set_experiment_default("flag", True, actor="ann")
-    assert catalog.retire_experiment("flag", actor="ann", dry_run=True).after.is_retired
-    assert not catalog.experiments()[0].is_retired
+    assert catalog.experiments.list() == ()
+    catalog.experiments.add("flag", ADDED, actor="ann")
+    dry = catalog.experiments.set_default("flag", True, actor="ann", dry_run=True)
+    assert dry == catalog.experiments.set_default("flag", True, actor="ann")
+    assert catalog.experiments.retire("flag", actor="ann", dry_run=True).after.is_retired
+    assert not catalog.experiments.list()[0].is_retired
     with pytest.raises(ExperimentNotFoundError):
-        catalog.retire_experiment("other", actor="ann", dry_run=True)
+        catalog.experiments.retire("other", actor="ann", dry_run=True)
     assert len(events(catalog_url)) == 2
 
 
-def test_a_name_means_one_flag_for_ever(catalog: SqlCatalog, catalog_url: str) -> None:
-    catalog.add_experiment("flag", ADDED, default=True, actor="ann")
+def test_a_name_means_one_flag_for_ever(catalog: CatalogBackend, catalog_url: str) -> None:
+    catalog.experiments.add("flag", ADDED, default=True, actor="ann")
     with pytest.raises(ConflictError) as caught:
-        catalog.add_experiment("flag", "Something else.", default=True, actor="ann")
+        catalog.experiments.add("flag", "Something else.", default=True, actor="ann")
     assert caught.value.message == f"flag is there already, on by default: {ADDED}"
     assert caught.value.hint == "A name means one flag for ever. Give the new one another name."
     with pytest.raises(ConflictError) as caught:
-        catalog.add_experiment("flag", ADDED, actor="ann")
+        catalog.experiments.add("flag", ADDED, actor="ann")
     assert caught.value.hint == "Flip its default with: registry experiment set-default flag off"
 
-    retired = catalog.retire_experiment("flag", actor="ann").after
+    retired = catalog.experiments.retire("flag", actor="ann").after
     assert retired.retired_at is not None
     for action in (
-        lambda: catalog.add_experiment("flag", ADDED, default=True, actor="ann"),
-        lambda: catalog.set_experiment_default("flag", False, actor="ann"),
+        lambda: catalog.experiments.add("flag", ADDED, default=True, actor="ann"),
+        lambda: catalog.experiments.set_default("flag", False, actor="ann"),
     ):
         with pytest.raises(ConflictError) as caught:
             action()
@@ -125,27 +125,27 @@ def test_a_name_means_one_flag_for_ever(catalog: SqlCatalog, catalog_url: str) -
         (("flag", "a\0b"), "the description holds a NUL or a lone surrogate, which no database stores"),
     ],
 )
-def test_what_can_be_no_flag_is_not_added(catalog: SqlCatalog, arguments: tuple[str, str], message: str) -> None:
+def test_what_can_be_no_flag_is_not_added(catalog: CatalogBackend, arguments: tuple[str, str], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        catalog.add_experiment(*arguments, actor="ann")
+        catalog.experiments.add(*arguments, actor="ann")
     assert caught.value.message == message
-    assert catalog.experiments() == ()
+    assert catalog.experiments.list() == ()
 
 
-def test_a_default_is_true_or_false(catalog: SqlCatalog) -> None:
-    catalog.add_experiment("flag", ADDED, actor="ann")
+def test_a_default_is_true_or_false(catalog: CatalogBackend) -> None:
+    catalog.experiments.add("flag", ADDED, actor="ann")
     for value in ("on", 1, None):
         with pytest.raises(UsageError) as caught:
-            catalog.set_experiment_default("flag", value, actor="ann")  # type: ignore[arg-type]
+            catalog.experiments.set_default("flag", value, actor="ann")  # type: ignore[arg-type]
         assert caught.value.message == f"the default of an experiment is True or False, not {value!r}"
 
 
-def test_an_unknown_flag_offers_the_nearest(catalog: SqlCatalog) -> None:
-    catalog.add_experiment("new_shuffle", ADDED, actor="ann")
+def test_an_unknown_flag_offers_the_nearest(catalog: CatalogBackend) -> None:
+    catalog.experiments.add("new_shuffle", ADDED, actor="ann")
     for action in (
-        lambda: catalog.set_experiment_default("new_shufle", True, actor="ann"),
-        lambda: catalog.retire_experiment("new_shufle", actor="ann"),
-        lambda: catalog.experiment_defaults({"new_shufle": True}),
+        lambda: catalog.experiments.set_default("new_shufle", True, actor="ann"),
+        lambda: catalog.experiments.retire("new_shufle", actor="ann"),
+        lambda: catalog.experiments.defaults_for({"new_shufle": True}),
         lambda: publish_flagged(catalog, "mnist:1.0.0", {"new_shufle": True}),
     ):
         with pytest.raises(ExperimentNotFoundError) as caught:
@@ -159,14 +159,14 @@ def test_an_unknown_flag_offers_the_nearest(catalog: SqlCatalog) -> None:
     assert catalog.datasets() == ()
 
 
-def publish_flagged(catalog: SqlCatalog, reference: str, experiments: dict[str, bool], **options: Any) -> bool:
+def publish_flagged(catalog: CatalogBackend, reference: str, experiments: dict[str, bool], **options: Any) -> bool:
     version, shards = sample(reference, experiments=experiments, content=reference)
     return catalog.publish(version, shards, promote=True, actor="ann", **options)
 
 
-def test_overrides_are_published_with_the_version_and_counted(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_overrides_are_published_with_the_version_and_counted(catalog: CatalogBackend, catalog_url: str) -> None:
     for name in ("a", "b"):
-        catalog.add_experiment(name, ADDED, actor="ann")
+        catalog.experiments.add(name, ADDED, actor="ann")
     publish_flagged(catalog, "mnist:1.0.0", {"b": True, "a": False})
     publish_flagged(catalog, "mnist:2.0.0", {"b": False})
     publish_flagged(catalog, "mnist:3.0.0", {})
@@ -174,61 +174,61 @@ def test_overrides_are_published_with_the_version_and_counted(catalog: SqlCatalo
     assert catalog.find("mnist:1.0.0").experiments == {"a": False, "b": True}
     assert catalog.find("mnist:2.0.0").experiments == {"b": False}
     assert catalog.find("mnist:3.0.0").experiments == {}
-    assert [(one.num_enabling, one.num_disabling) for one in catalog.experiments()] == [(0, 1), (1, 1)]
+    assert [(one.num_enabling, one.num_disabling) for one in catalog.experiments.list()] == [(0, 1), (1, 1)]
     set_state(catalog_url, "1.0.0", "yanked")
-    assert [(one.num_enabling, one.num_disabling) for one in catalog.experiments()] == [(0, 0), (0, 1)]
+    assert [(one.num_enabling, one.num_disabling) for one in catalog.experiments.list()] == [(0, 0), (0, 1)]
 
 
 @pytest.mark.parametrize("state", ["yanked", "dropped"])
 def test_a_flag_is_retired_once_no_version_that_can_be_read_switches_it_off(
-    catalog: SqlCatalog, catalog_url: str, state: str
+    catalog: CatalogBackend, catalog_url: str, state: str
 ) -> None:
-    catalog.add_experiment("flag", ADDED, actor="ann")
+    catalog.experiments.add("flag", ADDED, actor="ann")
     with pytest.raises(ConflictError) as caught:
-        catalog.retire_experiment("flag", actor="ann")
+        catalog.experiments.retire("flag", actor="ann")
     assert caught.value.message == "flag is off by default, and retired is on for good"
     assert caught.value.hint == "First: registry experiment set-default flag on"
-    catalog.set_experiment_default("flag", True, actor="ann")
+    catalog.experiments.set_default("flag", True, actor="ann")
     publish_flagged(catalog, "mnist/plain:1.0.0", {"flag": False})
     publish_flagged(catalog, "mnist/plain:10.0.0", {"flag": False})
     publish_flagged(catalog, "mnist/plain:2.0.0", {"flag": True})
 
     for number in ("10.0.0", "1.0.0"):
         with pytest.raises(ConflictError) as caught:
-            catalog.retire_experiment("flag", actor="ann")
+            catalog.experiments.retire("flag", actor="ann")
         set_state(catalog_url, number, state)
     assert caught.value.message == "flag is switched off by mnist/plain:1.0.0"
     assert caught.value.hint == "It can be retired once it is yanked or dropped."
     assert caught.value.details == {"experiment": "flag", "versions": ["mnist/plain:1.0.0"], "num_versions": 1}
-    assert catalog.retire_experiment("flag", actor="ann").after.is_retired
+    assert catalog.experiments.retire("flag", actor="ann").after.is_retired
 
 
-def test_a_deprecated_version_can_still_be_read_and_holds_a_flag(catalog: SqlCatalog, catalog_url: str) -> None:
-    catalog.add_experiment("flag", ADDED, default=True, actor="ann")
+def test_a_deprecated_version_can_still_be_read_and_holds_a_flag(catalog: CatalogBackend, catalog_url: str) -> None:
+    catalog.experiments.add("flag", ADDED, default=True, actor="ann")
     publish_flagged(catalog, "mnist:1.0.0", {"flag": False})
     set_state(catalog_url, "1.0.0", "deprecated")
     with pytest.raises(ConflictError, match=r"^flag is switched off by mnist:1\.0\.0$"):
-        catalog.retire_experiment("flag", actor="ann")
+        catalog.experiments.retire("flag", actor="ann")
 
 
-def test_of_many_versions_that_hold_a_flag_twelve_are_named_and_all_are_counted(catalog: SqlCatalog) -> None:
-    catalog.add_experiment("flag", ADDED, default=True, actor="ann")
+def test_of_many_versions_that_hold_a_flag_twelve_are_named_and_all_are_counted(catalog: CatalogBackend) -> None:
+    catalog.experiments.add("flag", ADDED, default=True, actor="ann")
     for number in range(14):
         publish_flagged(catalog, f"mnist:{number}.0.0", {"flag": False})
     with pytest.raises(ConflictError) as caught:
-        catalog.retire_experiment("flag", actor="ann")
+        catalog.experiments.retire("flag", actor="ann")
     listed = ", ".join(f"mnist:{number}.0.0" for number in range(12))
     assert caught.value.message == f"flag is switched off by {listed} and 2 more"
     assert caught.value.details["num_versions"] == 14
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_a_retired_flag_is_not_overridden_by_a_new_version(catalog: SqlCatalog, enabled: bool) -> None:
-    catalog.add_experiment("flag", ADDED, default=True, actor="ann")
+def test_a_retired_flag_is_not_overridden_by_a_new_version(catalog: CatalogBackend, enabled: bool) -> None:
+    catalog.experiments.add("flag", ADDED, default=True, actor="ann")
     publish_flagged(catalog, "mnist:1.0.0", {"flag": True})
-    since = catalog.retire_experiment("flag", actor="ann").after.retired_at
+    since = catalog.experiments.retire("flag", actor="ann").after.retired_at
     for action in (
-        lambda: catalog.experiment_defaults({"flag": enabled}),
+        lambda: catalog.experiments.defaults_for({"flag": enabled}),
         lambda: publish_flagged(catalog, "mnist:2.0.0", {"flag": enabled}),
     ):
         with pytest.raises(ConflictError) as caught:
@@ -240,21 +240,22 @@ def test_a_retired_flag_is_not_overridden_by_a_new_version(catalog: SqlCatalog, 
     assert not publish_flagged(catalog, "mnist:1.0.0", {"flag": True})  # there already: that is no new version
 
 
-def test_a_version_says_of_every_flag_what_it_was_built_with(catalog: SqlCatalog) -> None:
+def test_a_version_says_of_every_flag_what_it_was_built_with(catalog: CatalogBackend) -> None:
     publish_flagged(catalog, "mnist:0.1.0", {})
-    catalog.add_experiment("flag", ADDED, actor="ann")
+    catalog.experiments.add("flag", ADDED, actor="ann")
     publish_flagged(catalog, "mnist:1.0.0", {})
     publish_flagged(catalog, "mnist:2.0.0", {"flag": True})
-    catalog.set_experiment_default("flag", True, actor="ann")
+    catalog.experiments.set_default("flag", True, actor="ann")
     publish_flagged(catalog, "mnist:3.0.0", {})
     # Built before the default was flipped, and published after it: what its records were made with counts.
     publish_flagged(catalog, "mnist:4.0.0", {}, experiment_defaults={"flag": False})
-    catalog.retire_experiment("flag", actor="ann")
-    catalog.add_experiment("later", ADDED, default=True, actor="ann")
+    catalog.experiments.retire("flag", actor="ann")
+    catalog.experiments.add("later", ADDED, default=True, actor="ann")
     publish_flagged(catalog, "mnist:5.0.0", {"later": False})
 
     said = {
-        str(one.version): catalog.implemented(catalog.find(one_reference(one))) for one in catalog.versions("mnist")
+        str(one.version): catalog.experiments.of_version(catalog.find(one_reference(one)))
+        for one in catalog.versions("mnist")
     }
     assert said == {
         "0.1.0": {"flag": False, "later": False},
@@ -270,7 +271,9 @@ def one_reference(summary: Any) -> str:
     return f"{summary.name}:{summary.version}"
 
 
-def test_a_flag_of_an_older_registry_still_reads_and_can_be_described(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_flag_of_an_older_registry_still_reads_and_can_be_described(
+    catalog: CatalogBackend, catalog_url: str
+) -> None:
     execute(
         catalog_url,
         "INSERT INTO experiment (name, description, default_enabled, created_at) "
@@ -278,35 +281,35 @@ def test_a_flag_of_an_older_registry_still_reads_and_can_be_described(catalog: S
     )
     assert publish_flagged(catalog, "mnist:1.0.0", {"Old-Flag": True})
     assert catalog.find("mnist:1.0.0").experiments == {"Old-Flag": True}
-    assert catalog.set_experiment_default("Old-Flag", True, actor="ann").is_change
-    assert catalog.retire_experiment("Old-Flag", actor="ann").is_change
-    described = catalog.add_experiment("flag", ADDED, actor="ann")
+    assert catalog.experiments.set_default("Old-Flag", True, actor="ann").is_change
+    assert catalog.experiments.retire("Old-Flag", actor="ann").is_change
+    described = catalog.experiments.add("flag", ADDED, actor="ann")
     assert described.before is not None
-    assert catalog.experiments()[1].description == ADDED
+    assert catalog.experiments.list()[1].description == ADDED
     assert [action for action, *_ in events(catalog_url)][-1] == "experiment-add"
 
 
-def test_of_many_who_add_a_flag_at_once_one_does(catalog: SqlCatalog, catalog_url: str) -> None:
-    changes = at_once(*[lambda: catalog.add_experiment("flag", ADDED, actor="ann")] * 6)
+def test_of_many_who_add_a_flag_at_once_one_does(catalog: CatalogBackend, catalog_url: str) -> None:
+    changes = at_once(*[lambda: catalog.experiments.add("flag", ADDED, actor="ann")] * 6)
     assert sorted(change.is_change for change in changes) == [False] * 5 + [True]
     assert len(events(catalog_url)) == 1
 
 
-def test_a_flag_is_never_retired_under_a_version_that_switches_it_off(catalog: SqlCatalog) -> None:
+def test_a_flag_is_never_retired_under_a_version_that_switches_it_off(catalog: CatalogBackend) -> None:
     for number in range(1, 9):
         flag = f"flag_{number}"
-        catalog.add_experiment(flag, ADDED, default=True, actor="ann")
+        catalog.experiments.add(flag, ADDED, default=True, actor="ann")
         published, retired = at_once(
             lambda number=number, flag=flag: publish_flagged(catalog, f"mnist:{number}.0.0", {flag: False}),
-            lambda flag=flag: catalog.retire_experiment(flag, actor="ann"),
+            lambda flag=flag: catalog.experiments.retire(flag, actor="ann"),
         )
         # One of the two, whoever comes first; the other is told why not.
         outcome = (isinstance(published, ConflictError), isinstance(retired, ConflictError))
         assert outcome in ((True, False), (False, True)), (published, retired)
 
 
-def test_retiring_waits_for_a_publication_under_way_and_sees_it(catalog: SqlCatalog, catalog_url: str) -> None:
-    catalog.add_experiment("flag", ADDED, default=True, actor="ann")
+def test_retiring_waits_for_a_publication_under_way_and_sees_it(catalog: CatalogBackend, catalog_url: str) -> None:
+    catalog.experiments.add("flag", ADDED, default=True, actor="ann")
     publish_flagged(catalog, "mnist:1.0.0", {})
     path = sqlite_path(catalog_url)
     publisher: Any = (
@@ -317,7 +320,7 @@ def test_retiring_waits_for_a_publication_under_way_and_sees_it(catalog: SqlCata
     with closing(publisher), ThreadPoolExecutor(1) as pool:
         publisher.execute("BEGIN IMMEDIATE" if path else "SELECT id FROM experiment FOR SHARE")
         publisher.execute("INSERT INTO version_experiment (version_id, experiment_id, enabled) VALUES (1, 1, (1 = 0))")
-        retiring = pool.submit(catalog.retire_experiment, "flag", actor="ann")
+        retiring = pool.submit(catalog.experiments.retire, "flag", actor="ann")
         while path is None and not execute(catalog_url, "SELECT 1 FROM pg_locks WHERE NOT granted"):
             assert not retiring.done()
         publisher.execute("COMMIT")

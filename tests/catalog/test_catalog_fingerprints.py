@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from catalog_samples import damage, execute, publish, sample
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, open_catalog
 from registry.errors import CatalogError, NeighboursChangedError
 from registry.model import FeatureFingerprint, SplitFingerprint, Version
 
@@ -27,7 +27,7 @@ FOUND = {
 }
 
 
-def test_fingerprints_are_read_back(catalog: SqlCatalog) -> None:
+def test_fingerprints_are_read_back(catalog: CatalogBackend) -> None:
     version, shards = sample("mnist:1.0.0", LENGTHS)
     assert catalog.fingerprints(version) == {}
     assert catalog.publish(version, shards, promote=True, actor="ann", found=FOUND)
@@ -35,7 +35,7 @@ def test_fingerprints_are_read_back(catalog: SqlCatalog) -> None:
     assert list(catalog.fingerprints(version)) == ["train", "empty", "test"]
 
 
-def test_fingerprints_are_added_once(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_fingerprints_are_added_once(catalog: CatalogBackend, catalog_url: str) -> None:
     version = publish(catalog, "mnist:1.0.0", lengths=LENGTHS)
     assert catalog.add_fingerprints(version, FOUND, actor="bob")
     assert not catalog.add_fingerprints(version, {}, actor="bob")
@@ -44,7 +44,7 @@ def test_fingerprints_are_added_once(catalog: SqlCatalog, catalog_url: str) -> N
     assert rows == [("ann", "publish", "mnist", "1.0.0"), ("bob", "fingerprint", "mnist", "1.0.0")]
 
 
-def test_of_many_that_add_fingerprints_at_once_one_does(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_of_many_that_add_fingerprints_at_once_one_does(catalog: CatalogBackend, catalog_url: str) -> None:
     version = publish(catalog, "mnist:1.0.0", lengths=LENGTHS)
 
     def add(number: int) -> bool:
@@ -56,7 +56,7 @@ def test_of_many_that_add_fingerprints_at_once_one_does(catalog: SqlCatalog, cat
     assert catalog.fingerprints(version) == FOUND
 
 
-def test_fingerprints_of_a_version_that_there_is_not(catalog: SqlCatalog) -> None:
+def test_fingerprints_of_a_version_that_there_is_not(catalog: CatalogBackend) -> None:
     version, _ = sample("mnist:1.0.0", LENGTHS)
     assert not catalog.add_fingerprints(version, FOUND, actor="ann")
     assert catalog.fingerprints(version) == {}
@@ -72,7 +72,9 @@ def test_fingerprints_of_a_version_that_there_is_not(catalog: SqlCatalog) -> Non
         ("UPDATE fingerprint SET digest = replace(digest, '0', '1') WHERE algorithm = 'registry.split/1'", "add up"),
     ],
 )
-def test_damaged_fingerprints_are_refused(catalog: SqlCatalog, catalog_url: str, statement: str, problem: str) -> None:
+def test_damaged_fingerprints_are_refused(
+    catalog: CatalogBackend, catalog_url: str, statement: str, problem: str
+) -> None:
     version, shards = sample("mnist:1.0.0", LENGTHS)
     catalog.publish(version, shards, promote=True, actor="ann", found=FOUND)
     damage(catalog_url, statement)
@@ -80,7 +82,7 @@ def test_damaged_fingerprints_are_refused(catalog: SqlCatalog, catalog_url: str,
         catalog.fingerprints(version)
 
 
-def test_neighbours_are_the_numbers_right_below_and_above(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_neighbours_are_the_numbers_right_below_and_above(catalog: CatalogBackend, catalog_url: str) -> None:
     for number in ("1.0.0", "1.2.0", "1.10.0", "2.0.0"):
         publish(catalog, f"mnist:{number}", content=number)
     execute(catalog_url, "UPDATE dataset_version SET state = 'dropped' WHERE minor = 10")
@@ -99,7 +101,7 @@ def test_neighbours_are_the_numbers_right_below_and_above(catalog: SqlCatalog, c
     assert catalog.neighbours("other", None, Version(1, 0, 0)) == (None, None)
 
 
-def test_neighbours_are_of_one_config(catalog: SqlCatalog) -> None:
+def test_neighbours_are_of_one_config(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist/a:1.0.0")
     publish(catalog, "mnist/b:1.5.0")
     assert catalog.neighbours("mnist", "b", Version(1, 2, 0))[0] is None
@@ -107,7 +109,7 @@ def test_neighbours_are_of_one_config(catalog: SqlCatalog) -> None:
 
 
 def test_a_number_is_not_published_between_others_than_it_was_proved_against(
-    catalog: SqlCatalog, catalog_url: str
+    catalog: CatalogBackend, catalog_url: str
 ) -> None:
     publish(catalog, "mnist:1.0.0")
     version, shards = sample("mnist:1.0.2", content="second")

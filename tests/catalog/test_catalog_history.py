@@ -9,11 +9,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from catalog_samples import execute, publish, sample
+from catalog_samples import execute, logged, publish, sample
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, open_catalog
 from registry.errors import (
     AliasNotFoundError,
     ConfigNotFoundError,
@@ -44,12 +44,12 @@ names = (f"data{number}" for number in count())
 
 
 @pytest.fixture(scope="module")
-def lasting(lasting_url: str) -> Iterator[SqlCatalog]:
+def lasting(lasting_url: str) -> Iterator[CatalogBackend]:
     with open_catalog(lasting_url) as catalog:
         yield catalog
 
 
-def operate(catalog: SqlCatalog, name: str, has_configs: bool, operation: Any) -> None:
+def operate(catalog: CatalogBackend, name: str, has_configs: bool, operation: Any) -> None:
     """Do one operation; what is refused changes nothing."""
     action, config, *rest = operation
     dataset = f"{name}/{'ab'[config]}" if has_configs else name
@@ -60,18 +60,18 @@ def operate(catalog: SqlCatalog, name: str, has_configs: bool, operation: Any) -
                 version, shards = sample(f"{dataset}:{number}", {"train": [1]})
                 catalog.publish(version, shards, promote=promote, default_config=default, actor="ann")
             case "alias-set":
-                catalog.set_alias(
+                catalog.aliases.set(
                     rest[1], Reference.parse(f"{dataset}:{rest[0]}"), expect=None, message="", actor="ann"
                 )
             case "alias-rm":
-                catalog.remove_alias(Reference.parse(f"{dataset}@{rest[0]}"), expect=None, message="", actor="ann")
+                catalog.aliases.remove(Reference.parse(f"{dataset}@{rest[0]}"), expect=None, message="", actor="ann")
             case "default-config":
-                catalog.set_default_config(name, "ab"[config], actor="ann")
+                catalog.configs.set_default(name, "ab"[config], actor="ann")
             case _:
                 change(catalog, action, Reference.parse(f"{dataset}:{rest[0]}"))
 
 
-def change(catalog: SqlCatalog, action: str, wanted: Reference) -> None:
+def change(catalog: CatalogBackend, action: str, wanted: Reference) -> None:
     """Change a version, and hold what the dry run announced against what look-ups give before and after."""
 
     def ask(**options: Any) -> Any:
@@ -96,14 +96,14 @@ def change(catalog: SqlCatalog, action: str, wanted: Reference) -> None:
         assert announced.get(reference, (was, was)) == (was, now)
 
 
-def found(catalog: SqlCatalog, reference: Reference) -> Reference | None:
+def found(catalog: CatalogBackend, reference: Reference) -> Reference | None:
     try:
         return catalog.find(reference).reference
     except NotFoundError:
         return None
 
 
-def past_look_up(catalog: SqlCatalog, wanted: Reference, moment: datetime) -> Reference | str | None:
+def past_look_up(catalog: CatalogBackend, wanted: Reference, moment: datetime) -> Reference | str | None:
     try:
         return catalog.find_at(wanted, moment).version.reference
     except VersionWithdrawnError as error:
@@ -112,7 +112,7 @@ def past_look_up(catalog: SqlCatalog, wanted: Reference, moment: datetime) -> Re
         return None
 
 
-def stands(catalog: SqlCatalog, name: str, config: str | None, at: datetime | None = None) -> Standing | None:
+def stands(catalog: CatalogBackend, name: str, config: str | None, at: datetime | None = None) -> Standing | None:
     try:
         return catalog.standing(name, config, at=at)
     except NotFoundError:
@@ -125,7 +125,7 @@ def stands(catalog: SqlCatalog, name: str, config: str | None, at: datetime | No
 )  # each example is a catalog: not shrunk
 @given(operations=operations)
 def test_every_moment_stands_as_it_stood_when_it_was_now(
-    lasting: SqlCatalog, has_configs: bool, operations: list[Any]
+    lasting: CatalogBackend, has_configs: bool, operations: list[Any]
 ) -> None:
     name = next(names)
     meant = [None, "a", "b"] if has_configs else [None]
@@ -133,7 +133,7 @@ def test_every_moment_stands_as_it_stood_when_it_was_now(
     for operation in operations:
         operate(lasting, name, has_configs, operation)
         live = {config: stands(lasting, name, config) for config in meant}
-        last = next(lasting.events(limit=1), None)
+        last = next(logged(lasting, limit=1), None)
         if last is not None:
             seen.append((last.at, live))
             assert {config: stands(lasting, name, config, datetime.now(UTC)) for config in meant} == live
@@ -149,30 +149,30 @@ def test_every_moment_stands_as_it_stood_when_it_was_now(
             given = past_look_up(lasting, wanted, moment)
             assert given in (gave, "dropped since")
             assert given == gave or found(lasting, gave) is None
-    assert lasting.verify_log().is_sound
+    assert lasting.log.verify().is_sound
 
 
 @pytest.fixture
-def told(catalog: SqlCatalog) -> tuple[SqlCatalog, list[datetime]]:
+def told(catalog: CatalogBackend) -> tuple[CatalogBackend, list[datetime]]:
     """mnist: 1.0.0, 2.0.0, alias paper, 2.0.0 promoted, 1.0.0 yanked, 2.0.0 dropped; the moment after each."""
     moments = []
 
     def done(_: Any) -> None:
-        moments.append(next(catalog.events(limit=1)).at)
+        moments.append(next(logged(catalog, limit=1)).at)
 
     def ref(text: str) -> Reference:
         return Reference.parse(text)
 
     done(publish(catalog, "mnist:1.0.0"))
     done(publish(catalog, "mnist:2.0.0", promote=False, content="2"))
-    done(catalog.set_alias("paper", ref("mnist:1.0.0"), expect=None, message="", actor="ann"))
+    done(catalog.aliases.set("paper", ref("mnist:1.0.0"), expect=None, message="", actor="ann"))
     done(catalog.lifecycle.promote(ref("mnist:2.0.0"), actor="ann"))
     done(catalog.lifecycle.yank(ref("mnist:1.0.0"), "wrong labels", Version(2, 0, 0), actor="ann"))
     done(catalog.lifecycle.drop(ref("mnist:2.0.0"), "its licence ended", actor="ann"))
     return catalog, moments
 
 
-def test_a_look_up_gives_what_it_gave_then(told: tuple[SqlCatalog, list[datetime]]) -> None:
+def test_a_look_up_gives_what_it_gave_then(told: tuple[CatalogBackend, list[datetime]]) -> None:
     catalog, moments = told
 
     past = catalog.find_at(Reference.parse("mnist"), moments[2])
@@ -190,7 +190,7 @@ def test_a_look_up_gives_what_it_gave_then(told: tuple[SqlCatalog, list[datetime
     ]
 
 
-def test_what_is_dropped_since_is_refused(told: tuple[SqlCatalog, list[datetime]]) -> None:
+def test_what_is_dropped_since_is_refused(told: tuple[CatalogBackend, list[datetime]]) -> None:
     catalog, moments = told
     when = f"{moments[3]:%Y-%m-%d %H:%M:%S.%f} UTC"
 
@@ -204,7 +204,7 @@ def test_what_is_dropped_since_is_refused(told: tuple[SqlCatalog, list[datetime]
         assert caught.value.hint == "See what is left: registry versions mnist"
 
 
-def test_what_was_refused_then_says_when(told: tuple[SqlCatalog, list[datetime]]) -> None:
+def test_what_was_refused_then_says_when(told: tuple[CatalogBackend, list[datetime]]) -> None:
     catalog, moments = told
     when = [f"{moment:%Y-%m-%d %H:%M:%S.%f} UTC" for moment in moments]
 
@@ -222,7 +222,7 @@ def test_what_was_refused_then_says_when(told: tuple[SqlCatalog, list[datetime]]
     )
 
 
-def test_a_moment_before_the_first_version_says_when_that_was(told: tuple[SqlCatalog, list[datetime]]) -> None:
+def test_a_moment_before_the_first_version_says_when_that_was(told: tuple[CatalogBackend, list[datetime]]) -> None:
     catalog, moments = told
 
     with pytest.raises(DatasetNotFoundError) as caught:
@@ -236,11 +236,11 @@ def test_a_moment_before_the_first_version_says_when_that_was(told: tuple[SqlCat
     assert catalog.standing("mnist", at=datetime.max.replace(tzinfo=UTC)) == catalog.standing("mnist")
 
 
-def test_configs_come_and_the_default_one_moves(catalog: SqlCatalog) -> None:
+def test_configs_come_and_the_default_one_moves(catalog: CatalogBackend) -> None:
     moments = []
     for reference, default in (("mnist/b:1.0.0", False), ("mnist/a:1.0.0", True), ("mnist/c:1.0.0", True)):
         publish(catalog, reference, default_config=default)
-        moments.append(next(catalog.events(limit=1)).at)
+        moments.append(next(logged(catalog, limit=1)).at)
 
     with pytest.raises(ConfigNotFoundError) as none:
         catalog.find_at(Reference.parse("mnist"), moments[0])
@@ -255,7 +255,7 @@ def test_configs_come_and_the_default_one_moves(catalog: SqlCatalog) -> None:
 
 
 def test_a_past_look_up_reads_the_events_of_its_dataset_by_index(
-    catalog: SqlCatalog, catalog_url: str, queries: list[str]
+    catalog: CatalogBackend, catalog_url: str, queries: list[str]
 ) -> None:
     publish(catalog, "mnist/a:1.0.0", default_config=True)
     publish(catalog, "digits:1.0.0")
@@ -271,7 +271,7 @@ def test_a_past_look_up_reads_the_events_of_its_dataset_by_index(
         assert "ix_event_dataset_id" in str(plan)
 
 
-def test_the_choice_of_a_past_look_up_explains_itself(told: tuple[SqlCatalog, list[datetime]]) -> None:
+def test_the_choice_of_a_past_look_up_explains_itself(told: tuple[CatalogBackend, list[datetime]]) -> None:
     catalog, moments = told
     wanted = Reference.parse("mnist:^1")
     past = catalog.find_at(wanted, moments[3])

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from catalog_samples import execute, publish
 
-from registry.catalog import SqlCatalog
+from registry.catalog import CatalogBackend
 from registry.model import Version, VersionState
 
 DIGEST = "0" * 64
@@ -24,7 +24,7 @@ Refused = (sqlite3.IntegrityError, psycopg.errors.RestrictViolation)
 
 
 @pytest.fixture
-def populated(catalog: SqlCatalog, catalog_url: str) -> str:
+def populated(catalog: CatalogBackend, catalog_url: str) -> str:
     """A catalog with a row in every table whose rows never change."""
     publish(catalog, "mnist:1.0.0", experiments={"flag": True})
     execute(catalog_url, "INSERT INTO fingerprint VALUES (1, '', 'a', 0, 7, 'f00d')")
@@ -77,7 +77,7 @@ def test_no_column_of_a_version_but_its_state_changes(populated: str, change: st
         execute(populated, f"UPDATE dataset_version SET {change}")  # noqa: S608 (a test's own values)
 
 
-def test_the_state_of_a_version_may_change(populated: str, catalog: SqlCatalog) -> None:
+def test_the_state_of_a_version_may_change(populated: str, catalog: CatalogBackend) -> None:
     execute(populated, "UPDATE dataset_version SET state = 'yanked', state_message = 'wrong', superseded_by = '1.0.1'")
 
     found = catalog.find("mnist:1.0.0")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from catalog_samples import execute, publish, told_details
 
-from registry.catalog import Change, SqlCatalog, lifecycle, open_catalog
+from registry.catalog import CatalogBackend, Change, lifecycle, open_catalog
 from registry.errors import (
     ConfigNotFoundError,
     ConflictError,
@@ -23,7 +23,7 @@ from registry.model import Answer, Reference, Use, Version, VersionState
 
 
 @pytest.fixture
-def mnist(catalog: SqlCatalog) -> SqlCatalog:
+def mnist(catalog: CatalogBackend) -> CatalogBackend:
     """mnist 1.0.0 (canonical), 1.1.0 and 2.0.0."""
     for number in ("1.0.0", "1.1.0", "2.0.0"):
         publish(catalog, f"mnist:{number}", promote=number == "1.0.0", content=number)
@@ -46,7 +46,7 @@ def told(change: Change) -> dict[str, tuple[str, str]]:
     return {str(effect.wanted): (str(effect.before), str(effect.after)) for effect in change.effects}
 
 
-def test_promoting_moves_the_unversioned_look_up(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_promoting_moves_the_unversioned_look_up(mnist: CatalogBackend, catalog_url: str) -> None:
     change = mnist.lifecycle.promote(ref("mnist:1.1.0"), actor="bob")
 
     assert change.is_change
@@ -58,7 +58,7 @@ def test_promoting_moves_the_unversioned_look_up(mnist: SqlCatalog, catalog_url:
     assert len(events(catalog_url)) == 1
 
 
-def test_the_first_promotion_follows_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_the_first_promotion_follows_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0", promote=False)
 
     change = catalog.lifecycle.promote(ref("mnist:1.0.0"), actor="bob")
@@ -67,7 +67,7 @@ def test_the_first_promotion_follows_nothing(catalog: SqlCatalog, catalog_url: s
     assert events(catalog_url)[0][-1] == {"before": None, "after": "1.0.0"}
 
 
-def test_a_deprecated_version_is_found_with_its_message(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_a_deprecated_version_is_found_with_its_message(mnist: CatalogBackend, catalog_url: str) -> None:
     change = mnist.lifecycle.deprecate(ref("mnist:2.0.0"), "  use 3  ", actor="bob")
 
     found = mnist.find("mnist:*")
@@ -84,7 +84,7 @@ def test_a_deprecated_version_is_found_with_its_message(mnist: SqlCatalog, catal
     assert [event[1] for event in events(catalog_url)] == ["deprecate", "deprecate", "undo-deprecate"]
 
 
-def test_a_yanked_version_is_given_to_who_names_it_only(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_a_yanked_version_is_given_to_who_names_it_only(mnist: CatalogBackend, catalog_url: str) -> None:
     change = mnist.lifecycle.yank(ref("mnist:1.1.0"), "wrong labels", Version(2, 0, 0), actor="bob")
 
     assert mnist.find("mnist:1.*").version == Version(1, 0, 0)
@@ -120,7 +120,7 @@ def test_a_yanked_version_is_given_to_who_names_it_only(mnist: SqlCatalog, catal
     assert event[4]["after"] == {"state": "yanked", "message": "wrong labels", "superseded_by": "2.0.0"}
 
 
-def test_a_yanked_canonical_version_refuses_the_unversioned_look_up(mnist: SqlCatalog) -> None:
+def test_a_yanked_canonical_version_refuses_the_unversioned_look_up(mnist: CatalogBackend) -> None:
     change = mnist.lifecycle.yank(ref("mnist:1.0.0"), "wrong labels", Version(1, 1, 0), actor="bob")
 
     assert told(change)["mnist"] == (
@@ -135,7 +135,7 @@ def test_a_yanked_canonical_version_refuses_the_unversioned_look_up(mnist: SqlCa
     )
 
 
-def test_a_dropped_version_is_given_to_nobody_and_its_number_stays_used(mnist: SqlCatalog) -> None:
+def test_a_dropped_version_is_given_to_nobody_and_its_number_stays_used(mnist: CatalogBackend) -> None:
     mnist.lifecycle.drop(ref("mnist:1.1.0"), "its licence ended", actor="bob")
 
     with pytest.raises(VersionWithdrawnError, match=r"version 1\.1\.0 of mnist is dropped: its licence ended"):
@@ -143,7 +143,7 @@ def test_a_dropped_version_is_given_to_nobody_and_its_number_stays_used(mnist: S
     assert mnist.published_digest("mnist", None, Version(1, 1, 0)) is not None
 
 
-def test_undoing_goes_back_to_what_was_before(mnist: SqlCatalog) -> None:
+def test_undoing_goes_back_to_what_was_before(mnist: CatalogBackend) -> None:
     act = mnist.lifecycle
     wanted = ref("mnist:1.1.0")
     act.deprecate(wanted, "use 2", actor="bob")
@@ -169,7 +169,7 @@ def test_undoing_goes_back_to_what_was_before(mnist: SqlCatalog) -> None:
     assert mnist.find(wanted).state is VersionState.SUPPORTED
 
 
-def test_what_was_published_in_a_state_is_supported_once_that_is_undone(catalog: SqlCatalog) -> None:
+def test_what_was_published_in_a_state_is_supported_once_that_is_undone(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0", state=VersionState.YANKED, state_message="early")
 
     assert catalog.lifecycle.undo("yank", ref("mnist:1.0.0"), actor="bob").is_change
@@ -177,7 +177,7 @@ def test_what_was_published_in_a_state_is_supported_once_that_is_undone(catalog:
     assert (found.state, found.state_message) == (VersionState.SUPPORTED, "")
 
 
-REFUSED: dict[str, tuple[Callable[[SqlCatalog], Any], type[RegistryError], str, str]] = {
+REFUSED: dict[str, tuple[Callable[[CatalogBackend], Any], type[RegistryError], str, str]] = {
     "promote a yanked version": (
         lambda c: c.lifecycle.promote(ref("mnist:1.1.0"), actor=""),
         VersionWithdrawnError,
@@ -260,7 +260,7 @@ REFUSED: dict[str, tuple[Callable[[SqlCatalog], Any], type[RegistryError], str, 
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused_writes_nothing(mnist: SqlCatalog, catalog_url: str, case: str) -> None:
+def test_what_is_refused_writes_nothing(mnist: CatalogBackend, catalog_url: str, case: str) -> None:
     mnist.lifecycle.yank(ref("mnist:1.1.0"), "bad", actor="")
     mnist.lifecycle.drop(ref("mnist:2.0.0"), "gone", actor="")
     before = (mnist.standing("mnist"), events(catalog_url))
@@ -276,14 +276,14 @@ def test_what_is_refused_writes_nothing(mnist: SqlCatalog, catalog_url: str, cas
 
 
 @pytest.mark.parametrize("text", ["a NUL \0", "half a pair \ud800"])
-def test_text_that_no_database_stores_is_refused(mnist: SqlCatalog, text: str) -> None:
+def test_text_that_no_database_stores_is_refused(mnist: CatalogBackend, text: str) -> None:
     with pytest.raises(UsageError, match="NUL or a lone surrogate"):
         mnist.lifecycle.yank(ref("mnist:1.0.0"), text, actor="bob")
     with pytest.raises(UsageError, match="NUL or a lone surrogate"):
         mnist.lifecycle.drop(ref("mnist:1.0.0"), "x", actor=text)
 
 
-def test_a_dry_run_announces_what_the_act_does_and_writes_nothing(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_a_dry_run_announces_what_the_act_does_and_writes_nothing(mnist: CatalogBackend, catalog_url: str) -> None:
     uses = [Use(reference=ref(text), place=f"uses:{text}") for text in ("mnist:^1.0", "mnist:<3", "digits", "mnist@x")]
     before = mnist.standing("mnist")
 
@@ -298,7 +298,7 @@ def test_a_dry_run_announces_what_the_act_does_and_writes_nothing(mnist: SqlCata
     assert (used.wanted, used.places, used.kind.value) == (ref("mnist:^1.0"), ("uses:mnist:^1.0",), "moves")
 
 
-def test_an_alias_names_the_version_to_change(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_an_alias_names_the_version_to_change(mnist: CatalogBackend, catalog_url: str) -> None:
     execute(
         catalog_url,
         "INSERT INTO alias (config_id, name, version_id, set_at, set_by) VALUES (1, 'paper', 2, CURRENT_TIMESTAMP, '')",
@@ -314,7 +314,7 @@ def test_an_alias_names_the_version_to_change(mnist: SqlCatalog, catalog_url: st
     assert mnist.lifecycle.undo("drop", ref("mnist@paper"), actor="bob").is_change
 
 
-def test_a_config_is_changed_alone_and_its_uses_are_those_that_mean_it(catalog: SqlCatalog) -> None:
+def test_a_config_is_changed_alone_and_its_uses_are_those_that_mean_it(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/rotated:1.0.0")
     uses = [Use(reference=ref(text), place=text) for text in ("mnist", "mnist/plain:1.*", "mnist/rotated", "mnist/x")]
@@ -329,20 +329,22 @@ def test_a_config_is_changed_alone_and_its_uses_are_those_that_mean_it(catalog: 
     assert catalog.find("mnist").version == Version(1, 0, 0)
 
 
-def test_another_default_config_is_announced_and_told(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_another_default_config_is_announced_and_told(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist/plain:1.0.0")
     publish(catalog, "mnist/rotated:2.0.0")
     uses = [Use(reference=ref(text), place=text) for text in ("mnist", "mnist/plain", "digits")]
-    assert [(one.config, one.is_default, str(one.canonical), one.num_versions) for one in catalog.configs("mnist")] == [
+    assert [
+        (one.config, one.is_default, str(one.canonical), one.num_versions) for one in catalog.configs.list("mnist")
+    ] == [
         ("plain", False, "1.0.0", 1),
         ("rotated", False, "2.0.0", 1),
     ]
 
-    first = catalog.set_default_config("mnist", "plain", actor="bob", uses=uses)
-    dry = catalog.set_default_config("mnist", "rotated", actor="bob", dry_run=True)
+    first = catalog.configs.set_default("mnist", "plain", actor="bob", uses=uses)
+    dry = catalog.configs.set_default("mnist", "rotated", actor="bob", dry_run=True)
     assert catalog.find("mnist").config == "plain"
-    second = catalog.set_default_config("mnist", "rotated", actor="bob", uses=uses)
-    again = catalog.set_default_config("mnist", "rotated", actor="bob")
+    second = catalog.configs.set_default("mnist", "rotated", actor="bob", uses=uses)
+    again = catalog.configs.set_default("mnist", "rotated", actor="bob")
 
     assert catalog.find("mnist").config == "rotated"
     assert first.before is None
@@ -361,20 +363,22 @@ def test_another_default_config_is_announced_and_told(catalog: SqlCatalog, catal
         ("bob", "default-config", "mnist", "", {"before": "plain", "after": "rotated"}),
     ]
     with pytest.raises(ConfigNotFoundError, match="no config 'tilted' in mnist"):
-        catalog.set_default_config("mnist", "tilted", actor="bob")
+        catalog.configs.set_default("mnist", "tilted", actor="bob")
     with pytest.raises(NotFoundError, match="no dataset 'digits' in the catalog"):
-        catalog.configs("digits")
+        catalog.configs.list("digits")
 
 
-def test_a_dataset_without_configs_has_no_other_default(mnist: SqlCatalog) -> None:
+def test_a_dataset_without_configs_has_no_other_default(mnist: CatalogBackend) -> None:
     with pytest.raises(ConfigNotFoundError) as caught:
-        mnist.set_default_config("mnist", "plain", actor="bob")
+        mnist.configs.set_default("mnist", "plain", actor="bob")
     assert caught.value.hint == "mnist has no configs. Name it without one: mnist"
-    (only,) = mnist.configs("mnist")
+    (only,) = mnist.configs.list("mnist")
     assert (only.config, only.is_default) == (None, True)
 
 
-def test_a_change_whose_event_cannot_be_written_is_undone(mnist: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_whose_event_cannot_be_written_is_undone(
+    mnist: CatalogBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = mnist.standing("mnist")
 
     def fail(*_: Any, **__: Any) -> None:
@@ -389,15 +393,15 @@ def test_a_change_whose_event_cannot_be_written_is_undone(mnist: SqlCatalog, mon
 
 
 @pytest.mark.parametrize("action", ["yank", "drop"])
-def test_a_version_that_switches_a_retired_flag_off_is_not_brought_back(catalog: SqlCatalog, action: Any) -> None:
+def test_a_version_that_switches_a_retired_flag_off_is_not_brought_back(catalog: CatalogBackend, action: Any) -> None:
     flag = "new_order"
-    catalog.add_experiment(flag, "Sorts by name.", default=True, actor="ann")
+    catalog.experiments.add(flag, "Sorts by name.", default=True, actor="ann")
     publish(catalog, "mnist:1.0.0", experiments={flag: False})
     publish(catalog, "mnist:2.0.0", experiments={flag: True}, content="2")
     for number in ("1.0.0", "2.0.0"):
         getattr(catalog.lifecycle, action)(ref(f"mnist:{number}"), "old", actor="ann")
     assert catalog.lifecycle.undo(action, ref("mnist:1.0.0"), actor="ann", dry_run=True).is_change
-    catalog.retire_experiment(flag, actor="ann")
+    catalog.experiments.retire(flag, actor="ann")
 
     for dry_run in (True, False):
         with pytest.raises(ConflictError, match=r"mnist:1\.0\.0 switches new_order off, which is retired, on for good"):
@@ -405,19 +409,21 @@ def test_a_version_that_switches_a_retired_flag_off_is_not_brought_back(catalog:
     assert catalog.lifecycle.undo(action, ref("mnist:2.0.0"), actor="ann").is_change
 
 
-def test_a_version_that_stays_yanked_is_no_longer_dropped_whatever_flags_it_switches_off(catalog: SqlCatalog) -> None:
-    catalog.add_experiment("new_order", "Sorts by name.", default=True, actor="ann")
+def test_a_version_that_stays_yanked_is_no_longer_dropped_whatever_flags_it_switches_off(
+    catalog: CatalogBackend,
+) -> None:
+    catalog.experiments.add("new_order", "Sorts by name.", default=True, actor="ann")
     publish(catalog, "mnist:1.0.0", experiments={"new_order": False})
     catalog.lifecycle.yank(ref("mnist:1.0.0"), "old", actor="ann")
     catalog.lifecycle.drop(ref("mnist:1.0.0"), "old", actor="ann")
-    catalog.retire_experiment("new_order", actor="ann")
+    catalog.experiments.retire("new_order", actor="ann")
 
     change = catalog.lifecycle.undo("drop", ref("mnist:1.0.0"), actor="ann")
 
     assert [one.state for one in change.after.candidates] == [VersionState.YANKED]
 
 
-def test_of_many_who_yank_at_once_one_does_it(mnist: SqlCatalog, catalog_url: str) -> None:
+def test_of_many_who_yank_at_once_one_does_it(mnist: CatalogBackend, catalog_url: str) -> None:
     done: list[bool] = []
     start = threading.Barrier(4)
 
@@ -450,7 +456,7 @@ def test_answers_read_as_sentences() -> None:
     assert str(Answer(reference=ref("mnist:1.0.0"))) == "mnist:1.0.0"
 
 
-def test_a_successor_that_is_withdrawn_itself_is_not_recommended(mnist: SqlCatalog) -> None:
+def test_a_successor_that_is_withdrawn_itself_is_not_recommended(mnist: CatalogBackend) -> None:
     mnist.lifecycle.yank(ref("mnist:1.0.0"), "wrong labels", Version(1, 1, 0), actor="bob")
     mnist.lifecycle.drop(ref("mnist:1.1.0"), "its licence ended", actor="bob")
 

@@ -7,40 +7,41 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from catalog_samples import damage, publish
+from catalog_samples import damage, logged, publish
 
-from registry.catalog import SqlCatalog, events
+from registry.catalog import CatalogBackend, paging
+from registry.catalog.events import append_event
 from registry.catalog.session import write
 from registry.errors import CatalogError, DatasetNotFoundError, UsageError
 
 
-def append(catalog: SqlCatalog, at: datetime, *, action: str = "note", dataset: str = "") -> None:
+def append(catalog: CatalogBackend, at: datetime, *, action: str = "note", dataset: str = "") -> None:
     """Append an event as the registry does, by a clock that shows ``at``."""
 
     def action_(connection: sa.Connection) -> None:
-        events.append_event(
+        append_event(
             connection, at=at, actor="ann", action=action, dataset=dataset, version="", details={"any": "thing"}
         )
 
     write(catalog._engine, action_)
 
 
-def test_every_event_is_later_than_the_one_before_whatever_the_clock_says(catalog: SqlCatalog) -> None:
+def test_every_event_is_later_than_the_one_before_whatever_the_clock_says(catalog: CatalogBackend) -> None:
     ahead = datetime.now(UTC) + timedelta(days=3)
     append(catalog, ahead)
     append(catalog, datetime.now(UTC))
     append(catalog, datetime(2020, 1, 1, tzinfo=UTC))
     append(catalog, ahead + timedelta(days=1))
 
-    times = [one.at for one in catalog.events()]
+    times = [one.at for one in logged(catalog)]
 
     step = timedelta(microseconds=1)
     assert times == [ahead, ahead + step, ahead + 2 * step, ahead + timedelta(days=1)]
 
 
-def test_an_event_says_who_did_what(catalog: SqlCatalog) -> None:
+def test_an_event_says_who_did_what(catalog: CatalogBackend) -> None:
     version = publish(catalog, "mnist/plain:1.0.0", default_config=True)
-    (event,) = catalog.events()
+    (event,) = logged(catalog)
     assert (event.id, event.actor, event.action, event.dataset, event.version) == (
         1,
         "ann",
@@ -52,13 +53,13 @@ def test_an_event_says_who_did_what(catalog: SqlCatalog) -> None:
     assert abs(event.at - datetime.now(UTC)) < timedelta(minutes=5)
 
 
-def test_the_log_is_given_by_dataset_config_action_and_number(catalog: SqlCatalog) -> None:
+def test_the_log_is_given_by_dataset_config_action_and_number(catalog: CatalogBackend) -> None:
     for reference in ("mnist/plain:1.0.0", "mnist_c:1.0.0", "mnist/noisy:1.0.0", "mnist/plain:1.1.0", "Mnist2:1.0.0"):
         publish(catalog, reference)
     append(catalog, datetime.now(UTC), action="default-config", dataset="mnist")
 
     def ids(**options: object) -> list[int]:
-        return [one.id for one in catalog.events(**options)]  # type: ignore[arg-type]
+        return [one.id for one in logged(catalog, **options)]  # type: ignore[arg-type]
 
     assert ids(dataset="mnist") == [1, 3, 4, 6]
     assert ids(dataset="mnist/plain") == [1, 4]
@@ -69,61 +70,61 @@ def test_the_log_is_given_by_dataset_config_action_and_number(catalog: SqlCatalo
     assert ids(actions=["nothing"], limit=3) == []
 
 
-def test_the_log_is_given_by_time_both_ends_included(catalog: SqlCatalog) -> None:
+def test_the_log_is_given_by_time_both_ends_included(catalog: CatalogBackend) -> None:
     start = datetime.now(UTC) + timedelta(days=1)
     for day in range(4):
         append(catalog, start + timedelta(days=day))
-    found = catalog.events(since=start + timedelta(days=1), until=start + timedelta(days=2))
+    found = logged(catalog, since=start + timedelta(days=1), until=start + timedelta(days=2))
     assert [one.id for one in found] == [2, 3]
-    assert list(catalog.events(until=datetime(1, 1, 1, tzinfo=UTC))) == []
-    assert [one.id for one in catalog.events(since=start, until=start)] == [1]
+    assert list(logged(catalog, until=datetime(1, 1, 1, tzinfo=UTC))) == []
+    assert [one.id for one in logged(catalog, since=start, until=start)] == [1]
     with pytest.raises(UsageError, match=r"^nothing is both since "):
-        catalog.events(since=start, until=start - timedelta(microseconds=1))
+        logged(catalog, since=start, until=start - timedelta(microseconds=1))
 
 
-def test_a_log_longer_than_a_batch_is_read_to_its_end(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "BATCH", 3)
+def test_a_log_longer_than_a_batch_is_read_to_its_end(catalog: CatalogBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paging, "_EVENTS", 3)
     for _ in range(9):
         append(catalog, datetime.now(UTC))
-    assert [one.id for one in catalog.events()] == list(range(1, 10))
-    assert [one.id for one in catalog.events(limit=4)] == [6, 7, 8, 9]
-    reader = catalog.events()
+    assert [one.id for one in logged(catalog)] == list(range(1, 10))
+    assert [one.id for one in logged(catalog, limit=4)] == [6, 7, 8, 9]
+    reader = logged(catalog)
     next(reader)
     append(catalog, datetime.now(UTC))  # a reader who pauses keeps no writer waiting
     assert [one.id for one in reader] == list(range(2, 11))
 
 
-def test_what_the_log_cannot_be_asked(catalog: SqlCatalog) -> None:
+def test_what_the_log_cannot_be_asked(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     with pytest.raises(DatasetNotFoundError, match="no dataset 'mnits' in the catalog"):
-        catalog.events(dataset="mnits")
+        logged(catalog, dataset="mnits")
     with pytest.raises(UsageError, match=r"^mnist:1.0.0: name a dataset without a version$"):
-        catalog.events(dataset="mnist:1.0.0")
+        logged(catalog, dataset="mnist:1.0.0")
     with pytest.raises(UsageError, match=r"^a log shows from 1 to 2,147,483,647 events, not 0$"):
-        catalog.events(limit=0)
+        logged(catalog, limit=0)
     with pytest.raises(UsageError, match=r"^a time without a time zone is not one moment$"):
-        catalog.events(since=datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
+        logged(catalog, since=datetime(2026, 1, 1))  # noqa: DTZ001 (that is the mistake)
 
 
-def test_a_damaged_event_is_an_error_of_the_catalog(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_damaged_event_is_an_error_of_the_catalog(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
     damage(catalog_url, "UPDATE event SET details_json = '[]'")
     with pytest.raises(CatalogError, match=r"^the catalog is damaged: a stored value does not read"):
-        list(catalog.events())
+        list(logged(catalog))
 
 
-def test_an_actor_is_a_claim_and_beside_it_is_who_the_system_knows(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_an_actor_is_a_claim_and_beside_it_is_who_the_system_knows(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
-    (event,) = catalog.events()
+    (event,) = logged(catalog)
     assert event.actor == "ann"
     assert event.recorded_by is not None
     assert event.recorded_by.endswith(f"@{socket.gethostname()}")
     assert event.described_actor == f"ann (claimed by {event.recorded_by})"
     assert "@recorded_by" not in event.details
-    assert catalog.verify_log().faults == ()
+    assert catalog.log.verify().faults == ()
 
     damage(catalog_url, "UPDATE event SET details_json = replace(details_json, 'recorded_by', 'claimed_by')")
 
-    assert next(str(one) for one in catalog.verify_log().faults) == (
+    assert next(str(one) for one in catalog.log.verify().faults) == (
         "event 1 (publish mnist:1.0.0) was changed: its hash is not that of what it says"
     )

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from catalog_samples import damage, execute, publish, sample
+from catalog_samples import damage, execute, logged, publish, sample
 
-from registry.catalog import SqlCatalog, events, log_verify
+from registry.catalog import CatalogBackend, events, log_verify
 from registry.catalog.session import write
 from registry.errors import LogTamperedError, UsageError
 from registry.model import FeatureFingerprint, Reference, SplitFingerprint, VersionState
 
 
-def append(catalog: SqlCatalog, action: str, dataset: str, version: str, **details: Any) -> None:
+def append(catalog: CatalogBackend, action: str, dataset: str, version: str, **details: Any) -> None:
     """Append an event as the registry does."""
 
     def append_(connection: sa.Connection) -> None:
@@ -38,16 +38,16 @@ def values(state: str, message: str = "", superseded_by: str | None = None) -> d
 
 
 @pytest.fixture
-def lived(catalog: SqlCatalog, catalog_url: str) -> SqlCatalog:
+def lived(catalog: CatalogBackend, catalog_url: str) -> CatalogBackend:
     """A catalog in which a little of everything has happened; events 1 to 10."""
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/plain:1.1.0")
     publish(catalog, "mnist/noisy:1.0.0", promote=False)
     publish(catalog, "digits:1.0.0", lengths={"train": [5] * 7, "test": []})
     for name, reference in (("paper", "mnist:1.0.0"), ("best", "mnist"), ("paper", "mnist:1.1.0")):
-        catalog.set_alias(name, Reference.parse(reference), expect=None, message="", actor="bob")
-    catalog.remove_alias(Reference.parse("mnist@best"), expect=None, message="", actor="bob")
-    catalog.add_experiment("new_shuffle", "Shuffle by the hash.", default=False, actor="ann", dry_run=False)
+        catalog.aliases.set(name, Reference.parse(reference), expect=None, message="", actor="bob")
+    catalog.aliases.remove(Reference.parse("mnist@best"), expect=None, message="", actor="bob")
+    catalog.experiments.add("new_shuffle", "Shuffle by the hash.", default=False, actor="ann", dry_run=False)
     # As `registry yank` does it.
     execute(
         catalog_url,
@@ -57,33 +57,33 @@ def lived(catalog: SqlCatalog, catalog_url: str) -> SqlCatalog:
     return catalog
 
 
-def faults(catalog: SqlCatalog, **options: Any) -> list[str]:
-    report = catalog.verify_log(**options)
+def faults(catalog: CatalogBackend, **options: Any) -> list[str]:
+    report = catalog.log.verify(**options)
     assert report.num_faults >= len(report.faults)
     assert report.is_sound is (not report.faults)
     return [str(one) for one in report.faults]
 
 
-def test_what_the_registry_wrote_holds(lived: SqlCatalog) -> None:
-    report = lived.verify_log()
+def test_what_the_registry_wrote_holds(lived: CatalogBackend) -> None:
+    report = lived.log.verify()
     report.require_sound()
     assert (report.faults, report.num_faults) == ((), 0)
     assert (report.num_events, report.num_versions, report.num_shards) == (10, 4, 19)
-    assert report.head == list(lived.events())[-1].hash
+    assert report.head == list(logged(lived))[-1].hash
 
 
-def test_an_empty_catalog_holds(catalog: SqlCatalog) -> None:
-    report = catalog.verify_log()
+def test_an_empty_catalog_holds(catalog: CatalogBackend) -> None:
+    report = catalog.log.verify()
     assert (report.faults, report.num_events, report.head) == ((), 0, "0" * 64)
     assert faults(catalog, anchor="0" * 64) == []
 
 
-def test_the_head_of_an_empty_log_is_no_anchor_of_another(lived: SqlCatalog) -> None:
+def test_the_head_of_an_empty_log_is_no_anchor_of_another(lived: CatalogBackend) -> None:
     with pytest.raises(UsageError, match=r"^an anchor of 64 zeros stands for the beginning of every log, and proves"):
-        lived.verify_log(anchor="0" * 64)
+        lived.log.verify(anchor="0" * 64)
 
 
-def test_every_action_of_the_lifecycle_is_replayed(lived: SqlCatalog, catalog_url: str) -> None:
+def test_every_action_of_the_lifecycle_is_replayed(lived: CatalogBackend, catalog_url: str) -> None:
     steps: list[tuple[str, str, str, str, dict[str, Any]]] = [
         ("state = 'supported', state_message = '', superseded_by = NULL WHERE id = 1", "undo", "mnist/plain", "1.0.0",
          {"before": values("yanked", "bad", "1.1.0"), "after": values("supported")}),
@@ -103,12 +103,12 @@ def test_every_action_of_the_lifecycle_is_replayed(lived: SqlCatalog, catalog_ur
     execute(catalog_url, "UPDATE builder_config SET is_default = true WHERE name = 'noisy'")
     append(lived, "default-config", "mnist", "", before="plain", after="noisy")
     append(lived, "an-action-of-tomorrow", "mnist/plain", "1.0.0", anything=True)
-    lived.set_experiment_default("new_shuffle", default=True, actor="ann", dry_run=False)
-    lived.retire_experiment("new_shuffle", actor="ann", dry_run=False)
+    lived.experiments.set_default("new_shuffle", default=True, actor="ann", dry_run=False)
+    lived.experiments.retire("new_shuffle", actor="ann", dry_run=False)
     assert faults(lived) == []
 
 
-def test_versions_published_in_a_state_hold(catalog: SqlCatalog) -> None:
+def test_versions_published_in_a_state_hold(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0", state=VersionState.YANKED, state_message="bad")
     assert faults(catalog) == []
 
@@ -144,12 +144,12 @@ EVENTS: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("statement", "found"), EVENTS)
-def test_changed_events_are_found(lived: SqlCatalog, catalog_url: str, statement: str, found: list[str]) -> None:
+def test_changed_events_are_found(lived: CatalogBackend, catalog_url: str, statement: str, found: list[str]) -> None:
     damage(catalog_url, statement)
     assert faults(lived)[: len(found)] == found
 
 
-def test_reordered_events_are_found(lived: SqlCatalog, catalog_url: str) -> None:
+def test_reordered_events_are_found(lived: CatalogBackend, catalog_url: str) -> None:
     for statement in ("id = 99 WHERE id = 2", "id = 2 WHERE id = 3", "id = 3 WHERE id = 99"):
         damage(catalog_url, f"UPDATE event SET {statement}")  # noqa: S608 (ours)
     assert [one for one in faults(lived) if "was changed" in one] == [
@@ -158,7 +158,7 @@ def test_reordered_events_are_found(lived: SqlCatalog, catalog_url: str) -> None
     ]
 
 
-def test_an_event_that_never_happened_is_found_though_its_hash_is_right(lived: SqlCatalog) -> None:
+def test_an_event_that_never_happened_is_found_though_its_hash_is_right(lived: CatalogBackend) -> None:
     append(lived, "yank", "digits", "1.0.0", before=values("supported"), after=values("yanked", "bad"))
     append(lived, "publish", "flags", "1.0.0", content_digest="0" * 64, default_config=False, promote=False)
     append(lived, "publish", "digits", "1.0.0", content_digest="0" * 64, default_config=False, promote=False)
@@ -258,7 +258,7 @@ ROWS: list[tuple[str, list[str]]] = [
 
 
 @pytest.mark.parametrize(("statement", "found"), ROWS)
-def test_changed_rows_are_found(lived: SqlCatalog, catalog_url: str, statement: str, found: list[str]) -> None:
+def test_changed_rows_are_found(lived: CatalogBackend, catalog_url: str, statement: str, found: list[str]) -> None:
     damage(catalog_url, statement)
     assert faults(lived) == found
 
@@ -271,7 +271,7 @@ def test_changed_rows_are_found(lived: SqlCatalog, catalog_url: str, statement: 
         "UPDATE fingerprint SET digest = replace(digest, '0', '1') WHERE algorithm = 'registry.block/1'",
     ],
 )
-def test_changed_fingerprints_are_found(catalog: SqlCatalog, catalog_url: str, statement: str) -> None:
+def test_changed_fingerprints_are_found(catalog: CatalogBackend, catalog_url: str, statement: str) -> None:
     leaves = FeatureFingerprint.of_leaves([b"0" * 32], num_examples=7)
     version, shards = sample("digits:1.0.0", {"train": [7]})
     found = {"train": SplitFingerprint(num_examples=7, features={"label": leaves})}
@@ -289,20 +289,20 @@ def test_changed_fingerprints_are_found(catalog: SqlCatalog, catalog_url: str, s
     ]
 
 
-def test_overrides_that_are_gone_are_found(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_overrides_that_are_gone_are_found(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "digits:1.0.0", experiments={"flag": False})
     assert faults(catalog) == []
     damage(catalog_url, "DELETE FROM version_experiment")
     assert faults(catalog) == [SEALED]
 
 
-def test_small_batches_find_the_same(lived: SqlCatalog, catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_batches_find_the_same(lived: CatalogBackend, catalog_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "_BATCH", 2)
     monkeypatch.setattr(log_verify, "_SHARDS", 3)
     monkeypatch.setattr(log_verify, "_VERSIONS", 1)
     advanced: list[int] = []
     assert faults(lived, advance=advanced.append) == []
-    assert sum(advanced) == lived.num_logged_rows() == 29
+    assert sum(advanced) == lived.log.num_rows() == 29
     damage(catalog_url, "UPDATE shard SET num_bytes = 1 WHERE split_id = 7 AND shard_index = 4")
     damage(catalog_url, "UPDATE event SET actor = 'eve' WHERE id = 9")
     assert faults(lived) == [
@@ -311,7 +311,7 @@ def test_small_batches_find_the_same(lived: SqlCatalog, catalog_url: str, monkey
     ]
 
 
-def test_an_override_that_the_build_did_not_have_is_found(lived: SqlCatalog, catalog_url: str) -> None:
+def test_an_override_that_the_build_did_not_have_is_found(lived: CatalogBackend, catalog_url: str) -> None:
     publish(lived, "flags:1.0.0", experiments={"new_shuffle": True})
     assert faults(lived) == []
     damage(catalog_url, "UPDATE version_experiment SET enabled = false")
@@ -321,8 +321,10 @@ def test_an_override_that_the_build_did_not_have_is_found(lived: SqlCatalog, cat
     ]
 
 
-def test_a_log_written_anew_as_a_whole_lacks_the_head_noted_down_before(lived: SqlCatalog, catalog_url: str) -> None:
-    head = lived.verify_log().head
+def test_a_log_written_anew_as_a_whole_lacks_the_head_noted_down_before(
+    lived: CatalogBackend, catalog_url: str
+) -> None:
+    head = lived.log.verify().head
     append(lived, "note", "digits", "1.0.0", train="0" * 64)
     assert faults(lived, anchor=head) == []
     damage(catalog_url, "DELETE FROM event WHERE id IN (10, 11)")
@@ -334,7 +336,7 @@ def test_a_log_written_anew_as_a_whole_lacks_the_head_noted_down_before(lived: S
 
 
 def test_events_in_the_wrong_order_of_time_are_found(
-    lived: SqlCatalog, catalog_url: str, monkeypatch: pytest.MonkeyPatch
+    lived: CatalogBackend, catalog_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append_out_of_order(lived, "note", "digits", datetime.now(UTC) - timedelta(days=1))
     (found,) = faults(lived)
@@ -342,7 +344,9 @@ def test_events_in_the_wrong_order_of_time_are_found(
     assert found.endswith(" UTC, before the event that it follows")
 
 
-def test_publications_of_older_registries_may_be_dated_a_little_early(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_publications_of_older_registries_may_be_dated_a_little_early(
+    catalog: CatalogBackend, catalog_url: str
+) -> None:
     """They looked at the clock before they waited for their turn: the row and the event say the same moment."""
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "digits:1.0.0")
@@ -360,7 +364,7 @@ def test_publications_of_older_registries_may_be_dated_a_little_early(catalog: S
     assert [one[:40] for one in faults(catalog)] == ["event 2 (publish digits:1.0.0) is dated "]
 
 
-def append_out_of_order(catalog: SqlCatalog, action: str, dataset: str, at: datetime, **details: Any) -> None:
+def append_out_of_order(catalog: CatalogBackend, action: str, dataset: str, at: datetime, **details: Any) -> None:
     """Append an event by a clock that is not monotone, as older registries did."""
     from registry.catalog.rows import canonical_json
     from registry.catalog.tables import event
@@ -383,17 +387,17 @@ def append_out_of_order(catalog: SqlCatalog, action: str, dataset: str, at: date
 
 
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
-def test_values_of_another_type_are_faults_and_no_traceback(lived: SqlCatalog, catalog_url: str) -> None:
+def test_values_of_another_type_are_faults_and_no_traceback(lived: CatalogBackend, catalog_url: str) -> None:
     damage(catalog_url, "UPDATE event SET at = 'yesterday' WHERE id = 3")
     damage(catalog_url, "UPDATE event SET actor = x'ff00' WHERE id = 5")
     assert faults(lived) == ["event 3 does not read", "event 5 does not read"]
 
 
-def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: CatalogBackend, catalog_url: str) -> None:
     for number in range(120):
         publish(catalog, f"mnist:{number}.0.0", lengths={"train": [1]})
     damage(catalog_url, "UPDATE dataset_version SET published_by = 'eve'")
-    report = catalog.verify_log()
+    report = catalog.log.verify()
     assert (len(report.faults), report.num_faults) == (100, 120)
     with pytest.raises(LogTamperedError) as caught:
         report.require_sound()
@@ -405,7 +409,7 @@ def test_many_faults_are_counted_and_the_first_of_them_kept(catalog: SqlCatalog,
     assert len(caught.value.details["faults"]) == 100
 
 
-def test_verifying_sees_one_moment_while_others_write(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verifying_sees_one_moment_while_others_write(catalog: CatalogBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     publish(catalog, "mnist:1.0.0")
     seen: Callable[..., Any] = log_verify.recompute_contents
 
@@ -415,6 +419,6 @@ def test_verifying_sees_one_moment_while_others_write(catalog: SqlCatalog, monke
         return seen(*arguments)
 
     monkeypatch.setattr("registry.catalog.log_verify.recompute_contents", publish_meanwhile)
-    report = catalog.verify_log()
+    report = catalog.log.verify()
     assert (report.faults, report.num_events, report.num_versions) == ((), 1, 1)
-    assert len(list(catalog.events())) == 2
+    assert len(list(logged(catalog))) == 2

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from catalog_samples import execute, make_shards, publish, sample
 
-from registry.catalog import SqlCatalog, sqlite_path
+from registry.catalog import CatalogBackend, load_shards, sqlite_path
 from registry.errors import (
     AliasNotFoundError,
     CatalogError,
@@ -39,7 +39,7 @@ def set_state(url: str, number: str, state: str, message: str = "") -> None:
     )
 
 
-def test_what_was_published_is_found_as_it_was(catalog: SqlCatalog) -> None:
+def test_what_was_published_is_found_as_it_was(catalog: CatalogBackend) -> None:
     version, shards = sample(
         "mnist/plain:3.0.1",
         {"train": [3, 0, 4], "empty": [], "test": [0]},
@@ -66,7 +66,7 @@ def test_what_was_published_is_found_as_it_was(catalog: SqlCatalog) -> None:
     version = dataclasses.replace(version, splits=(*version.splits, other))
     shards = {**shards, "other": make_shards([9], "other")}
     for flag in version.experiments:
-        catalog.add_experiment(flag, "About it.", actor="ann")
+        catalog.experiments.add(flag, "About it.", actor="ann")
     catalog.publish(version, shards, promote=True, default_config=True, actor="ann")
 
     found = catalog.find("mnist")
@@ -80,11 +80,13 @@ def test_what_was_published_is_found_as_it_was(catalog: SqlCatalog) -> None:
     assert found.published_at is not None
     assert found.published_at.tzinfo is UTC
     assert abs(datetime.now(UTC) - found.published_at) < timedelta(minutes=5)
-    assert {name: catalog.shards(found, name) for name in shards} == shards
+    assert {name: load_shards(catalog.shards, found, name) for name in shards} == shards
 
 
 @pytest.mark.parametrize("reference", ["digits", "digits:1.0.0", "digits:1.*", "digits:^1,<9", "digits@paper"])
-def test_a_look_up_is_two_queries(catalog: SqlCatalog, catalog_url: str, queries: list[str], reference: str) -> None:
+def test_a_look_up_is_two_queries(
+    catalog: CatalogBackend, catalog_url: str, queries: list[str], reference: str
+) -> None:
     publish(catalog, "digits:1.0.0", experiments={"flag": True})
     execute(
         catalog_url,
@@ -98,7 +100,7 @@ def test_a_look_up_is_two_queries(catalog: SqlCatalog, catalog_url: str, queries
     assert len(queries) == 2, queries
 
 
-def test_each_request_finds_its_version(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_each_request_finds_its_version(catalog: CatalogBackend, catalog_url: str) -> None:
     for number in ("1.0.0", "2.0.0", "3.0.0", "3.0.10", "3.1.1", "3.1.2", "4.0.0"):
         publish(catalog, f"mnist:{number}", promote=number == "3.0.0", content=number)
     set_state(catalog_url, "1.0.0", "deprecated", "use 3")
@@ -143,7 +145,7 @@ def test_each_request_finds_its_version(catalog: SqlCatalog, catalog_url: str) -
     assert (yanked.state, yanked.state_message) == (VersionState.YANKED, "wrong labels")
 
 
-def test_a_dropped_version_is_refused_and_what_is_there_is_named(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_dropped_version_is_refused_and_what_is_there_is_named(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:2.0.0", promote=False, content="2")
     set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
@@ -156,7 +158,7 @@ def test_a_dropped_version_is_refused_and_what_is_there_is_named(catalog: SqlCat
     assert (caught.value.code, caught.value.exit_code) == ("version_withdrawn", 6)
 
 
-def test_an_alias_of_a_dropped_version_is_refused(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_an_alias_of_a_dropped_version_is_refused(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
     execute(
         catalog_url,
@@ -173,7 +175,7 @@ def test_an_alias_of_a_dropped_version_is_refused(catalog: SqlCatalog, catalog_u
     assert caught.value.hint == "No version of it is left."
 
 
-def test_a_range_of_which_every_version_is_withdrawn_says_so(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_range_of_which_every_version_is_withdrawn_says_so(catalog: CatalogBackend, catalog_url: str) -> None:
     for number in ("1.0.0", "2.0.0", "2.0.1"):
         publish(catalog, f"mnist:{number}", promote=number == "1.0.0", content=number)
     set_state(catalog_url, "2.0.0", "dropped", "its licence ended")
@@ -188,7 +190,7 @@ def test_a_range_of_which_every_version_is_withdrawn_says_so(catalog: SqlCatalog
     assert caught.value.hint == "Readable: 1.0.0 (canonical). To get it anyway, name it exactly: mnist:2.0.1."
 
 
-def test_a_yanked_canonical_version_is_not_given_unasked(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_yanked_canonical_version_is_not_given_unasked(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0")
     set_state(catalog_url, "1.0.0", "yanked", "wrong labels")
 
@@ -200,7 +202,7 @@ def test_a_yanked_canonical_version_is_not_given_unasked(catalog: SqlCatalog, ca
     assert catalog.find("mnist:1.0.0").status is VersionStatus.YANKED
 
 
-def test_an_unknown_version_lists_what_is_published(catalog: SqlCatalog) -> None:
+def test_an_unknown_version_lists_what_is_published(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:1.1.0", promote=False, content="2")
 
@@ -224,7 +226,7 @@ def test_an_unknown_version_lists_what_is_published(catalog: SqlCatalog) -> None
     }
 
 
-def test_a_dataset_without_canonical_version_says_so(catalog: SqlCatalog) -> None:
+def test_a_dataset_without_canonical_version_says_so(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0", promote=False)
 
     with pytest.raises(VersionNotFoundError) as caught:
@@ -234,7 +236,7 @@ def test_a_dataset_without_canonical_version_says_so(catalog: SqlCatalog) -> Non
     assert caught.value.hint == "Published: 1.0.0 (experimental). Make one canonical: registry promote mnist:1.0.0"
 
 
-def test_an_unknown_dataset_offers_the_nearest(catalog: SqlCatalog) -> None:
+def test_an_unknown_dataset_offers_the_nearest(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "digits:1.0.0")
 
@@ -245,7 +247,7 @@ def test_an_unknown_dataset_offers_the_nearest(catalog: SqlCatalog) -> None:
     assert caught.value.hint == "Did you mean 'mnist'? There are: digits, mnist."
 
 
-def test_an_empty_catalog_says_how_to_begin(catalog: SqlCatalog) -> None:
+def test_an_empty_catalog_says_how_to_begin(catalog: CatalogBackend) -> None:
     with pytest.raises(DatasetNotFoundError) as caught:
         catalog.find("mnist")
 
@@ -253,7 +255,7 @@ def test_an_empty_catalog_says_how_to_begin(catalog: SqlCatalog) -> None:
     assert catalog.datasets() == ()
 
 
-def test_configs_are_told_apart(catalog: SqlCatalog) -> None:
+def test_configs_are_told_apart(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/rotated:2.0.0", content="r")
 
@@ -265,7 +267,7 @@ def test_configs_are_told_apart(catalog: SqlCatalog) -> None:
     assert caught.value.hint == "Did you mean 'rotated'? There are: plain, rotated."
 
 
-def test_the_default_config_moves(catalog: SqlCatalog) -> None:
+def test_the_default_config_moves(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/rotated:1.0.0", default_config=True)
 
@@ -276,7 +278,7 @@ def test_the_default_config_moves(catalog: SqlCatalog) -> None:
     ]
 
 
-def test_a_dataset_without_default_config_needs_one_named(catalog: SqlCatalog) -> None:
+def test_a_dataset_without_default_config_needs_one_named(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist/plain:1.0.0")
     publish(catalog, "mnist/rotated:1.0.0")
 
@@ -288,7 +290,7 @@ def test_a_dataset_without_default_config_needs_one_named(catalog: SqlCatalog) -
 
 
 @pytest.mark.parametrize(("written", "meant"), [("mnist/1.0.0", "mnist:1.0.0"), ("mnist/3", "mnist:3.*.*")])
-def test_a_config_that_reads_as_a_version_is_explained(catalog: SqlCatalog, written: str, meant: str) -> None:
+def test_a_config_that_reads_as_a_version_is_explained(catalog: CatalogBackend, written: str, meant: str) -> None:
     publish(catalog, "mnist:1.0.0")
 
     with pytest.raises(ConfigNotFoundError) as caught:
@@ -297,7 +299,7 @@ def test_a_config_that_reads_as_a_version_is_explained(catalog: SqlCatalog, writ
     assert caught.value.hint == f"A version comes after ':', not '/'. Try: {meant}"
 
 
-def test_a_config_of_a_dataset_without_configs_is_explained(catalog: SqlCatalog) -> None:
+def test_a_config_of_a_dataset_without_configs_is_explained(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
 
     with pytest.raises(ConfigNotFoundError) as caught:
@@ -307,7 +309,9 @@ def test_a_config_of_a_dataset_without_configs_is_explained(catalog: SqlCatalog)
     assert caught.value.hint == "mnist has no configs. Name it without one: mnist"
 
 
-def test_an_alias_names_a_version_and_an_unknown_one_offers_the_nearest(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_an_alias_names_a_version_and_an_unknown_one_offers_the_nearest(
+    catalog: CatalogBackend, catalog_url: str
+) -> None:
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:2.0.0", content="2")
     execute(
@@ -323,7 +327,7 @@ def test_an_alias_names_a_version_and_an_unknown_one_offers_the_nearest(catalog:
 
 
 def test_lists_show_the_canonical_version_and_the_latest(
-    catalog: SqlCatalog, catalog_url: str, queries: list[str]
+    catalog: CatalogBackend, catalog_url: str, queries: list[str]
 ) -> None:
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/plain:1.1.0", lengths={"train": [5]}, promote=False)
@@ -344,7 +348,7 @@ def test_lists_show_the_canonical_version_and_the_latest(
     ]
 
 
-def test_versions_are_listed_the_highest_first(catalog: SqlCatalog, catalog_url: str, queries: list[str]) -> None:
+def test_versions_are_listed_the_highest_first(catalog: CatalogBackend, catalog_url: str, queries: list[str]) -> None:
     publish(catalog, "mnist/plain:1.0.0", default_config=True)
     publish(catalog, "mnist/plain:1.10.0", lengths={"train": [5]}, promote=False)
     publish(catalog, "mnist/plain:1.9.0", lengths={"train": [6]}, promote=False)
@@ -370,22 +374,22 @@ def test_versions_are_listed_the_highest_first(catalog: SqlCatalog, catalog_url:
         catalog.versions("mnist", "other")
 
 
-def test_shards_of_an_unknown_split_or_a_foreign_version_are_refused(catalog: SqlCatalog) -> None:
+def test_shards_of_an_unknown_split_or_a_foreign_version_are_refused(catalog: CatalogBackend) -> None:
     version = publish(catalog, "mnist:1.0.0")
     stranger, _ = sample("other:1.0.0")
 
     with pytest.raises(SplitNotFoundError, match=r"no split 'trian' in mnist:1.0.0"):
-        catalog.shards(version, "trian")
+        load_shards(catalog.shards, version, "trian")
     with pytest.raises(SplitNotFoundError, match=r"does not hold the shards of other:1.0.0 train"):
-        catalog.shards(stranger, "train")
+        load_shards(catalog.shards, stranger, "train")
 
 
-def test_many_shards_keep_their_order(catalog: SqlCatalog) -> None:
+def test_many_shards_keep_their_order(catalog: CatalogBackend) -> None:
     lengths = [(index * 7919) % 1000 for index in range(25_000)]
     version = publish(catalog, "big:1.0.0", lengths={"train": lengths, "test": [1]})
 
     assert catalog.find("big").splits == version.splits
-    assert [shard.num_examples for shard in catalog.shards(version, "train")] == lengths
+    assert [shard.num_examples for shard in load_shards(catalog.shards, version, "train")] == lengths
 
 
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
@@ -407,7 +411,7 @@ def test_many_shards_keep_their_order(catalog: SqlCatalog) -> None:
     ],
 )
 def test_a_damaged_row_is_an_error_of_the_catalog(
-    catalog: SqlCatalog, catalog_url: str, column: str, value: str
+    catalog: CatalogBackend, catalog_url: str, column: str, value: str
 ) -> None:
     publish(catalog, "mnist:1.0.0")
     path = sqlite_path(catalog_url)

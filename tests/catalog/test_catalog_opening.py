@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from catalog_forking import FORKING, in_child
 from catalog_samples import execute, publish, sample
 
-from registry.catalog import SqlCatalog, open_catalog, schema, session, sqlite_path
+from registry.catalog import open_catalog, schema, session, sqlite_path
 from registry.catalog.session import open_engine, write
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import (
     CatalogError,
     CatalogUnavailableError,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from catalog_samples import execute, make_shards, publish, sample
 
-from registry.catalog import SqlCatalog
+from registry.catalog import CatalogBackend
 from registry.errors import (
     ConflictError,
     ExperimentNotFoundError,
@@ -24,7 +24,7 @@ def count(url: str, table: str) -> int:
     return int(execute(url, f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 (a test's own table)
 
 
-def test_publishing_the_same_content_again_changes_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_publishing_the_same_content_again_changes_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
     first = publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:2.0.0", content="2")
     again, shards = sample("mnist:1.0.0", location="elsewhere")
@@ -36,7 +36,7 @@ def test_publishing_the_same_content_again_changes_nothing(catalog: SqlCatalog, 
     assert count(catalog_url, "event") == count(catalog_url, "dataset_version") == 2
 
 
-def test_other_content_under_a_used_number_is_refused(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_other_content_under_a_used_number_is_refused(catalog: CatalogBackend, catalog_url: str) -> None:
     first = publish(catalog, "mnist:1.0.0")
     other, shards = sample("mnist:1.0.0", content="other")
 
@@ -52,7 +52,7 @@ def test_other_content_under_a_used_number_is_refused(catalog: SqlCatalog, catal
     assert count(catalog_url, "shard") == 4
 
 
-def test_a_number_that_stands_only_in_the_ledger_is_never_used_again(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_number_that_stands_only_in_the_ledger_is_never_used_again(catalog: CatalogBackend, catalog_url: str) -> None:
     version, shards = sample("mnist:1.0.0")
     execute(
         catalog_url,
@@ -67,7 +67,7 @@ def test_a_number_that_stands_only_in_the_ledger_is_never_used_again(catalog: Sq
     assert count(catalog_url, "builder") == 0
 
 
-def test_the_digest_of_a_free_number_is_none(catalog: SqlCatalog) -> None:
+def test_the_digest_of_a_free_number_is_none(catalog: CatalogBackend) -> None:
     version = publish(catalog, "mnist/plain:1.0.0")
 
     assert catalog.published_digest("mnist", "plain", Version(1, 0, 0)) == version.content_digest
@@ -75,7 +75,7 @@ def test_the_digest_of_a_free_number_is_none(catalog: SqlCatalog) -> None:
     assert catalog.published_digest("mnist", None, Version(1, 0, 0)) is None
 
 
-def test_only_promoting_moves_the_canonical_version(catalog: SqlCatalog) -> None:
+def test_only_promoting_moves_the_canonical_version(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     publish(catalog, "mnist:2.0.0", promote=False, content="2")
     assert catalog.find("mnist").version == Version(1, 0, 0)
@@ -88,14 +88,14 @@ def test_only_promoting_moves_the_canonical_version(catalog: SqlCatalog) -> None
 @pytest.mark.parametrize(
     ("first", "second"), [("mnist:1.0.0", "mnist/plain:1.0.0"), ("mnist/plain:1.0.0", "mnist:1.0.0")]
 )
-def test_a_dataset_has_configs_or_has_none_for_good(catalog: SqlCatalog, first: str, second: str) -> None:
+def test_a_dataset_has_configs_or_has_none_for_good(catalog: CatalogBackend, first: str, second: str) -> None:
     publish(catalog, first)
 
     with pytest.raises(ConflictError, match="configs"):
         publish(catalog, second)
 
 
-def test_every_publication_is_sealed_in_the_event_chain(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_every_publication_is_sealed_in_the_event_chain(catalog: CatalogBackend, catalog_url: str) -> None:
     for number in ("1.0.0", "1.0.1", "2.0.0"):
         publish(catalog, f"mnist/plain:{number}", promote=number == "2.0.0", content=number)
 
@@ -130,7 +130,7 @@ def test_every_publication_is_sealed_in_the_event_chain(catalog: SqlCatalog, cat
     assert [json.loads(row[5])["promote"] for row in rows] == [False, False, True]
 
 
-def test_a_new_dataset_has_a_name_that_look_ups_find(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_new_dataset_has_a_name_that_look_ups_find(catalog: CatalogBackend, catalog_url: str) -> None:
     version, shards = sample("my_dataset:1.0.0")
     with pytest.raises(ReferenceSyntaxError) as caught:
         catalog.publish(dataclasses.replace(version, name="MyDataset"), shards, promote=True, actor="ann")
@@ -141,7 +141,7 @@ def test_a_new_dataset_has_a_name_that_look_ups_find(catalog: SqlCatalog, catalo
     assert catalog.find("MyDataset:1").reference == Reference.parse("my_dataset:1.0.0")
 
 
-def test_a_dataset_that_was_published_under_another_name_still_reads(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_dataset_that_was_published_under_another_name_still_reads(catalog: CatalogBackend, catalog_url: str) -> None:
     version, shards = sample("my_dataset:1.0.0")
     catalog.publish(version, shards, promote=True, actor="ann")
     # As a registry before the rule wrote it; the ledger, which cannot be changed, gets a second line.
@@ -183,14 +183,14 @@ def _changed(**fields: Any) -> Any:
         (sample("mnist:1.0.0", metadata=DatasetMetadata(extra={"x": object()})), "cannot be stored as JSON"),
     ],
 )
-def test_what_does_not_fit_together_is_refused(catalog: SqlCatalog, version_and_shards: Any, problem: str) -> None:
+def test_what_does_not_fit_together_is_refused(catalog: CatalogBackend, version_and_shards: Any, problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         catalog.publish(*version_and_shards, promote=True, actor="ann")
 
     assert catalog.datasets() == ()
 
 
-def test_a_failure_late_in_the_transaction_leaves_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_failure_late_in_the_transaction_leaves_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
     # The experiments are looked at after the shards are written.
     version, shards = sample("mnist:1.0.0", experiments={"nobody_added_it": True})
 
@@ -201,7 +201,7 @@ def test_a_failure_late_in_the_transaction_leaves_nothing(catalog: SqlCatalog, c
     assert {table: count(catalog_url, table) for table in tables} == dict.fromkeys(tables, 0)
 
 
-def test_shards_are_written_in_batches_without_loss(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_shards_are_written_in_batches_without_loss(catalog: CatalogBackend, catalog_url: str) -> None:
     lengths = [1] * 20_001  # two full batches and one shard
     version, _ = sample("mnist:1.0.0", {"train": lengths})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from catalog_samples import execute, publish, sample
 
-from registry.catalog import SqlCatalog, schema
+from registry.catalog import CatalogBackend, schema
 from registry.catalog.schema import REVISIONS
 from registry.model import Version
 
@@ -30,7 +30,7 @@ def answer(process: subprocess.Popen[str]) -> str:
 
 @pytest.mark.parametrize(("same", "others"), [(True, "already"), (False, "version_exists")])
 def test_of_racing_publishers_exactly_one_wins_each_number(
-    catalog: SqlCatalog, catalog_url: str, start_publisher: Start, same: bool, others: str
+    catalog: CatalogBackend, catalog_url: str, start_publisher: Start, same: bool, others: str
 ) -> None:
     publishers = [
         start_publisher("race", catalog_url, "one" if same else f"content {number}") for number in range(PUBLISHERS)
@@ -50,7 +50,7 @@ def test_of_racing_publishers_exactly_one_wins_each_number(
 
 
 def test_publishers_of_different_data_all_succeed(
-    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+    catalog: CatalogBackend, catalog_url: str, start_publisher: Start
 ) -> None:
     publishers = [start_publisher("race", catalog_url, "any") for _ in range(PUBLISHERS)]
     assert [answer(process) for process in publishers] == ["ready"] * PUBLISHERS
@@ -65,7 +65,7 @@ def test_publishers_of_different_data_all_succeed(
 
 
 def test_a_publisher_killed_inside_its_transaction_leaves_nothing(
-    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+    catalog: CatalogBackend, catalog_url: str, start_publisher: Start
 ) -> None:
     publish(catalog, "mnist:1.0.0")
     doomed = start_publisher("hang", catalog_url, "mnist:2.0.0")
@@ -84,7 +84,7 @@ def test_a_publisher_killed_inside_its_transaction_leaves_nothing(
 
 
 def test_a_rival_that_waits_goes_on_when_the_first_is_killed(
-    catalog: SqlCatalog, catalog_url: str, start_publisher: Start
+    catalog: CatalogBackend, catalog_url: str, start_publisher: Start
 ) -> None:
     doomed = start_publisher("hang", catalog_url, "mnist:1.0.0")
     assert answer(doomed) == "before commit"

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from catalog_samples import sample
 
-from registry.catalog import Holder, Reservation, SqlCatalog, schema
+from registry.catalog import CatalogBackend, Holder, Reservation, open_catalog, schema
 from registry.errors import ConflictError, NotFoundError, ReservedError, VersionExistsError
 from registry.model import Reference
 from registry.storage.names import Owner
@@ -32,11 +32,11 @@ def dead() -> Holder:
     return holder(pid=2**22 + 1)
 
 
-def reserve(catalog: SqlCatalog, one: Holder, digest: str = "a") -> tuple[Reservation, Reservation | None]:
+def reserve(catalog: CatalogBackend, one: Holder, digest: str = "a") -> tuple[Reservation, Reservation | None]:
     return catalog.reservations.reserve(PLACE, Reference.parse("mnist:1.0.0"), digest * 64, one)
 
 
-def test_the_same_content_joins_and_other_content_waits(catalog: SqlCatalog) -> None:
+def test_the_same_content_joins_and_other_content_waits(catalog: CatalogBackend) -> None:
     one, other = far(), holder()
     held, before = reserve(catalog, one)
     assert (before, held.is_cleaning, held.found, held.reference) == (None, False, None, "mnist:1.0.0")
@@ -58,7 +58,7 @@ def test_the_same_content_joins_and_other_content_waits(catalog: SqlCatalog) -> 
     assert caught.value.exit_code == 4
 
 
-def test_what_a_dead_publisher_held_is_taken_over_and_cleaned_by_other_content(catalog: SqlCatalog) -> None:
+def test_what_a_dead_publisher_held_is_taken_over_and_cleaned_by_other_content(catalog: CatalogBackend) -> None:
     gone, mine = dead(), holder()
     held, _ = reserve(catalog, gone)
     catalog.reservations.note_found(held, gone, ["thesis.txt"])
@@ -75,14 +75,14 @@ def test_what_a_dead_publisher_held_is_taken_over_and_cleaned_by_other_content(c
     assert not reserve(catalog, holder(), "b")[0].is_cleaning
 
 
-def test_the_same_content_goes_on_where_a_dead_publisher_ended(catalog: SqlCatalog) -> None:
+def test_the_same_content_goes_on_where_a_dead_publisher_ended(catalog: CatalogBackend) -> None:
     held, _ = reserve(catalog, dead())
     mine = holder()
     taken, _ = reserve(catalog, mine)
     assert (taken.is_cleaning, taken.token, taken.holders) == (False, held.token, (mine,))
 
 
-def test_objects_are_removed_only_by_who_is_alone(catalog: SqlCatalog) -> None:
+def test_objects_are_removed_only_by_who_is_alone(catalog: CatalogBackend) -> None:
     mine, other = holder(), holder()
     held, _ = reserve(catalog, mine)
     reserve(catalog, other)
@@ -93,7 +93,7 @@ def test_objects_are_removed_only_by_who_is_alone(catalog: SqlCatalog) -> None:
         reserve(catalog, other)
 
 
-def test_what_is_found_is_noted_once(catalog: SqlCatalog) -> None:
+def test_what_is_found_is_noted_once(catalog: CatalogBackend) -> None:
     mine, other = holder(), holder()
     held, _ = reserve(catalog, mine)
     reserve(catalog, other)
@@ -101,7 +101,7 @@ def test_what_is_found_is_noted_once(catalog: SqlCatalog) -> None:
     assert catalog.reservations.note_found(held, other, ["a", "b", "ours"]).found == ("a", "b")
 
 
-def test_the_row_uses_the_reservation_up(catalog: SqlCatalog) -> None:
+def test_the_row_uses_the_reservation_up(catalog: CatalogBackend) -> None:
     version, shards = sample("mnist:1.0.0")
     mine, other = holder(), holder()
     held, _ = catalog.reservations.reserve(PLACE, version.reference, version.content_digest, mine)
@@ -119,7 +119,7 @@ def test_the_row_uses_the_reservation_up(catalog: SqlCatalog) -> None:
 
 
 @pytest.mark.parametrize("how", ["released", "taken over", "cleaning"])
-def test_no_row_is_written_on_a_reservation_that_is_not_ours_any_more(catalog: SqlCatalog, how: str) -> None:
+def test_no_row_is_written_on_a_reservation_that_is_not_ours_any_more(catalog: CatalogBackend, how: str) -> None:
     (version, shards), mine = sample("mnist:1.0.0"), far()
     held, _ = catalog.reservations.reserve(PLACE, version.reference, version.content_digest, mine)
     if how == "cleaning":
@@ -136,7 +136,7 @@ def test_no_row_is_written_on_a_reservation_that_is_not_ours_any_more(catalog: S
     assert catalog.datasets() == ()
 
 
-def test_files_in_place_are_not_published_while_others_put_files_there(catalog: SqlCatalog) -> None:
+def test_files_in_place_are_not_published_while_others_put_files_there(catalog: CatalogBackend) -> None:
     (version, shards), mine = sample("mnist:1.0.0"), holder()
     reserve(catalog, mine, "b")
     with pytest.raises(ReservedError):
@@ -144,7 +144,7 @@ def test_files_in_place_are_not_published_while_others_put_files_there(catalog: 
     assert catalog.publish(version, shards, promote=True, actor="ann", unreserved=PLACE + "x")
 
 
-def test_a_reservation_is_released_by_who_knows_that_its_publisher_is_dead(catalog: SqlCatalog) -> None:
+def test_a_reservation_is_released_by_who_knows_that_its_publisher_is_dead(catalog: CatalogBackend) -> None:
     alive = holder()
     reserve(catalog, alive)
     with pytest.raises(ConflictError) as caught:
@@ -159,7 +159,7 @@ def test_a_reservation_is_released_by_who_knows_that_its_publisher_is_dead(catal
         catalog.reservations.release("mnist", "1.0.1")
 
 
-def test_of_many_who_reserve_at_once_one_content_wins(catalog: SqlCatalog) -> None:
+def test_of_many_who_reserve_at_once_one_content_wins(catalog: CatalogBackend) -> None:
     start, won, refused = threading.Barrier(8), [], []
 
     def run(digest: str) -> None:
@@ -181,10 +181,9 @@ def test_of_many_who_reserve_at_once_one_content_wins(catalog: SqlCatalog) -> No
 
 
 def test_a_populated_catalog_loses_only_its_reservations_on_the_way_back(catalog_url: str) -> None:
-    from registry.catalog import sql_catalog
 
     version, shards = sample("mnist:1.0.0")
-    with sql_catalog.open_catalog(catalog_url) as catalog:
+    with open_catalog(catalog_url) as catalog:
         catalog.publish(version, shards, promote=True, actor="ann")
         catalog.reservations.reserve("s3://b/x", Reference.parse("mnist:2.0.0"), "a" * 64, holder())
         assert catalog.reservations.list()[0].reserved_at <= datetime.now(UTC)
@@ -192,6 +191,6 @@ def test_a_populated_catalog_loses_only_its_reservations_on_the_way_back(catalog
     schema.downgrade(catalog_url, before)
     schema.upgrade(catalog_url)
     assert schema.check(catalog_url) == []
-    with sql_catalog.open_catalog(catalog_url) as catalog:
+    with open_catalog(catalog_url) as catalog:
         assert catalog.reservations.list() == ()
         assert catalog.find("mnist").content_digest == version.content_digest

@@ -157,7 +157,7 @@ def test_what_supersedes_a_version_comes_back_from_the_log(database_url: str) ->
 
     with open_catalog(database_url) as catalog:
         assert [one.superseded_by for one in catalog.versions("mnist")] == [None, Version(1, 0, 1)]
-        assert catalog.verify_log().faults == ()
+        assert catalog.log.verify().faults == ()
 
 
 def test_copying_a_table_keeps_child_rows_and_triggers(catalog_url: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from catalog_samples import execute, publish
 from catalog_search import about, found
 
-from registry.catalog import SqlCatalog, open_catalog, schema
+from registry.catalog import CatalogBackend, open_catalog, schema
 from registry.errors import CatalogError, UsageError
 from registry.model import DatasetMetadata, Version, VersionStatus
 
@@ -77,7 +77,7 @@ LABELS = {"kind": ("benign", "giant cell, primary")}
         ("silva", "details"),
     ],
 )
-def test_a_word_is_found_in_every_field(catalog: SqlCatalog, text: str, matched: str) -> None:
+def test_a_word_is_found_in_every_field(catalog: CatalogBackend, text: str, matched: str) -> None:
     publish(
         catalog,
         "chest_xrays14/small+v2:1.0.0",
@@ -126,7 +126,7 @@ def test_a_word_is_found_in_every_field(catalog: SqlCatalog, text: str, matched:
         ("tel", True),
     ],
 )
-def test_case_accents_and_endings_do_not_matter(catalog: SqlCatalog, text: str, is_found: bool) -> None:
+def test_case_accents_and_endings_do_not_matter(catalog: CatalogBackend, text: str, is_found: bool) -> None:
     about(
         catalog, "d:1.0.0", "Handwritten Digits, são Paulo, Straße, Łódź, ﬁne 手書き数字 ΕΛΛΆΔΑ École ℡ data\u00adbase"
     )
@@ -162,7 +162,7 @@ def test_case_accents_and_endings_do_not_matter(catalog: SqlCatalog, text: str, 
         "digits %s %(x)s :x ?",
     ],
 )
-def test_no_sign_has_a_meaning(catalog: SqlCatalog, text: str) -> None:
+def test_no_sign_has_a_meaning(catalog: CatalogBackend, text: str) -> None:
     about(catalog, "d:1.0.0", "Digits s and x.", features=["A"])
     about(catalog, "other:1.0.0")
 
@@ -170,7 +170,7 @@ def test_no_sign_has_a_meaning(catalog: SqlCatalog, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["AND", "cats OR dogs", "NOT cats", "NEAR(cats dogs)", "description:cats", "cats AND"])
-def test_operators_are_words_like_others(catalog: SqlCatalog, text: str) -> None:
+def test_operators_are_words_like_others(catalog: CatalogBackend, text: str) -> None:
     about(catalog, "plain:1.0.0", "cats dogs")
     about(catalog, "wordy:1.0.0", "Cats and dogs, or cats near dogs; a description, not more.")
 
@@ -178,7 +178,7 @@ def test_operators_are_words_like_others(catalog: SqlCatalog, text: str) -> None
 
 
 @pytest.mark.parametrize("text", ["", " ", "\0", "***", "-", "\U0001f522 ¡!", "\ud800", "\u0301", "_"])
-def test_a_search_without_a_word_is_refused(catalog: SqlCatalog, text: str) -> None:
+def test_a_search_without_a_word_is_refused(catalog: CatalogBackend, text: str) -> None:
     with pytest.raises(UsageError) as caught:
         catalog.search(text)
 
@@ -194,13 +194,13 @@ def test_a_search_without_a_word_is_refused(catalog: SqlCatalog, text: str) -> N
         (None, "a search is a text, not NoneType"),
     ],
 )
-def test_more_than_a_person_types_is_refused(catalog: SqlCatalog, text: Any, problem: str) -> None:
+def test_more_than_a_person_types_is_refused(catalog: CatalogBackend, text: Any, problem: str) -> None:
     with pytest.raises(UsageError) as caught:
         catalog.search(text)
     assert str(caught.value) == problem
 
 
-def test_as_much_as_a_person_may_type_is_searched(catalog: SqlCatalog) -> None:
+def test_as_much_as_a_person_may_type_is_searched(catalog: CatalogBackend) -> None:
     words = " ".join(f"w{n:028}" for n in range(32))
     about(catalog, "all:1.0.0", words)
     about(catalog, "but_one:1.0.0", words[:-1])
@@ -212,13 +212,13 @@ def test_as_much_as_a_person_may_type_is_searched(catalog: SqlCatalog) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2**31])
-def test_a_limit_without_a_hit_is_refused(catalog: SqlCatalog, limit: int) -> None:
+def test_a_limit_without_a_hit_is_refused(catalog: CatalogBackend, limit: int) -> None:
     with pytest.raises(UsageError) as caught:
         catalog.search("digits", limit=limit)
     assert str(caught.value) == f"a search shows from 1 to 2,147,483,647 hits, not {limit}"
 
 
-def test_the_best_come_first(catalog: SqlCatalog) -> None:
+def test_the_best_come_first(catalog: CatalogBackend) -> None:
     about(catalog, "a_cited:1.0.0", citation="@misc{cats}", license="cats", homepage="cats.org")
     about(catalog, "b_described:1.0.0", "Cats, cats and more cats.", citation="cats")
     about(catalog, "c_featured:1.0.0", features=["cats"])
@@ -256,7 +256,7 @@ def test_the_best_come_first(catalog: SqlCatalog) -> None:
         ({"description": "Cats."}, {"description": "Catsup."}),
     ],
 )
-def test_a_better_place_stands_above_all_places_below(catalog: SqlCatalog, above: Any, below: Any) -> None:
+def test_a_better_place_stands_above_all_places_below(catalog: CatalogBackend, above: Any, below: Any) -> None:
     about(catalog, **{"reference": "z:1.0.0", **above})
     about(catalog, "a:1.0.0", **below)
 
@@ -266,7 +266,7 @@ def test_a_better_place_stands_above_all_places_below(catalog: SqlCatalog, above
     assert len(hits) == 1 or hits[0].score > hits[1].score
 
 
-def in_groups_of_equals(catalog: SqlCatalog) -> None:
+def in_groups_of_equals(catalog: CatalogBackend) -> None:
     names = ["a1", "a_b", "aa", "ab"]
     for name in reversed(names):
         about(catalog, f"{name}:1.0.0", "animals, Größe 手書き")
@@ -279,7 +279,7 @@ def in_groups_of_equals(catalog: SqlCatalog) -> None:
         assert found(catalog, text, limit=5) == [*names, *configs[:1]]
 
 
-def test_equals_come_by_name(catalog: SqlCatalog) -> None:
+def test_equals_come_by_name(catalog: CatalogBackend) -> None:
     in_groups_of_equals(catalog)
 
 
@@ -294,7 +294,7 @@ def test_a_locale_of_the_server_changes_nothing(postgres_server: Any) -> None:
     assert schema.check(url) == []
 
 
-def test_the_dataset_that_is_called_so_is_first_with_its_configs(catalog: SqlCatalog) -> None:
+def test_the_dataset_that_is_called_so_is_first_with_its_configs(catalog: CatalogBackend) -> None:
     about(catalog, "fashion_mnist:1.0.0", "MNIST again", config_tags=("mnist",))
     about(catalog, "mnist_corrupted/blur:1.0.0", "MNIST, blurred")
     about(catalog, "mnist/plain:1.0.0")
@@ -307,7 +307,7 @@ def test_the_dataset_that_is_called_so_is_first_with_its_configs(catalog: SqlCat
     assert catalog.search("openimagesv4")[0].score > 10_000
 
 
-def test_a_hit_shows_where_the_words_are(catalog: SqlCatalog) -> None:
+def test_a_hit_shows_where_the_words_are(catalog: CatalogBackend) -> None:
     about(catalog, "one:1.0.0", "A first sentence that is quite long. Then, " + "far behind it, " * 5 + "some Zebras.")
     about(catalog, "two:1.0.0", "Nothing of it here.", config_tags=("zebra",))
     about(catalog, "three:1.0.0", config_tags=("zebra",))
@@ -321,7 +321,7 @@ def test_a_hit_shows_where_the_words_are(catalog: SqlCatalog) -> None:
     }
 
 
-def test_a_search_that_finds_nothing_is_explained(catalog: SqlCatalog) -> None:
+def test_a_search_that_finds_nothing_is_explained(catalog: CatalogBackend) -> None:
     assert catalog.explain_no_hits("digits") == "The catalog is empty. Start with: registry quickstart"
     about(catalog, "fashion_mnist:1.0.0", "clothes")
     about(catalog, "mnist:1.0.0", "digits")
@@ -338,7 +338,7 @@ def test_a_search_that_finds_nothing_is_explained(catalog: SqlCatalog) -> None:
     assert catalog.explain_no_hits("qqq '") == "Nothing matches 'qqq'."
 
 
-def test_a_missing_index_is_an_error_of_the_catalog(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_missing_index_is_an_error_of_the_catalog(catalog: CatalogBackend, catalog_url: str) -> None:
     about(catalog, "mnist:1.0.0")
     is_sqlite = catalog_url.startswith("sqlite")
     execute(catalog_url, "DROP TABLE search_index" if is_sqlite else "ALTER TABLE search_document DROP COLUMN vector")

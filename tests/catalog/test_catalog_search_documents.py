@@ -10,14 +10,14 @@ import sqlalchemy as sa
 from catalog_samples import execute, publish, sample
 from catalog_search import about, found
 
-from registry.catalog import SqlCatalog, schema
+from registry.catalog import CatalogBackend, schema
 from registry.catalog.search import refresh
 from registry.catalog.session import open_engine, write
 from registry.errors import UsageError
 from registry.model import DatasetMetadata, Reference
 
 
-def test_the_version_that_stands_for_a_config_is_searched(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_the_version_that_stands_for_a_config_is_searched(catalog: CatalogBackend, catalog_url: str) -> None:
     def refer(number: str) -> Reference:
         return Reference.parse(f"mnist:{number}")
 
@@ -50,7 +50,7 @@ def test_the_version_that_stands_for_a_config_is_searched(catalog: SqlCatalog, c
     assert schema.check(catalog_url) == []
 
 
-def test_a_publication_that_fails_is_not_found(catalog: SqlCatalog) -> None:
+def test_a_publication_that_fails_is_not_found(catalog: CatalogBackend) -> None:
     about(catalog, "mnist:1.0.0", "first")
     broken, shards = sample(
         "mnist:2.0.0", experiments={"bad\0name": True}, metadata=DatasetMetadata(description="second")
@@ -63,7 +63,7 @@ def test_a_publication_that_fails_is_not_found(catalog: SqlCatalog) -> None:
     assert found(catalog, "second") == []
 
 
-def test_refreshing_a_config_without_versions_leaves_nothing(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_refreshing_a_config_without_versions_leaves_nothing(catalog: CatalogBackend, catalog_url: str) -> None:
     execute(catalog_url, "INSERT INTO builder (id, name, has_configs, created_at) VALUES (1, 'x', false, '2020-01-01')")
     execute(
         catalog_url,
@@ -79,7 +79,7 @@ def test_refreshing_a_config_without_versions_leaves_nothing(catalog: SqlCatalog
 
 
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
-def test_of_two_writers_at_once_the_second_sees_what_the_first_wrote(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_of_two_writers_at_once_the_second_sees_what_the_first_wrote(catalog: CatalogBackend, catalog_url: str) -> None:
     about(catalog, "mnist:1.0.0", "first", promote=False)
     about(catalog, "mnist:2.0.0", "second", promote=False)
     rival = threading.Thread(target=lambda: about(catalog, "mnist:1.5.0", "between", promote=False))
@@ -103,7 +103,9 @@ def test_of_two_writers_at_once_the_second_sees_what_the_first_wrote(catalog: Sq
 @pytest.mark.parametrize(
     "letters", ["abcdefghij", "数字手書日本語中文国", "アイウエオカキクケコ", "\ufdfa\ufdfb \ufdfa"]
 )
-def test_a_description_of_any_size_is_published_and_found_by_its_beginning(catalog: SqlCatalog, letters: str) -> None:
+def test_a_description_of_any_size_is_published_and_found_by_its_beginning(
+    catalog: CatalogBackend, letters: str
+) -> None:
     long = " ".join("".join(letters[int(digit) % len(letters)] for digit in str(number)) for number in range(60_000))
     features = {f"{letters[0]}{number}": {} for number in range(30_000)}
     publish(
@@ -128,7 +130,7 @@ def test_a_description_of_any_size_is_published_and_found_by_its_beginning(catal
     "features_json",
     ["", "[]", "null", '"text"', "{", '{"featuresDict": 1}', '{"featuresDict": {"features": {"a": 1}}}', "[" * 100_000],
 )
-def test_a_schema_that_does_not_read_is_no_reason_to_refuse(catalog: SqlCatalog, features_json: str) -> None:
+def test_a_schema_that_does_not_read_is_no_reason_to_refuse(catalog: CatalogBackend, features_json: str) -> None:
     publish(catalog, "odd:1.0.0", features_json=features_json)
 
     assert found(catalog, "odd") == ["odd"]

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import search_texts
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, open_catalog
 from registry.catalog.rows import encode_metadata
 from registry.catalog.search import SCORES
 from registry.catalog.search_words import document_words, parse_search
@@ -41,7 +41,7 @@ schemas = st.dictionaries(search_texts(), st.just({"pythonClassName": "x.DigitFe
 @pytest.fixture(scope="module")
 def both(
     postgres_server: Any, sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[SqlCatalog, SqlCatalog]]:
+) -> Iterator[tuple[CatalogBackend, CatalogBackend]]:
     """Two catalogs, one of each kind, that the examples of the law below share."""
     path = shutil.copy(sqlite_template, tmp_path_factory.mktemp("both") / "catalog.db")
     with open_catalog(path) as sqlite, open_catalog(postgres_server.create_database(template="catalog_template")) as pg:
@@ -56,7 +56,7 @@ def both(
     limit=st.integers(1, 7),
 )
 def test_both_databases_find_what_the_words_say(
-    both: tuple[SqlCatalog, SqlCatalog],
+    both: tuple[CatalogBackend, CatalogBackend],
     metadata: list[DatasetMetadata],
     features: list[str],
     texts: list[str],

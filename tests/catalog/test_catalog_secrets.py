@@ -7,9 +7,9 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from catalog_samples import damage, execute, publish, sample
+from catalog_samples import damage, execute, logged, publish, sample
 
-from registry.catalog import SqlCatalog, open_catalog, rows, schema, sqlite_path
+from registry.catalog import CatalogBackend, open_catalog, rows, schema, sqlite_path
 from registry.cli.main import run
 from registry.errors import UsageError
 from registry.model import DatasetMetadata, Reference
@@ -44,7 +44,7 @@ def old(database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
             publish(catalog, "mnist:1.0.1")
             publish(catalog, "words/plain:1.0.0", location="s3://KEY:hunter2@bucket/words")
             catalog.lifecycle.yank(Reference.parse("mnist:1.0.0"), "wrong", None, actor="ann")
-            assert catalog.verify_log().faults == ()
+            assert catalog.log.verify().faults == ()
     schema.downgrade(database_url, BEFORE)
     return database_url
 
@@ -90,16 +90,16 @@ def test_secrets_are_removed_and_the_log_holds(old: str) -> None:
     assert execute(old, "SELECT id, hash FROM event ORDER BY id")[: len(events)] == events
     assert schema.check(old) == []
     with open_catalog(old) as catalog:
-        report = catalog.verify_log()
+        report = catalog.log.verify()
         assert report.faults == ()
         assert report.num_events == len(events) + 2
         states = {one.version.patch: one.state.value for one in catalog.versions("mnist")}
         assert states == {0: "yanked", 1: "supported"}
-        assert [event.action for event in catalog.events()][-2:] == ["remove-secrets"] * 2
-        event = list(catalog.events())[-2]
+        assert [event.action for event in logged(catalog)][-2:] == ["remove-secrets"] * 2
+        event = list(logged(catalog))[-2]
         assert (event.dataset, event.version, event.actor) == ("mnist", "1.0.0", "registry db upgrade")
         assert event.details["columns"] == ["location", "metadata_json"]
-        published = next(one for one in catalog.events() if one.action == "publish" and one.version == "1.0.0")
+        published = next(one for one in logged(catalog) if one.action == "publish" and one.version == "1.0.0")
         assert event.details["seal"]["before"] == published.details["seal"]
     metadata = json.loads(
         execute(old, "SELECT metadata_json FROM dataset_version WHERE patch = 0 AND location LIKE 'h%'")[0][0]
@@ -123,7 +123,7 @@ def test_a_second_upgrade_finds_nothing(old: str) -> None:
     assert upgrade(old) == []
     assert stored_text(old) == before
     with open_catalog(old) as catalog:
-        assert catalog.verify_log().faults == ()
+        assert catalog.log.verify().faults == ()
 
 
 def test_a_catalog_without_secrets_is_left_alone(database_url: str) -> None:
@@ -149,15 +149,15 @@ def test_a_row_that_was_changed_before_is_not_sealed_anew(old: str) -> None:
 
     assert "hunter2" not in stored_text(old)
     with open_catalog(old) as catalog:
-        event = next(one for one in catalog.events() if one.action == "remove-secrets" and one.dataset == "mnist")
+        event = next(one for one in logged(catalog) if one.action == "remove-secrets" and one.dataset == "mnist")
         assert event.details == {"columns": ["location", "metadata_json"]}
-        assert [str(fault) for fault in catalog.verify_log().faults] != []
+        assert [str(fault) for fault in catalog.log.verify().faults] != []
 
 
 def test_a_seal_that_nobody_gave_cannot_be_replaced(old: str) -> None:
     upgrade(old)
     with open_catalog(old) as catalog:
-        events = list(catalog.events())
+        events = list(logged(catalog))
     from registry.catalog.history import Replayed
 
     replayed = Replayed("mnist")
@@ -216,7 +216,7 @@ def test_the_command_line_says_what_it_removed(
 
 
 @pytest.mark.parametrize("location", ["http://ann:PW@host/x", "s3://KEY:PW@bucket/x", "https://host/x?token=PW"])
-def test_a_location_with_a_secret_is_not_stored(catalog: SqlCatalog, location: str) -> None:
+def test_a_location_with_a_secret_is_not_stored(catalog: CatalogBackend, location: str) -> None:
     version, shards = sample("mnist:1.0.0", location=location)
     with pytest.raises(
         UsageError, match=r"^the location .*\*\*\*.* holds a password or another secret, which is never"
@@ -225,7 +225,7 @@ def test_a_location_with_a_secret_is_not_stored(catalog: SqlCatalog, location: s
     assert "PW" not in f"{caught.value} {caught.value.details}"
 
 
-def test_the_urls_of_facts_are_stored_without_secrets(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_the_urls_of_facts_are_stored_without_secrets(catalog: CatalogBackend, catalog_url: str) -> None:
     publish(catalog, "mnist:1.0.0", metadata=METADATA)
     assert "hunter2" not in stored_text(catalog_url)
     metadata = json.loads(execute(catalog_url, "SELECT metadata_json FROM dataset_version")[0][0])

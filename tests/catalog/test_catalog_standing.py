@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import version_requests
 
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import CatalogBackend, open_catalog
 from registry.catalog.tables import alias, builder_config, dataset_version
 from registry.errors import NotFoundError
 from registry.model import Reference, Version, VersionState, choose
@@ -28,7 +28,7 @@ places = st.integers(0, len(NUMBERS) - 1)
 
 
 @pytest.fixture(scope="module")
-def many(lasting_url: str) -> Iterator[SqlCatalog]:
+def many(lasting_url: str) -> Iterator[CatalogBackend]:
     """mnist/plain, the default config, with 0.0.0 to 2.2.2, and another config with one version."""
     with open_catalog(lasting_url) as catalog:
         for major, minor, patch in NUMBERS:
@@ -39,7 +39,7 @@ def many(lasting_url: str) -> Iterator[SqlCatalog]:
 
 
 @contextmanager
-def stranger(catalog: SqlCatalog) -> Iterator[sa.Connection]:
+def stranger(catalog: CatalogBackend) -> Iterator[sa.Connection]:
     """A transaction past the registry's own ways."""
     with catalog._engine.begin() as connection:
         yield connection
@@ -52,7 +52,7 @@ def stranger(catalog: SqlCatalog) -> Iterator[sa.Connection]:
     requests=st.lists(version_requests(), max_size=5),
 )
 def test_sql_finds_what_the_rule_chooses(
-    many: SqlCatalog,
+    many: CatalogBackend,
     states: list[VersionState],
     canonical: int | None,
     aliases: dict[str, int],
@@ -100,7 +100,7 @@ def test_sql_finds_what_the_rule_chooses(
 
 
 @pytest.fixture(scope="module")
-def crowded(lasting_url: str) -> Iterator[SqlCatalog]:
+def crowded(lasting_url: str) -> Iterator[CatalogBackend]:
     """many with 100,000 versions, 4.0.0 to 13.99.99, of which every second is yanked, and all of 12 and 13."""
     with open_catalog(lasting_url) as catalog:
         publish(catalog, "crowd/plain:4.0.0", lengths={"train": [1]}, content="crowd", default_config=True)
@@ -143,7 +143,7 @@ def crowded(lasting_url: str) -> Iterator[SqlCatalog]:
     ],
 )
 def test_a_look_up_costs_the_same_among_a_hundred_thousand_versions(
-    crowded: SqlCatalog, lasting_url: str, request_: str, number: str
+    crowded: CatalogBackend, lasting_url: str, request_: str, number: str
 ) -> None:
     for _ in range(2):  # the second one has its SQL compiled
         with measuring() as meter:

@@ -12,11 +12,11 @@ from catalog_costs import explain, measuring, rows_read
 from catalog_samples import execute, publish
 from catalog_stored import find_stored, small_blocks
 
-from registry.catalog import SqlCatalog, open_catalog, stored_lengths
+from registry.catalog import CatalogBackend, open_catalog, paging
 from registry.model import DatasetVersion, ShardLengths
 from registry.splits import resolve
 
-BLOCK = stored_lengths._BLOCK
+BLOCK = paging._BLOCK
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_planning_a_slice_reads_as_little_of_many_shards_as_of_few(
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("bounds", ["[50%:51%]", "[10%:90%]"])
 def test_a_split_unlike_what_statistics_say_is_sliced_as_cheaply(
-    catalog: SqlCatalog, catalog_url: str, bounds: str
+    catalog: CatalogBackend, catalog_url: str, bounds: str
 ) -> None:
     execute(catalog_url, "ALTER TABLE shard SET (autovacuum_enabled = false)")
     publish(catalog, "old:1.0.0", lengths={"train": [1, 0, 0, 0] * 10_000})
@@ -101,7 +101,7 @@ def test_a_split_unlike_what_statistics_say_is_sliced_as_cheaply(
 
 
 @pytest.mark.parametrize("catalog_url", ["postgresql"], indirect=True)
-def test_a_record_behind_a_long_row_of_empty_shards_is_found_at_once(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_a_record_behind_a_long_row_of_empty_shards_is_found_at_once(catalog: CatalogBackend, catalog_url: str) -> None:
     lengths = ShardLengths([1] * 9 + [0] * 20_000 + [1] * 9)
     publish(catalog, "mnist:1.0.0", lengths={"train": lengths})
     stored = find_stored(catalog, "mnist")
@@ -112,7 +112,7 @@ def test_a_record_behind_a_long_row_of_empty_shards_is_found_at_once(catalog: Sq
     assert rows_read(catalog_url, meter) <= 2 * BLOCK
 
 
-def test_what_is_loaded_is_not_asked_for_again(catalog: SqlCatalog) -> None:
+def test_what_is_loaded_is_not_asked_for_again(catalog: CatalogBackend) -> None:
     lengths = ShardLengths([1, 0, 2, 3] * 5)
     publish(catalog, "mnist:1.0.0", lengths={"train": lengths})
     with small_blocks():

@@ -10,7 +10,7 @@ import pytest
 from catalog_samples import damage, publish
 from catalog_stored import find_stored, small_blocks
 
-from registry.catalog import SqlCatalog
+from registry.catalog import CatalogBackend
 from registry.errors import CatalogError
 from registry.model import ShardLengths
 from registry.splits import resolve
@@ -62,7 +62,7 @@ HALF_SEEN = [
 ]
 
 
-def ask_everything(catalog: SqlCatalog) -> None:
+def ask_everything(catalog: CatalogBackend) -> None:
     """Ask for every record and every shard, each time of an object that has loaded nothing yet."""
     stored = find_stored(catalog, "mnist")
     for position in range(stored.num_examples):
@@ -74,7 +74,7 @@ def ask_everything(catalog: SqlCatalog) -> None:
 
 
 @pytest.mark.parametrize("statement", [*SHARDS, *WHOLES])
-def test_damaged_rows_are_an_error_of_the_catalog(catalog: SqlCatalog, catalog_url: str, statement: str) -> None:
+def test_damaged_rows_are_an_error_of_the_catalog(catalog: CatalogBackend, catalog_url: str, statement: str) -> None:
     publish(catalog, "mnist:1.0.0", lengths={"train": DAMAGED})
     damage(catalog_url, statement)
 
@@ -93,7 +93,7 @@ def test_damaged_rows_are_an_error_of_the_catalog(catalog: SqlCatalog, catalog_u
     ],
 )
 def test_shards_that_do_not_fill_their_split_from_end_to_end_are_damaged(
-    catalog: SqlCatalog, catalog_url: str, statement: str, question: Callable[[ShardLengths], Any]
+    catalog: CatalogBackend, catalog_url: str, statement: str, question: Callable[[ShardLengths], Any]
 ) -> None:
     publish(catalog, "mnist:1.0.0", lengths={"train": DAMAGED})
     damage(catalog_url, statement)
@@ -105,7 +105,7 @@ def test_shards_that_do_not_fill_their_split_from_end_to_end_are_damaged(
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("statement", TYPES)
 def test_values_of_another_type_are_an_error_of_the_catalog(
-    catalog: SqlCatalog, catalog_url: str, statement: str
+    catalog: CatalogBackend, catalog_url: str, statement: str
 ) -> None:
     publish(catalog, "mnist:1.0.0", lengths={"train": DAMAGED})
     damage(catalog_url, statement)
@@ -116,7 +116,7 @@ def test_values_of_another_type_are_an_error_of_the_catalog(
 
 @pytest.mark.parametrize("statement", [*SHARDS, *HALF_SEEN])
 def test_whatever_is_asked_of_damaged_rows_is_answered_right_or_refused(
-    catalog: SqlCatalog, catalog_url: str, statement: str
+    catalog: CatalogBackend, catalog_url: str, statement: str
 ) -> None:
     published = publish(catalog, "mnist:1.0.0", lengths={"train": DAMAGED})
     in_memory = published.splits[0].shard_lengths

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import read_instructions, shard_lengths
 
-from registry.catalog import SqlCatalog, open_catalog, queries
-from registry.catalog.stored_lengths import StoredShardLengths
+from registry.catalog import CatalogBackend, load_shards, open_catalog, queries
+from registry.catalog.paging import LoadedShardLengths
 from registry.errors import RegistryError, UsageError
 from registry.model import ShardLengths, SlicingRule
 from registry.splits import Layout, Plan, ReadInstruction, resolve
@@ -29,12 +29,12 @@ NAMES = ("train", "test", "more")
 
 
 @pytest.fixture(scope="module")
-def publish_layout(lasting_url: str) -> Iterator[Callable[[Mapping[str, ShardLengths]], tuple[SqlCatalog, str]]]:
+def publish_layout(lasting_url: str) -> Iterator[Callable[[Mapping[str, ShardLengths]], tuple[CatalogBackend, str]]]:
     """Publish a layout as a dataset of its own, and give the catalog and the dataset's name."""
     numbers = itertools.count(1)
     with open_catalog(lasting_url) as catalog:
 
-        def publish_one(layout: Mapping[str, ShardLengths]) -> tuple[SqlCatalog, str]:
+        def publish_one(layout: Mapping[str, ShardLengths]) -> tuple[CatalogBackend, str]:
             name = f"layout_{next(numbers)}"
             publish(catalog, f"{name}:1.0.0", lengths=layout)
             return catalog, name
@@ -99,16 +99,16 @@ def plan_or_mistake(instruction: str | ReadInstruction, layout: Layout, rule: Sl
         return f"{type(error).__name__}: {error}"
 
 
-def test_a_split_of_few_shards_comes_with_its_lengths(catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_split_of_few_shards_comes_with_its_lengths(catalog: CatalogBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queries, "_EAGER", 3)
     publish(catalog, "mnist:1.0.0", lengths={"train": [1, 0, 2, 3], "test": [1, 0, 2], "none": []})
 
     kinds = {split.name: type(split.shard_lengths) for split in catalog.find("mnist").splits}
 
-    assert kinds == {"train": StoredShardLengths, "test": ShardLengths, "none": ShardLengths}
+    assert kinds == {"train": LoadedShardLengths, "test": ShardLengths, "none": ShardLengths}
 
 
-def test_a_position_beyond_the_records_is_refused(catalog: SqlCatalog) -> None:
+def test_a_position_beyond_the_records_is_refused(catalog: CatalogBackend) -> None:
     publish(catalog, "mnist:1.0.0")
     with small_blocks():
         stored = find_stored(catalog, "mnist")
@@ -118,7 +118,7 @@ def test_a_position_beyond_the_records_is_refused(catalog: SqlCatalog) -> None:
             stored.shard_of(position)
 
 
-def test_shards_keep_their_order_however_their_rows_lie(catalog: SqlCatalog, catalog_url: str) -> None:
+def test_shards_keep_their_order_however_their_rows_lie(catalog: CatalogBackend, catalog_url: str) -> None:
     lengths = ShardLengths([index % 100 for index in range(20_000)])
     publish(catalog, "mnist:1.0.0", lengths={"train": lengths})
     damage(catalog_url, "UPDATE shard SET num_bytes = 5 WHERE shard_index % 3 = 0")  # PostgreSQL writes them anew
@@ -129,7 +129,7 @@ def test_shards_keep_their_order_however_their_rows_lie(catalog: SqlCatalog, cat
     assert stored == lengths
 
 
-def test_stored_lengths_travel_as_lengths_in_memory(catalog: SqlCatalog) -> None:
+def test_stored_lengths_travel_as_lengths_in_memory(catalog: CatalogBackend) -> None:
     lengths = ShardLengths([3, 0, 4, 5, 1, 0])
     publish(catalog, "mnist:1.0.0", lengths={"train": lengths})
     with small_blocks():
@@ -163,7 +163,7 @@ def test_threads_share_stored_lengths(lasting_url: str) -> None:
 
 
 @FORKING
-def test_a_forked_child_and_its_parent_both_go_on_loading(catalog: SqlCatalog) -> None:
+def test_a_forked_child_and_its_parent_both_go_on_loading(catalog: CatalogBackend) -> None:
     lengths = list(range(40))
     publish(catalog, "mnist:1.0.0", lengths={"train": lengths})
     with small_blocks():
@@ -183,7 +183,7 @@ def test_what_a_closed_catalog_gave_still_loads(catalog_url: str) -> None:
         assert resolve("train[1:5]", found.layout) == resolve("train[1:5]", published.layout)
 
 
-def test_a_version_with_stored_lengths_is_published_like_any_other(catalog: SqlCatalog, tmp_path: Path) -> None:
+def test_a_version_with_stored_lengths_is_published_like_any_other(catalog: CatalogBackend, tmp_path: Path) -> None:
     version, shards = sample("mnist:1.0.0", {"train": [3, 0, 4, 1, 0, 2], "test": []})
     catalog.publish(version, shards, promote=True, actor="ann")
     with small_blocks(), open_catalog(tmp_path / "other.db") as other:
@@ -191,7 +191,7 @@ def test_a_version_with_stored_lengths_is_published_like_any_other(catalog: SqlC
 
         assert not catalog.publish(found, shards, promote=True, actor="bob"), "it is there already"
         assert other.publish(found, shards, promote=True, actor="bob")
-        assert {name: other.shards(found, name) for name in shards} == shards
+        assert {name: load_shards(other.shards, found, name) for name in shards} == shards
         assert other.find("mnist").splits == version.splits
         wrong = {**shards, "train": (*shards["train"][:5], shards["train"][4])}
         with pytest.raises(UsageError, match="shard 5 does not fit"):

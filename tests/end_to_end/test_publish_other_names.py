@@ -10,7 +10,8 @@ import pytest
 from prepared_samples import animals, prepare
 
 import registry
-from registry.catalog import Promotion, SqlCatalog
+from registry.catalog import Promotion
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import ConflictError
 from registry.storage import open_store
 

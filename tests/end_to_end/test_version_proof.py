@@ -22,7 +22,8 @@ from prepared_samples import ANIMALS, animals, prepare
 
 import registry
 from registry.api import Catalog
-from registry.catalog import SqlCatalog, open_catalog
+from registry.catalog import load_shards, open_catalog
+from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import VersionExistsError, VersionTooSmallError
 from registry.features import FeaturesDict, Image, Tensor
 from registry.model import Version
@@ -47,7 +48,7 @@ def publish_as_older_software(catalog_url: str, folder: Path, data_dir: Path, te
     with registry.connect(scratch, data_dir=data_dir) as made, open_catalog(catalog_url) as target:
         made.publish(folder)
         version = made.dataset(f"animals:{folder.name}").facts
-        shards = {split.name: made.shards(version, split.name) for split in version.splits}
+        shards = {split.name: load_shards(made.shards, version, split.name) for split in version.splits}
         assert target.publish(version, shards, promote=True, actor="ann")
         assert target.fingerprints(version) == {}
 

@@ -1,0 +1,62 @@
+"""The event log as the catalog protocol has it: pages of events, and a proof that nothing was changed past it."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from registry.catalog.backend import Advance, EventFilter
+from registry.catalog.events import find_datasets, read_page
+from registry.catalog.log_verify import verify_log
+from registry.catalog.session import reading
+from registry.catalog.tables import event, split
+from registry.catalog.values import LogReport
+from registry.errors import UsageError
+from registry.model import Event, describe_moment
+
+_MAX_LIMIT = 2**31 - 1
+
+
+class SqlLog:
+    """``LogCalls`` in SQL. Each page is a transaction of its own, so that a slow reader keeps nobody waiting."""
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
+
+    def page(
+        self, wanted: EventFilter, *, after: int = 0, limit: int = 1000, newest: int | None = None
+    ) -> tuple[Event, ...]:
+        since, until = wanted.since, wanted.until
+        if any(moment is not None and moment.tzinfo is None for moment in (since, until)):
+            raise UsageError(
+                "a time without a time zone is not one moment", hint="Give it one, e.g. tzinfo=datetime.UTC."
+            )
+        if since is not None and until is not None and since > until:
+            raise UsageError(
+                f"nothing is both since {describe_moment(since)} and until {describe_moment(until)}",
+                hint="Give the earlier moment as since.",
+            )
+        for number in (limit, newest):
+            if number is not None and not 1 <= number <= _MAX_LIMIT:
+                raise UsageError(f"a log shows from 1 to {_MAX_LIMIT:,} events, not {number!s:.40}")
+        with reading(self._engine) as connection:
+            datasets = None if wanted.dataset is None else find_datasets(connection, wanted.dataset)
+            return read_page(
+                connection,
+                since=since,
+                until=until,
+                datasets=datasets,
+                actions=wanted.actions,
+                after=after,
+                limit=limit,
+                newest=newest,
+            )
+
+    def verify(self, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
+        with reading(self._engine) as connection:
+            return verify_log(connection, anchor=anchor, advance=advance)
+
+    def num_rows(self) -> int:
+        with reading(self._engine) as connection:
+            events = connection.execute(sa.select(sa.func.count()).select_from(event)).scalar_one()
+            shards = connection.execute(sa.select(sa.func.sum(split.c.num_shards))).scalar_one()
+        return int(events) + int(shards or 0)

@@ -1,0 +1,350 @@
+"""What a caller of the catalog protocol reads in pieces: events by pages, shards and their lengths by blocks.
+
+A reader touches few of a million shards, so their rows are loaded when the first of a block is asked for, and kept:
+published rows never change. A slice needs the lengths of the shards at its ends, which one call finds by the position
+of a record, and the empty shards between them, which one call names.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import index as whole_number
+from typing import Any, Final, NamedTuple, TypeAlias, overload
+
+from registry.catalog.backend import EventFilter, LengthBlock, LogCalls, ShardCalls
+from registry.catalog.values import damaged, stored_values
+from registry.errors import SplitNotFoundError, UsageError
+from registry.model import AbstractShardLengths, DatasetVersion, Event, Shard, ShardLengths, Split
+
+_EVENTS: Final = 1000
+"""Events of one page."""
+
+_SHARDS: Final = 20_000
+"""Shards of one call, where all are read."""
+
+_BLOCK: Final = 512
+"""Shards of a block: few enough that reading them costs less than the call around it."""
+
+_BLOCKS_AT_ONCE: Final = 128
+"""Blocks of lengths in one call at most: their answer has a few megabytes."""
+
+_DIGEST_BYTES: Final = 32
+
+_LoadShards: TypeAlias = Callable[[Split, int, int], tuple[Shard, ...]]
+"""Gives the shards of a split from one index to another, which is excluded."""
+
+
+def stream_events(log: LogCalls, wanted: EventFilter, *, limit: int | None = None) -> Iterator[Event]:
+    """The events of ``wanted``, the oldest first, in bounded memory; ``limit`` keeps the newest of them.
+
+    Raises:
+        As ``LogCalls.page``, at once and not when the first event is asked for.
+    """
+    return _events(log, wanted, log.page(wanted, limit=_EVENTS, newest=limit))
+
+
+def _events(log: LogCalls, wanted: EventFilter, page: tuple[Event, ...]) -> Iterator[Event]:
+    yield from page
+    while len(page) == _EVENTS:
+        page = log.page(wanted, after=page[-1].id, limit=_EVENTS)
+        yield from page
+
+
+def load_shards(shards: ShardCalls, version: DatasetVersion, split_name: str) -> tuple[Shard, ...]:
+    """The stored files of one split of ``version``, in order.
+
+    Raises:
+        SplitNotFoundError: no such split, or the version is not of this catalog.
+    """
+    split = version.split(split_name)
+    return tuple(
+        shard
+        for first in range(0, split.num_shards, _SHARDS)
+        for shard in _load_range(shards, version, split, first, min(first + _SHARDS, split.num_shards))
+    )
+
+
+def _load_range(shards: ShardCalls, version: DatasetVersion, split: Split, first: int, stop: int) -> tuple[Shard, ...]:
+    found = shards.between(version, split.name, first, stop)
+    if [shard.index for shard in found] != list(range(first, stop)):
+        raise SplitNotFoundError(
+            f"the catalog does not hold the shards of {version.reference} {split.name}",
+            hint="The version comes from another catalog. Look it up in this one.",
+            details={"name": split.name},
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardBlock:
+    """The sizes, sha256 and ETags of shards that follow each other; ``tags`` is empty where none has an ETag."""
+
+    sizes: array[int]
+    digests: bytes
+    tags: tuple[str | None, ...]
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> _ShardBlock:
+        tags = tuple(shard.entity_tag for shard in shards)
+        return cls(
+            sizes=array("q", (shard.num_bytes for shard in shards)),
+            digests=b"".join(bytes.fromhex(shard.sha256) for shard in shards),
+            tags=tags if any(tags) else (),
+        )
+
+
+class PublishedShards:
+    """What was published of the files of some splits of a version, by their names (``registry.model.Promises``).
+
+    Blocks of rows are loaded when they are asked for; of a shard 50 bytes are kept. Threads may share it, and a fork
+    may inherit it. Pickled, it holds the rows of all shards of its splits, and asks no catalog any more.
+
+    Raises, wherever rows are loaded:
+        SplitNotFoundError: the version is of another catalog.
+        CatalogError: a row is damaged.
+        CatalogUnavailableError: locked, not answering, or refusing the connection.
+    """
+
+    def __init__(
+        self, load: _LoadShards | None, splits: tuple[Split, ...], blocks: dict[tuple[str, int], _ShardBlock]
+    ) -> None:
+        """The files of ``splits``; ``load`` is None where ``blocks`` holds all of them."""
+        self._load = load
+        self._splits = splits
+        self._blocks = blocks
+
+    @classmethod
+    def of_version(cls, shards: ShardCalls, version: DatasetVersion) -> PublishedShards:
+        """The files of ``version``, of which nothing is loaded yet."""
+        return cls(partial(_load_range, shards, version), version.splits, {})
+
+    def find(self, name: str) -> Shard | None:
+        """What was published of the file ``name``; None where it is no shard of these splits."""
+        for split in self._splits:
+            parsed = split.files.parse(name)
+            if parsed is None:
+                continue
+            index = parsed[1]
+            if index < split.num_shards and split.filename(index) == name:
+                return self._shard(split, index)
+        return None
+
+    def within(self, splits: Collection[str]) -> PublishedShards:
+        """The files of some of the splits, with what is loaded of them."""
+        return PublishedShards(self._load, tuple(split for split in self._splits if split.name in splits), self._blocks)
+
+    def _shard(self, split: Split, index: int) -> Shard:
+        number, place = divmod(index, _BLOCK)
+        block = self._block(split, number)
+        return Shard(
+            index=index,
+            first_example=split.shard_lengths.start(index),
+            num_examples=split.shard_lengths[index],
+            num_bytes=block.sizes[place],
+            sha256=block.digests[place * _DIGEST_BYTES : (place + 1) * _DIGEST_BYTES].hex(),
+            entity_tag=block.tags[place] if block.tags else None,
+        )
+
+    def _block(self, split: Split, number: int) -> _ShardBlock:
+        found = self._blocks.get((split.name, number))
+        if found is None:  # two threads at worst load the same one
+            if self._load is None:
+                raise damaged(f"the shards of split {split.name!r} were not sent along")
+            first, stop = number * _BLOCK, min((number + 1) * _BLOCK, split.num_shards)
+            found = _ShardBlock.of(self._load(split, first, stop))
+            self._blocks[split.name, number] = found
+        return found
+
+    def __reduce__(self) -> tuple[type[PublishedShards], tuple[Any, ...]]:
+        own = {
+            (split.name, number): self._block(split, number)
+            for split in self._splits
+            for number in range(-(-split.num_shards // _BLOCK))
+        }
+        return PublishedShards, (None, self._splits, own)
+
+
+class _Lengths(NamedTuple):
+    """Shards ``number * _BLOCK`` and those after it; record ``start`` of the split is the first of theirs."""
+
+    start: int
+    lengths: ShardLengths
+
+    @property
+    def stop(self) -> int:
+        """Position of the record after their last."""
+        return self.start + self.lengths.num_examples
+
+
+class LoadedShardLengths(AbstractShardLengths):
+    """The shard lengths of a published split, loaded in blocks when they are asked for; 17 bytes a shard are kept.
+
+    Threads may share it and a fork may inherit it: there is no lock that a fork could find taken, two threads at worst
+    load the same block twice.
+
+    Raises, wherever something is loaded:
+        CatalogError: the rows contradict each other or their split; they are damaged.
+        CatalogUnavailableError: locked, not answering, or refusing the connection.
+    """
+
+    __slots__ = ("_blocks", "_num_examples", "_num_shards", "_order", "name", "shards", "split_id")
+
+    def __init__(self, shards: ShardCalls, *, split_id: int, name: str, num_shards: int, num_examples: int) -> None:
+        """The split ``name`` as the catalog knows it, by ``split_id``; ``shards`` loads its lengths."""
+        self.shards = shards
+        self.split_id = split_id
+        self.name = name
+        self._num_shards = whole_number(num_shards)
+        self._num_examples = whole_number(num_examples)
+        self._blocks: dict[int, _Lengths] = {}
+        self._order: list[int] = []  # the numbers of the blocks, sorted
+
+    @property
+    def num_examples(self) -> int:
+        """Number of records in all shards; nothing is loaded."""
+        return self._num_examples
+
+    def start(self, index: int) -> int:
+        """Position in the split of the first record of shard ``index``; ``start(len(self))`` is ``num_examples``."""
+        place = range(len(self) + 1)[index]
+        if place == len(self):
+            return self._num_examples
+        block = self._block(place // _BLOCK)
+        return block.start + block.lengths.start(place % _BLOCK)
+
+    def shard_of(self, position: int) -> int:
+        """Index of the shard that holds record ``position`` (0 <= position < num_examples); empty shards hold none.
+
+        At most one call, which finds the shard's block and loads it.
+        """
+        if not 0 <= position < self._num_examples:
+            raise UsageError(f"split {self.name!r} has {self._num_examples} records, and none at {position}")
+        number = self._loaded_at(position)
+        if number is None:
+            number = self._load_at(position)
+        block = self._blocks[number]
+        return number * _BLOCK + block.lengths.shard_of(position - block.start)
+
+    def empty_shards(self, first: int, stop: int) -> Sequence[int]:
+        """Indices of the shards ``first``..``stop`` (stop excluded) that hold no record, in order: at most one call."""
+        first, stop = max(first, 0), min(stop, len(self))
+        numbers = _numbers(first, stop)
+        if all(number in self._blocks for number in numbers):
+            empty = array("q")
+            for number in numbers:
+                before = number * _BLOCK
+                places = self._blocks[number].lengths.empty_shards(first - before, stop - before)
+                empty.extend(before + place for place in places)
+            return empty
+        with stored_values():
+            return array("q", self.shards.empty_between(self.split_id, first, stop))
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[int]: ...
+    def __getitem__(self, index: int | slice) -> int | Sequence[int]:
+        chosen = range(len(self))[index]
+        if isinstance(chosen, int):
+            return self._block(chosen // _BLOCK).lengths[chosen % _BLOCK]
+        if not chosen:
+            return array("q")
+        first, last = sorted((chosen[0], chosen[-1]))
+        return self._between(first, last + 1)[:: chosen.step]
+
+    def __len__(self) -> int:
+        return self._num_shards
+
+    def __iter__(self) -> Iterator[int]:
+        step = _BLOCK * _BLOCKS_AT_ONCE
+        for first in range(0, len(self), step):
+            yield from self._between(first, min(first + step, len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if (
+            isinstance(other, LoadedShardLengths)
+            and self.shards == other.shards
+            and (self.split_id, len(self), self.num_examples) == (other.split_id, len(other), other.num_examples)
+        ):
+            return True  # the same rows, found by two look-ups: nothing has to be loaded
+        return super().__eq__(other)
+
+    __hash__ = AbstractShardLengths.__hash__
+
+    def __copy__(self) -> LoadedShardLengths:
+        return self  # nobody can change it, and what one loads serves all
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LoadedShardLengths:
+        return self
+
+    def _between(self, first: int, stop: int) -> array[int]:
+        """The lengths of shards ``first``..``stop`` (stop excluded, at least one)."""
+        numbers = _numbers(first, stop)
+        self._load(numbers)
+        lengths = array("q")
+        for number in numbers:
+            before = number * _BLOCK
+            lengths.extend(self._blocks[number].lengths[max(first - before, 0) : stop - before])
+        return lengths
+
+    def _block(self, number: int) -> _Lengths:
+        if number not in self._blocks:
+            self._load(range(number, number + 1))
+        return self._blocks[number]
+
+    def _loaded_at(self, position: int) -> int | None:
+        """The number of the loaded block that holds record ``position``, or None."""
+        # Of blocks that start at one record, the last one holds it; those before it hold empty shards only.
+        order = self._order
+        place = bisect_right(order, position, key=lambda number: self._blocks[number].start)
+        return order[place - 1] if place and position < self._blocks[order[place - 1]].stop else None
+
+    def _load(self, numbers: range) -> None:
+        """Load what is missing of the blocks ``numbers``; those between the missing ones come along in one call."""
+        missing = [number for number in numbers if number not in self._blocks]
+        if not missing:
+            return
+        for number in range(missing[0], missing[-1] + 1, _BLOCKS_AT_ONCE):
+            stop = min(min(number + _BLOCKS_AT_ONCE, missing[-1] + 1) * _BLOCK, len(self))
+            self._keep(self.shards.lengths_between(self.split_id, number * _BLOCK, stop), stop)
+
+    def _load_at(self, position: int) -> int:
+        """Load the block that holds record ``position``; its number."""
+        found = self.shards.lengths_at(self.split_id, position, _BLOCK)
+        if found is not None:
+            self._keep(found, min(found.first + _BLOCK, len(self)))
+            block = self._blocks[found.first // _BLOCK]
+            if block.start <= position < block.stop:
+                return found.first // _BLOCK
+        raise damaged(f"no shard of split {self.name!r} holds its record {position}")
+
+    def _keep(self, found: LengthBlock, stop: int) -> None:
+        """Keep the blocks of shards ``found.first``..``stop`` (stop excluded).
+
+        Both ends are tied to the shards beside them, so that blocks fit together in whatever order they come.
+        """
+        loaded: dict[int, _Lengths] = {}
+        with stored_values():
+            contradiction = f"the shards {found.first}..{stop} of split {self.name!r} contradict those beside them"
+            if len(found.lengths) != stop - found.first or (found.following is None) != (stop == len(self)):
+                raise damaged(contradiction)
+            position = found.start
+            for place in range(0, len(found.lengths), _BLOCK):
+                block = _Lengths(position, ShardLengths(found.lengths[place : place + _BLOCK]))
+                loaded[(found.first + place) // _BLOCK] = block
+                position = block.stop
+        end = self._num_examples if found.following is None else found.following
+        if position != end or (found.first == 0 and found.start != 0):
+            raise damaged(contradiction)
+        self._blocks.update(loaded)
+        # Where two threads are here at once, the list that is set last may lack a block: then it is loaded again.
+        self._order = sorted(self._blocks)
+
+
+def _numbers(first: int, stop: int) -> range:
+    """The numbers of the blocks that shards ``first``..``stop`` (stop excluded) lie in."""
+    return range(first // _BLOCK, -(-stop // _BLOCK))
