@@ -68,8 +68,8 @@ __all__ = [
     "VarLenFeature",
 ]
 
-_FEW: Final = 3
-"""Up to so many records are decoded one by one, which then costs less."""
+_MIN_VECTORIZED: Final = 4
+"""Fewer records are decoded one by one, which costs less."""
 
 
 class _HandlerDecoder(DataDecoder):
@@ -182,7 +182,7 @@ class TFExampleDecoder(_HandlerDecoder):
 
     def decode_rows(self, block: RecordBlock, items: Sequence[str]) -> Iterator[list[Any]]:
         """What ``decode`` gives for each record of a block; features are parsed for all of them at once."""
-        if block.num_records <= _FEW:
+        if block.num_records < _MIN_VECTORIZED:
             yield from super().decode_rows(block, items)
             return
         items = self.check_items(items)
@@ -197,7 +197,7 @@ class TFExampleDecoder(_HandlerDecoder):
         """As ``DataDecoder.decode_batch``; features are parsed for all records at once."""
         block = as_block(records)
         items = self.check_items(items)
-        columns = self._parse(block, items) if block.num_records > _FEW else None
+        columns = self._parse(block, items) if block.num_records >= _MIN_VECTORIZED else None
         if columns is None:
             return super().decode_batch(block, items)
         made = {}

@@ -33,7 +33,7 @@ from registry.model import ShardedFileTemplate, ShardLengths, Split
 from registry.order import ReadConfig
 from registry.reading import Reader
 from registry.reading.frameworks.arrays import missing_rows
-from registry.reading.frameworks.sharing import Begun, EpochCounter
+from registry.reading.frameworks.sharing import EpochCounter, IterationKey
 from registry.splits import resolve
 from registry.storage import open_store
 from registry.tfrecord import RecordWriter
@@ -189,4 +189,4 @@ def keep_counter(counter: EpochCounter) -> None:
 
 def take_epoch(drawn: int, before: int) -> int:
     """An epoch of the counter that was kept, for one of two workers."""
-    return _kept[-1].take(Begun(drawn, before), workers=2)
+    return _kept[-1].take(IterationKey(drawn, before), workers=2)

@@ -11,7 +11,7 @@ from framework_samples import keep_counter, take_epoch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.reading.frameworks.sharing import Begun, EpochCounter
+from registry.reading.frameworks.sharing import EpochCounter, IterationKey
 
 
 @given(workers=st.lists(st.integers(2, 5), min_size=1, max_size=6), data=st.data())
@@ -21,7 +21,7 @@ def test_iterations_that_begin_in_any_order_have_an_epoch_each(workers: list[int
     given_out: dict[int, set[int]] = {}
     for number in data.draw(st.permutations(asking)):
         drawn = number % 2  # a loader may draw the same number twice, and then iterates one after the other
-        epoch = counter.take(Begun(drawn, number // 2), workers=workers[number])
+        epoch = counter.take(IterationKey(drawn, number // 2), workers=workers[number])
         given_out.setdefault(number, set()).add(epoch)
     assert all(len(epochs) == 1 for epochs in given_out.values())
     assert sorted(epoch for epochs in given_out.values() for epoch in epochs) == list(range(3, 3 + len(workers)))
@@ -29,18 +29,18 @@ def test_iterations_that_begin_in_any_order_have_an_epoch_each(workers: list[int
 
 def test_a_loader_that_draws_the_same_number_again_begins_the_next_epoch() -> None:
     counter = EpochCounter()
-    assert [counter.take(Begun(5, 0), workers=3) for _ in range(9)] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert [counter.take(IterationKey(5, 0), workers=3) for _ in range(9)] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_iterations_whose_workers_died_do_not_fill_the_count() -> None:
     counter = EpochCounter()
-    assert [counter.take(Begun(number, 0), workers=2) for number in range(1000)] == list(range(1000))
-    assert counter.take(Begun(999, 0), workers=2) == 999
+    assert [counter.take(IterationKey(number, 0), workers=2) for number in range(1000)] == list(range(1000))
+    assert counter.take(IterationKey(999, 0), workers=2) == 999
 
 
 def test_an_epoch_that_is_asked_for_is_followed_by_the_next() -> None:
     counter = EpochCounter()
-    begun = Begun(5, 0)
+    begun = IterationKey(5, 0)
     assert [counter.take(begun, workers=2, at=8), counter.take(begun, workers=2, at=8), counter.take()] == [8, 8, 9]
     counter.set(2)
     assert (counter.next_epoch, counter.take(), counter.next_epoch) == (2, 2, 3)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SharedReader:
-    """A reader with nothing open, opened anew in each process; lent to one thread at a time."""
+    """A reader with nothing open, opened anew in each process; one thread at a time has it."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader.reopened()
@@ -27,7 +27,7 @@ class SharedReader:
         self._lock = Lock()
 
     @contextmanager
-    def lent(self) -> Iterator[Reader]:
+    def acquire(self) -> Iterator[Reader]:
         """The reader, which is this thread's until the block ends."""
         if self._owner != os.getpid():  # a fork: the lock may have been taken at that moment
             self._lock, self._reader, self._owner = Lock(), self._reader.reopened(), os.getpid()
@@ -50,7 +50,7 @@ _SLOTS: Final = 64
 _WIDTH: Final = 4
 
 
-class Begun(NamedTuple):
+class IterationKey(NamedTuple):
     """What an iteration is known by: the number that its loader drew, and how often its workers began one before."""
 
     drawn: int
@@ -63,7 +63,7 @@ class EpochCounter:
     >>> counter = EpochCounter()
     >>> counter.take(), counter.take()
     (0, 1)
-    >>> [counter.take(Begun(77, 0), workers=2) for _ in range(4)]
+    >>> [counter.take(IterationKey(77, 0), workers=2) for _ in range(4)]
     [2, 2, 3, 3]
     """
 
@@ -74,26 +74,26 @@ class EpochCounter:
 
     @property
     def next_epoch(self) -> int:
-        """The epoch of the iteration that is begun next."""
+        """The epoch of the next iteration."""
         return int(self._numbers[0])
 
     def set(self, epoch: int) -> None:
-        """Let the iteration that is begun next read ``epoch``."""
+        """Let the next iteration read ``epoch``."""
         self._numbers[0] = epoch
 
-    def take(self, begun: Begun | None = None, *, workers: int = 1, at: int | None = None) -> int:
+    def take(self, key: IterationKey | None = None, *, workers: int = 1, at: int | None = None) -> int:
         """The epoch of an iteration: ``at`` where that is given, and then the next one follows that.
 
-        ``begun`` says which iteration it is, where each of its ``workers`` asks once.
+        ``key`` identifies the iteration, of which each of the ``workers`` asks once.
         """
         with self._numbers.get_lock():
             numbers = self._numbers.get_obj()
-            if begun is None or workers == 1:
+            if key is None or workers == 1:
                 return self._begin(at)
             free, oldest = None, 1
             for slot in range(1, len(numbers), _WIDTH):
                 drawn, before, epoch, missing = numbers[slot : slot + _WIDTH]
-                if missing and (drawn, before) == begun:
+                if missing and (drawn, before) == key:
                     numbers[slot + 3] = missing - 1
                     return int(epoch)
                 if not missing and free is None:
@@ -102,7 +102,7 @@ class EpochCounter:
                     oldest = slot
             epoch = self._begin(at)
             slot = oldest if free is None else free  # an iteration whose workers died is never complete
-            numbers[slot : slot + _WIDTH] = [*begun, epoch, workers - 1]
+            numbers[slot : slot + _WIDTH] = [*key, epoch, workers - 1]
             return epoch
 
     def _begin(self, at: int | None) -> int:
@@ -142,12 +142,12 @@ class ReaderSource:
 
     def __getitem__(self, index: SupportsIndex) -> dict[str, Any]:
         """Example ``index``; errors as ``Reader.__getitem__``."""
-        with self._reader.lent() as reader:
+        with self._reader.acquire() as reader:
             return reader[whole_number(index)]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """The examples ``indices``, fetched and decoded together."""
-        with self._reader.lent() as reader:
+        with self._reader.acquire() as reader:
             return reader.examples_at(indices)
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from registry.features import NestedExamples, Ragged
 from registry.features.dtypes import is_bfloat16
 from registry.model import whole_number
 from registry.reading.frameworks.arrays import missing_rows
-from registry.reading.frameworks.sharing import Begun, EpochCounter, SharedReader
+from registry.reading.frameworks.sharing import EpochCounter, IterationKey, SharedReader
 from registry.reading.state import Intervals, cut, divide, size_of
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ class ReaderDataset(Dataset):
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         """An example, or a batch for a slice or a list of numbers; errors as ``Reader.__getitem__``."""
-        with self._reader.lent() as reader:
+        with self._reader.acquire() as reader:
             found: dict[str, Any] = to_tensors(reader[index])
         return found
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """The examples ``indices``, fetched and decoded together; a DataLoader calls it for each of its batches."""
-        with self._reader.lent() as reader:
+        with self._reader.acquire() as reader:
             columns = reader[list(indices)]
         return list(examples_of(columns))
 
@@ -105,7 +105,7 @@ class ReaderIterable(IterableDataset):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin an iteration: the next epoch, or where the state says that was loaded. Errors as ``Reader``'s."""
-        worker, workers, begun = self._worker()
+        worker, workers, key = self._worker()
         loaded, self._loaded = self._loaded, None
         process = self.process
         if process[1] > 1 and self._reader.drew_seed:
@@ -118,7 +118,7 @@ class ReaderIterable(IterableDataset):
             _check_worker(loaded, (worker, workers))
             self._reader = reader.reopened()  # with the seed that was drawn for it
         at = None if loaded is None else reader.state()["left"][0][0]
-        begin = self._epochs.take(begun, workers=workers, at=at)
+        begin = self._epochs.take(key, workers=workers, at=at)
         reader.seek(begin)
         place = {
             "format": _FORMAT,
@@ -226,14 +226,14 @@ class ReaderIterable(IterableDataset):
         begins = range(start + worker % workers * size, stop, workers * size)
         return tuple((begin, min(begin + size, stop)) for begin in begins)
 
-    def _worker(self) -> tuple[int, int, Begun | None]:
+    def _worker(self) -> tuple[int, int, IterationKey | None]:
         """Index and number of this worker, and what its iteration is known by."""
         info = get_worker_info()
         if info is None:
             return 0, 1, None
         before = self._begun_by.get(os.getpid(), 0)
         self._begun_by = {os.getpid(): before + 1}
-        return info.id, info.num_workers, Begun(info.seed - info.id, before)
+        return info.id, info.num_workers, IterationKey(info.seed - info.id, before)
 
 
 def _rank_in_use(process: tuple[int, int]) -> tuple[int, int] | None:
