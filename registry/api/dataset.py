@@ -27,8 +27,8 @@ from registry.model import (
 from registry.splits import Plan, ReadInstruction
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
+    from registry.api.info import DatasetInfo
     from registry.api.provenance import Provenance
-    from registry.api.tfds_compat import DatasetInfo
     from registry.features import FeaturesDict
     from registry.interop.tfds import Exported
     from registry.order import ReadConfig
@@ -170,7 +170,7 @@ class Dataset:
     @property
     def info(self) -> DatasetInfo:
         """What is known of this version, by the names of ``tfds.core.DatasetInfo``."""
-        from registry.api.tfds_compat import DatasetInfo
+        from registry.api.info import DatasetInfo
 
         return DatasetInfo(self)
 

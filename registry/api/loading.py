@@ -45,7 +45,13 @@ def load(
     at: Moment | None = None,
     catalog: Catalog | None = None,
     data_dir: str | os.PathLike[str] | None = None,
-    **tfds_words: Any,
+    download: bool = True,
+    try_gcs: bool = False,
+    file_format: Any = None,
+    decoders: Any = None,
+    builder_kwargs: Mapping[str, Any] | None = None,
+    download_and_prepare_kwargs: Mapping[str, Any] | None = None,
+    as_dataset_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
     """Look a dataset up and read it, in one call.
 
@@ -67,9 +73,13 @@ def load(
         at: the moment at which it is looked up, as ``Catalog.dataset``.
         catalog: where it is looked up; None is the default one.
         data_dir: the folder below which the shards lie, as ``connect``.
-        tfds_words: the other arguments of ``tfds.load``, where they ask for nothing that is not done: ``download`` and
-            ``try_gcs`` in any value, because nothing is downloaded; ``decoders``, ``builder_kwargs``,
-            ``download_and_prepare_kwargs`` and ``as_dataset_kwargs`` empty; ``file_format`` that of the version.
+        download: of ``tfds.load``; nothing is downloaded, whatever the value.
+        try_gcs: the same.
+        file_format: that of the version, as a text or as TFDS's ``FileFormat``.
+        decoders: of ``tfds.load``; refused unless empty, with what to do instead. So are the next three.
+        builder_kwargs: see there.
+        download_and_prepare_kwargs: see there.
+        as_dataset_kwargs: see there.
 
     Returns:
         A ``Reader`` (or a ``SupervisedReader``, or ``Batches``) for each expression. What it reads is what TFDS reads:
@@ -81,7 +91,16 @@ def load(
         As ``Catalog.dataset``, ``Dataset.resolve`` and ``Dataset.read``.
     """
     wanted = _one_reference(reference, name)
-    file_format = check_tfds_arguments("load", tfds_words)
+    del download, try_gcs
+    refuse_tfds_arguments(
+        "load",
+        {
+            "decoders": decoders,
+            "builder_kwargs": builder_kwargs,
+            "download_and_prepare_kwargs": download_and_prepare_kwargs,
+            "as_dataset_kwargs": as_dataset_kwargs,
+        },
+    )
     dataset = find_dataset(wanted, at=at, catalog=catalog, data_dir=data_dir)
     if dataset.yank_note is not None:
         warnings.warn(dataset.yank_note, YankedVersionWarning, stacklevel=2)
@@ -92,7 +111,7 @@ def load(
         as_supervised=as_supervised,
         shuffle_files=shuffle_files,
         batch_size=batch_size,
-        file_format=file_format,
+        file_format=stored_format(file_format),
         slicing=slicing,
         rounding=rounding,
     )
@@ -246,9 +265,6 @@ def _choose_view(
     return view
 
 
-_HARMLESS: Final = ("download", "try_gcs")
-"""Whether to download: nothing is downloaded, and what is not in the catalog is an error with a hint."""
-
 _INSTEAD: Final = {
     "decoders": "Examples are decoded as the features say. What is stored undecoded comes from reader.records().",
     "builder_kwargs": 'Name config and version in the reference, e.g. "mnist/plain:3.0.1", and the folder as data_dir.',
@@ -260,32 +276,23 @@ _INSTEAD: Final = {
 }
 
 
-_OWN: Final = ("with_info", "as_supervised", "shuffle_files", "batch_size", "read_config", "split", "data_dir")
-
-
-def check_tfds_arguments(function: str, words: Mapping[str, Any]) -> str | None:
-    """Hold the other arguments of a function of TFDS against what is done here; the file format that is asked for.
+def refuse_tfds_arguments(function: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse arguments of a function of TFDS that ask for something that is not done here.
 
     Raises:
-        UsageError: one asks for something that is not done, with what to do instead.
-        TypeError: no function of TFDS has it.
+        UsageError: one of them is not empty; the hint says what to do instead.
     """
-    for word, value in words.items():
-        if word in _HARMLESS or word == "file_format":
-            continue
-        if word not in _INSTEAD:
-            from difflib import get_close_matches
-
-            nearest = get_close_matches(word, [*_HARMLESS, *_INSTEAD, *_OWN], n=1)
-            meant = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise TypeError(f"registry.{function} has no argument {word!r}{meant}")
+    for name, value in arguments.items():
         if value:
             raise UsageError(
-                f"{word} means nothing to registry.{function}: {value!r:.60}",
-                hint=_INSTEAD[word],
-                details={"argument": word},
+                f"{name} means nothing to registry.{function}: {value!r:.60}",
+                hint=_INSTEAD[name],
+                details={"argument": name},
             )
-    file_format = words.get("file_format")
+
+
+def stored_format(file_format: Any) -> str | None:
+    """The name of a file format that is given as text or as TFDS's ``FileFormat``."""
     return None if file_format is None else str(getattr(file_format, "value", file_format))
 
 

@@ -1,11 +1,10 @@
-"""Which examples does a plan give, and in which order? One by one, in batches, by number, and on from a saved place."""
+"""The examples of a plan in the order of a read config: one by one, in batches, by number, or from a saved place on."""
 
 from __future__ import annotations
 
 import operator
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -15,15 +14,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import MissingExtraError, UsageError, suggest
+from registry.errors import UsageError, require_extra, suggest
 from registry.features import FeaturesDict
 from registry.model import whole_number
 from registry.order import Order, ReadConfig
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
-from registry.reading.state import Cursor, Intervals, ReadState, describe_source, places_in, read_seed, restore, size_of
+from registry.reading.state import (
+    Cursor,
+    Intervals,
+    ReadState,
+    describe_source,
+    find_positions,
+    read_seed,
+    restore,
+    size_of,
+)
 from registry.splits import Plan
-from registry.tfrecord import Places, Verify
+from registry.tfrecord import Verify
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -160,8 +168,7 @@ class Reader:
         A batch never reaches over the end of an epoch: the last one of each is smaller, or is left out.
 
         A feature whose values have one shape is one array; else an object array of arrays, and of ``bytes`` for text.
-        An optional feature is always a masked array (``numpy.ma``), whose mask says which values are missing.
-        Errors as iterating; batches before the one that holds a bad record are handed out.
+        An optional feature is a masked array (``numpy.ma``). Batches before one with a bad record are handed out.
         """
         size = whole_number(size, "batch_size", least=1)
 
@@ -174,7 +181,7 @@ class Reader:
     def to_numpy(self) -> dict[str, Any]:
         """All examples of the first epoch at once, as a dict of arrays, nested as an example is; see ``batches``.
 
-        All of them are in memory, decoded. An optional feature is a masked array. Errors as iterating.
+        An optional feature is a masked array. Errors as iterating.
         """
         from registry.reading.frameworks.arrays import read_arrays
 
@@ -187,14 +194,14 @@ class Reader:
         dimensions stand in a column of objects, as arrays (``Ragged`` where they are ragged). A feature ``Text`` is
         ``str``; other strings are ``bytes``, because nothing says that they are text. A Dataset is as a Sequence, and
         bfloat16 is float32. An optional feature has a nullable dtype of pandas, such as ``Int64`` or ``Float32`` (which
-        float16 becomes, too), or is a column of objects and None. All of it is in memory.
+        float16 becomes, too), or is a column of objects and None.
 
         Raises:
             FeatureError: a text is no UTF-8; ``text="bytes"`` takes it as it is.
             MissingExtraError: pandas is not installed (extra ``pandas``).
             As iterating.
         """
-        with _needs("pandas", extra="pandas"):
+        with require_extra("pandas", package="pandas", needed_for="a read into pandas"):
             from registry.reading.frameworks.pandas import read_frame
         return read_frame(self, text=text)
 
@@ -205,7 +212,7 @@ class Reader:
     def to_arrow_batches(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.RecordBatchReader:
         """The examples of the first epoch as a stream of record batches, each read when it is asked for.
 
-        The schema follows from the features alone. No value is null, but the missing ones of optional features:
+        The schema follows from the features. Only missing values of optional features are null:
 
         - numbers and bools are Arrow's own; ``Text`` is ``string``, and any other string ``binary``;
         - a dimension of known size, of a tensor, an image or a Sequence, is a fixed-size list; any other is a list;
@@ -222,7 +229,7 @@ class Reader:
             MissingExtraError: pyarrow is not installed (extra ``arrow``).
             As iterating, while it is read.
         """
-        with _needs("pyarrow", extra="arrow"):
+        with require_extra("arrow", package="pyarrow", needed_for="a read into pyarrow"):
             from registry.reading.frameworks.arrow import read_batches
         return read_batches(self, text=text, batch_size=batch_size)
 
@@ -271,7 +278,7 @@ class Reader:
             UsageError: an option of iterables without ``iterable``, or a batch size below 1.
             MissingExtraError: torch is not installed (extra ``torch``).
         """
-        with _needs("torch", extra="torch"):
+        with require_extra("torch", package="torch", needed_for="a read into torch"):
             from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
         if iterable:
             check_batches(batch_size, drop_remainder=drop_remainder)
@@ -299,8 +306,7 @@ class Reader:
         Iterating it reads ``config.repeat`` epochs, and iterating it again the next ones. A feature of unknown
         dimensions is a tensor with None in its shape, a Sequence of Sequences a RaggedTensor, text is ``tf.string``. A
         Dataset is as a Sequence, but what may differ in shape in its examples is refused. A feature that is not known
-        here, which has no type, is left out.
-        What the reader raises comes as TensorFlow's error, with the message in it.
+        here, which has no type, is left out. What the reader raises comes as TensorFlow's error, with its message.
 
         Args:
             batch_size: give batches, where every feature has one shape in all examples: faster than ``batch()``.
@@ -312,7 +318,7 @@ class Reader:
             MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
         """
         check_batches(batch_size, drop_remainder=drop_remainder)
-        with _needs("tensorflow", extra="tensorflow"):
+        with require_extra("tensorflow", package="tensorflow", needed_for="a read into tensorflow"):
             from registry.reading.frameworks.tensorflow import read_dataset
         return read_dataset(self, batch_size=batch_size, drop_remainder=drop_remainder)
 
@@ -338,12 +344,12 @@ class Reader:
             TypeError: no whole number, slice, or list of whole numbers.
             As iterating.
         """
-        positions, is_one = self._positions(index)
+        positions, is_one = find_positions(self._share, index)
         return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)
 
     def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
         """The examples ``indices`` of the first epoch, fetched together; numbers and errors as ``reader[indices]``."""
-        positions, _ = self._positions(indices)
+        positions, _ = find_positions(self._share, indices)
         return self._items.examples_at(self._order, positions)
 
     def seek(self, epoch: int, part: Intervals | None = None) -> None:
@@ -413,7 +419,7 @@ class Reader:
         some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in names}))
         return self._again(some, self._asked, state=self.state(), process=self.process)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[Any, ...]:
         sort_files = self.config.interleave_sort_fn
         if isinstance(sort_files, FunctionType) and "<" in sort_files.__qualname__:
             raise UsageError(
@@ -421,8 +427,13 @@ class Reader:
                 hint="Define that function with def, at the top level of a module.",
             )
         some = self.readable.within({split.name for split in self.plan.splits})
-        options = (self._asked, self.config, self.process, self._verify, self._copy)
-        return _restore_reader, (some, self.plan, *options, self._begin, self._cursor.state)
+        options = (self.config, self.process, self._verify, self._copy)
+        return (some, self.plan, options, self._asked, self._begin, self._cursor.state)
+
+    def __setstate__(self, sent: tuple[Any, ...]) -> None:
+        readable, plan, (config, process, verify, copy), asked, begin, place = sent
+        self.__init__(readable, plan, config=config, process=process, verify=verify, copy=copy)  # type: ignore[misc]  # nothing is open yet
+        self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
 
     def __repr__(self) -> str:
         return f"<Reader {self.plan.expression}: {len(self)} examples>"
@@ -473,41 +484,6 @@ class Reader:
             return self.plan.order(self.config, epoch=epoch)
         return self._order
 
-    def _positions(self, index: Any) -> tuple[Places, bool]:
-        """The positions in the order that ``index`` asks for, and whether it is a single number."""
-        share = self._share
-        size = size_of(share)
-        if type(index) is int and -size <= index < size:  # the usual case, which costs a tenth of what follows
-            return places_in(share, np.array([index if index >= 0 else index + size])), True
-        if isinstance(index, slice):
-            return places_in(share, np.arange(*index.indices(size))), False
-        found = np.asarray(index, None if np.size(index) else np.int64)
-        if found.ndim > 1 or found.dtype.kind not in "iu":
-            raise TypeError(f"examples are asked for by a whole number, a slice or a list of them, not {index!r:.60}")
-        places = found.reshape(-1).astype(np.int64)
-        places = np.where(places < 0, places + size, places)
-        if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
-            wrong = found.reshape(-1)[(places < 0) | (places >= size)][0]
-            raise IndexError(f"index {wrong} is out of range: there are {size} examples")
-        return places_in(share, places), not found.ndim
-
-
-def _restore_reader(
-    readable: ReadableVersion,
-    plan: Plan,
-    asked: ReadConfig,
-    config: ReadConfig,
-    process: tuple[int, int],
-    verify: Verify,
-    copy: bool,
-    begin: ReadState,
-    place: ReadState,
-) -> Reader:
-    """The reader that was pickled, with nothing open."""
-    reader = Reader(readable, plan, config=config, process=process, verify=verify, copy=copy)
-    reader._asked, reader._begin, reader._cursor = asked, begin, Cursor(place)
-    return reader
-
 
 def _check_process(process: tuple[int, int]) -> tuple[int, int]:
     try:
@@ -525,14 +501,3 @@ def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:
         whole_number(batch_size, "batch_size", least=1)
     if drop_remainder and batch_size is None:
         raise UsageError("drop_remainder leaves out a batch, and there are none without batch_size")
-
-
-@contextmanager
-def _needs(package: str, *, extra: str) -> Iterator[None]:
-    """Say which extra holds ``package`` where it is not there."""
-    try:
-        yield
-    except ImportError as error:
-        if error.name is None or error.name.split(".")[0] != package:
-            raise
-        raise MissingExtraError(package=package, extra=extra, needed_for=f"a read into {package}") from error

@@ -275,6 +275,29 @@ def places_in(intervals: Intervals, places: npt.NDArray[np.int64]) -> npt.NDArra
     return starts[which] + places - passed[which]
 
 
+def find_positions(share: Intervals, index: Any) -> tuple[npt.NDArray[np.int64], bool]:
+    """The positions in an order that ``index`` asks for of a ``share`` of it, and whether it is a single number.
+
+    Raises:
+        IndexError: there is no such example.
+        TypeError: neither a whole number, nor a slice, nor a list of whole numbers.
+    """
+    size = size_of(share)
+    if type(index) is int and -size <= index < size:  # the usual case, which costs a tenth of what follows
+        return places_in(share, np.array([index if index >= 0 else index + size])), True
+    if isinstance(index, slice):
+        return places_in(share, np.arange(*index.indices(size))), False
+    found = np.asarray(index, None if np.size(index) else np.int64)
+    if found.ndim > 1 or found.dtype.kind not in "iu":
+        raise TypeError(f"examples are asked for by a whole number, a slice or a list of them, not {index!r:.60}")
+    places = found.reshape(-1).astype(np.int64)
+    places = np.where(places < 0, places + size, places)
+    if places.size and not 0 <= int(places.min()) <= int(places.max()) < size:
+        wrong = found.reshape(-1)[(places < 0) | (places >= size)][0]
+        raise IndexError(f"index {wrong} is out of range: there are {size} examples")
+    return places_in(share, places), not found.ndim
+
+
 def join(parts: Iterable[Intervals]) -> Intervals | None:
     """All positions of ``parts``; None where two of them share one.
 

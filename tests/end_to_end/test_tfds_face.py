@@ -310,11 +310,11 @@ def test_what_is_not_done_is_refused_with_what_to_do_instead(
 
 def test_an_argument_that_nobody_has_is_an_error_of_the_call(digits: registry.Catalog) -> None:
     with pytest.raises(TypeError) as caught:
-        registry.load("digits", shuffle_file=True, catalog=digits)
-    assert str(caught.value) == "registry.load has no argument 'shuffle_file'; did you mean 'shuffle_files'?"
+        registry.load("digits", shuffle_file=True, catalog=digits)  # type: ignore[call-arg]
+    assert str(caught.value).startswith("load() got an unexpected keyword argument 'shuffle_file'")
     with pytest.raises(TypeError) as caught:
-        registry.builder("digits", zzz=True, catalog=digits)
-    assert str(caught.value) == "registry.builder has no argument 'zzz'"
+        registry.builder("digits", zzz=True, catalog=digits)  # type: ignore[call-arg]
+    assert str(caught.value) == "builder() got an unexpected keyword argument 'zzz'"
     with pytest.raises(UsageError) as refused:
         registry.load(split="train", catalog=digits)
     assert refused.value.message == "no dataset is named"
