@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -51,7 +52,13 @@ def readable(store: Store, splits: Sequence[Split], features: FeaturesDict = FEA
     )
 
 
-def reader_of(expression: str, files: Stored, config: ReadConfig | None = None, **options: Any) -> Reader:
-    """The reader of ``expression``."""
+def reader_of(
+    expression: str, files: Stored, config: ReadConfig | None = None, *, published: str | None = None, **options: Any
+) -> Reader:
+    """The reader of ``expression``; of the version ``published``, where that is given."""
     plan = resolve(expression, {"train": files.split})
-    return Reader(readable(files.store, [files.split]), plan, config=config, **options)
+    version = readable(files.store, [files.split])
+    if published is not None:
+        facts = replace(version.facts, version=Version.parse(published), content_digest="0f" * 32)
+        version = replace(version, facts=facts)
+    return Reader(version, plan, config=config, **options)

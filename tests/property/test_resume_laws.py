@@ -133,14 +133,16 @@ def test_an_example_by_its_number_is_the_one_that_iterating_gives(
 def test_a_state_of_another_read_is_refused() -> None:
     dataset = stored([20, 20])
     config = ReadConfig(shuffle="global", seed=1)
-    state = reader_of("train", dataset, config, dataset="ids:1.0.0").state()
+    state = reader_of("train", dataset, config, published="1.0.0").state()
 
     def refused(expression: str, other: ReadConfig, **options: Any) -> str:
         with pytest.raises(StateMismatchError) as caught:
-            reader_of(expression, dataset, other, **({"dataset": "ids:1.0.0", "state": state} | options))
+            reader_of(expression, dataset, other, **({"published": "1.0.0", "state": state} | options))
         return str(caught.value)
 
-    assert refused("train", config, dataset="ids:1.1.0") == "this state is of ids:1.0.0, and this reads ids:1.1.0"
+    digest = "(sha256:0f0f0f0f0f0f)"
+    expected = f"this state is of ids:1.0.0 {digest}, and this reads ids:1.1.0 {digest}"
+    assert refused("train", config, published="1.1.0") == expected
     assert refused("train[1:]", config) == "this state is of the records train, and this reads train[1:]"
     expected = (
         "this state is of another order, and the read config differs (cycle and block length, shuffle, seed, sort)"
