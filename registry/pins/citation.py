@@ -1,7 +1,7 @@
-r"""How does a paper name a pin in one line? ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``, both ways.
+r"""Writes and reads the citation of a pin in one line: ``digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac``.
 
-Written, it is short and always the same. Read, it may have been through a paper: escaped for LaTeX, broken over lines,
-copied out of a PDF. What such ways do to a text is undone; anything else is refused with a caret under the place.
+It is written in one short form. It is read from what papers make of it: escaped for LaTeX, broken over lines, or copied
+from a PDF. Any other text is rejected with a caret under the place.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final, NoReturn
 from registry.errors import CitationSyntaxError, ReferenceSyntaxError, SplitSyntaxError, UsageError
 from registry.model import Reference, SlicingRule, Version
 from registry.pins.document import PinEntry
+from registry.pins.latex import escape_latex, plain_line
 from registry.pins.layout import reference_of
 from registry.splits import ReadInstruction
 
@@ -23,21 +24,28 @@ FEWEST_DIGITS: Final = 8
 ALL_DIGITS: Final = 64
 ROUNDINGS: Final = ("closest", "pct1_dropremainder")
 
+MOST_CHARACTERS: Final = 16_384
+"""Longest text that is read as a citation."""
+
 _LARGEST: Final = 2**63 - 1
+_INVISIBLE = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
+_PRINTED: Final = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
+_LIGATURES: Final = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
+_AROUND: Final = " \"'`“”‘’„«»()"
 _HEX = re.compile(rf"[0-9a-f]{{{FEWEST_DIGITS},{ALL_DIGITS}}}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Citation:
-    r"""A pin in one line: which records of which version, and the beginning of the digest that proves them.
+    r"""A pin in one line: which records of which version, and the first digits of the digest that proves them.
 
     Attributes:
-        reference: the exact version; never an alias, never a range.
-        split: the split expression, as it prints itself.
+        reference: the exact version; neither an alias nor a range.
+        split: the split expression in its normal form.
         num_examples: number of records.
         sha256: hex digits of the pin's ``records.ordered``: 8 or more, or all 64.
-        slicing: the rule that reads the expression; told where it is not ``documented``.
-        rounding: of percentages, where the expression was resolved with one. ``closest`` is what None means.
+        slicing: the rule that reads the expression; written if it is not ``documented``.
+        rounding: of percentages, if the expression was resolved with one. None means ``closest``.
 
     >>> text = "digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac"
     >>> str(Citation.parse(text)) == text
@@ -48,8 +56,8 @@ class Citation:
     'digits@1.0.0 train[:80%] (tfds-4 slicing, pct1_dropremainder rounding) #1438 sha256:f9c5a485541c42ac'
 
     Raises:
-        UsageError: a reference that may move, a number or digest that cannot be, an unknown rule.
-        SplitSyntaxError: ``split`` is no expression of that rule.
+        UsageError: a reference that may move, an invalid number or digest, or an unknown rule.
+        SplitSyntaxError: ``split`` is not an expression of that rule.
     """
 
     reference: Reference
@@ -81,7 +89,7 @@ class Citation:
 
     @classmethod
     def of(cls, entry: PinEntry) -> Citation:
-        """The citation of a pin, with all digits of its digest; ``str`` prints the first of them, ``full`` all."""
+        """The citation of a pin with all digits of its digest; ``str`` prints the first of them, ``full`` all."""
         return cls(
             reference=reference_of(entry),
             split=entry.split,
@@ -93,27 +101,27 @@ class Citation:
 
     @classmethod
     def parse(cls, text: str) -> Citation:
-        r"""The citation that ``text`` spells, also after what papers do to it.
+        r"""The citation in ``text``, which may come from a paper.
 
-        Grammar, with any white space between its parts::
+        Grammar, with any white space between the parts::
 
             citation  := reference split notes? "#" number "sha256:" digits
             reference := name ( "/" config )? ( "@" | ":" ) MAJOR.MINOR.PATCH
             notes     := "(" note ( "," note )* ")"       note := rule " slicing" | rounding " rounding"
             digits    := 8 to 64 hex digits
 
-        Undone are escapes and fonts of LaTeX, curly and soft hyphens, ligatures, line breaks and hyphens that a line
-        break put into the name of the dataset, a number or the digest, quotes around, and dots behind.
+        Removed are escapes and fonts of LaTeX, other hyphens, ligatures, line breaks, hyphens at a line break in the
+        name of the dataset, a number or the digest, quotes around the citation, and dots after it.
 
         >>> str(Citation.parse("\\texttt{digits@1.0.0 train[:80\\%]\n \\#1438 SHA256:f9c5a485-\n541c42ac\\dots}"))
         'digits@1.0.0 train[:80%] #1438 sha256:f9c5a485541c42ac'
 
         Raises:
-            CitationSyntaxError: it is none; the message draws a caret under the place.
+            CitationSyntaxError: it is not a citation; the message draws a caret under the place.
         """
         if not isinstance(text, str):
             raise UsageError(f"a citation is a text, not {type(text).__name__}")
-        return _Parser(plain_text(text)).citation()
+        return _Parser(_one_line(text)).citation()
 
     @property
     def version(self) -> Version:
@@ -129,7 +137,7 @@ class Citation:
 
     @property
     def full(self) -> str:
-        """The same line with every digit of the digest that is known."""
+        """The same line with all known digits of the digest."""
         notes = []
         if self.slicing is not SlicingRule.DOCUMENTED:
             notes.append(f"{self.slicing.value} slicing")
@@ -139,15 +147,15 @@ class Citation:
         return f"{self.dataset}@{self.version} {self.split}{told} #{self.num_examples} sha256:{self.sha256}"
 
     def shortened(self) -> Citation:
-        """The same with as many digits of the digest as ``str`` prints."""
+        """The same with only the digits of the digest that ``str`` prints."""
         return replace(self, sha256=self.sha256[:SHORT_DIGITS])
 
     def latex(self) -> str:
-        r"""The line for LaTeX: ``\texttt{...}``, with what has a meaning there escaped."""
+        r"""The line for LaTeX: ``\texttt{...}``, escaped."""
         return f"\\texttt{{{escape_latex(str(self))}}}"
 
     def differences(self, entry: PinEntry) -> tuple[str, ...]:
-        """In what a pin is not the cited one, a line each; none where it is."""
+        """How a pin differs from the cited one, a line for each difference."""
         pinned = Citation.of(entry)
         rows: tuple[tuple[str, object, object], ...] = (
             ("dataset", self.dataset, pinned.dataset),
@@ -161,7 +169,7 @@ class Citation:
         return tuple(f"{what}: cited is {ours}, the pin has {theirs}" for what, ours, theirs in rows if ours != theirs)
 
     def matches(self, entry: PinEntry) -> bool:
-        """Whether a pin is the cited one, as far as the cited digits say."""
+        """Whether a pin is the cited one, judged by the cited digits."""
         return not self.differences(entry)
 
     def __str__(self) -> str:
@@ -173,14 +181,14 @@ _CONFIG = re.compile(r"[A-Za-z0-9_+.-]+")
 _VERSION = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+")
 _NUMBER = re.compile(r"[0-9]+(?:- [0-9]+)*")
 _ALGORITHM = re.compile(r"sha-?256 ?: ?", flags=re.IGNORECASE)
-# A PDF gives a line break within the digest as a space. Digits joined wrongly match no pin, so nothing is risked.
+# A PDF gives a line break within the digest as a space. Digits that are wrongly joined match no pin.
 _DIGITS = re.compile(r"[0-9a-f]+(?:-? [0-9a-f]+)*", flags=re.IGNORECASE)
 _NOTES = re.compile(r" ?\(([^()]*(?:slicing|rounding))\) ?$")
 _LOOSE_SPACE = re.compile(r"(?<=[\[\]():+,%]) | (?=[\[\]():+,%])")
 
 
 class _Parser:
-    """One pass over one line; ``at`` is the place that is read next."""
+    """One pass over one line; ``at`` is the next place to read. A hyphen at a line break is ``"- "``."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -312,68 +320,18 @@ class _Parser:
         )
 
 
-MOST_CHARACTERS: Final = 16_384
-"""Longest text that is read as a line of a paper."""
-
-_LATEX: Final = {
-    "\\": "\\textbackslash{}",
-    "{": "\\textbraceleft{}",  # not \{: BibTeX counts the braces of that, too
-    "}": "\\textbraceright{}",
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "<": "\\textless{}",
-    ">": "\\textgreater{}",
-    "|": "\\textbar{}",
-    "`": "\\textasciigrave{}",
-    "'": "\\textquotesingle{}",
-} | {character: f"\\{character}" for character in "$&#%_"}
-
-
-def escape_latex(text: str) -> str:
-    r"""``text`` so that LaTeX prints it: nothing in it is a command, a comment or a ligature of hyphens.
-
-    >>> escape_latex("50% of a_b -- #1")
-    '50\\% of a\\_b -{}- \\#1'
-    """
-    escaped = "".join(_LATEX.get(character, character) for character in re.sub(r"[\s\x00-\x1f\x7f]+", " ", text))
-    return re.sub(r"-(?=-)", "-{}", escaped)
-
-
-_SYMBOLS: Final = dict.fromkeys("%#_&", "") | dict.fromkeys(", ;:!\n\t\r\\", " ")
-_COMMANDS: Final = (
-    dict.fromkeys(("texttt", "textsf", "textrm", "textnormal", "ttfamily", "tt", "mbox", "hbox", "code"), "")
-    | dict.fromkeys(("path", "url", "nolinkurl", "seqsplit", "allowbreak", "textls", "protect"), "")
-    | dict.fromkeys(("newline", "linebreak", "space", "nobreakspace", "thinspace", "quad"), " ")
-    | dict.fromkeys(("dots", "ldots", "textellipsis"), "...")
-    | {"textunderscore": "_", "textasciitilde": " "}
-)
-_MARKUP = re.compile(r"\\(?:(?P<command>[A-Za-z]+)\s*|(?P<symbol>.)|$)|[{}]|~", flags=re.DOTALL)
-_INVISIBLE = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
-_PRINTED: Final = str.maketrans(dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\ufe63\uff0d", "-"))
-_LIGATURES: Final = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
-_AROUND: Final = " \"'`“”‘’„«»()"
-
-
-def plain_text(text: str) -> str:
-    """``text`` as one line without markup of LaTeX and what typesetting does to characters."""
+def _one_line(text: str) -> str:
+    """``text`` as one line, without markup of LaTeX and the characters of typesetters."""
     if len(text) > MOST_CHARACTERS:
         raise CitationSyntaxError(
             f"a citation is one line, this has {len(text)} characters", citation=text, start=0, stop=1
         )
 
-    def undone(found: re.Match[str]) -> str:
-        if found["command"] is not None and found["command"] in _COMMANDS:
-            return _COMMANDS[found["command"]]
-        if found["symbol"] is not None and (found["symbol"] in _SYMBOLS or found["symbol"] in "-/"):
-            return "" if found["symbol"] in "-/" else _SYMBOLS[found["symbol"]] or found["symbol"]
-        if found[0] in ("{", "}", "~"):
-            return " " if found[0] == "~" else ""
-        raise CitationSyntaxError(
-            "a command of LaTeX that is not known here", citation=text, start=found.start(), stop=found.end()
-        )
+    def refuse(start: int, stop: int) -> str:
+        raise CitationSyntaxError("a command of LaTeX that is not known here", citation=text, start=start, stop=stop)
 
-    plain = _INVISIBLE.sub("", _MARKUP.sub(undone, text)).translate(_PRINTED)
-    if "tfds-4" not in plain:  # whose splits may have such letters in their names; no other part of a citation has
-        plain = plain.translate(_LIGATURES)
-    plain = re.sub(r"\s+", " ", plain).lstrip(_AROUND)
-    return plain.rstrip(_AROUND + ".…,;")
+    line = _INVISIBLE.sub("", plain_line(text, refuse)).translate(_PRINTED)
+    if "tfds-4" not in line:  # under that rule split names may have such letters; no other part of a citation has
+        line = line.translate(_LIGATURES)
+    line = re.sub(r"\s+", " ", line).lstrip(_AROUND)
+    return line.rstrip(_AROUND + ".…,;")

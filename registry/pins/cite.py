@@ -1,20 +1,22 @@
-r"""What does an author paste? Sentences for the text of a paper, the same for LaTeX, and entries for its bibliography.
+r"""Writes what an author pastes into a paper: sentences, the same for LaTeX, and entries for a bibliography.
 
-All three are made of the pin file alone. The short form in them (``citation``) leads back to the pin.
+All three are made from the pin file alone. The short form in them (``Citation``) leads back to the pin. Authors, year
+and address are read from the dataset's own citation, if that is BibTeX: it is foreign text, so the reader takes what it
+understands, skips what is not an entry, and stops at a malformed one.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 from urllib.parse import quote
 
-from registry.pins.citation import Citation, escape_latex
+from registry.pins.citation import Citation
 from registry.pins.document import PinEntry
+from registry.pins.latex import escape_latex, plain
 from registry.pins.layout import reference_of
 from registry.pins.pin import Pin
 from registry.pins.pin_file import PinFile
@@ -26,25 +28,20 @@ _BIBTEX = re.compile(r"^[ \t]*@[ \t]*[A-Za-z]+\s*[{(]", flags=re.MULTILINE)
 
 def cite_text(pins: PinFile) -> str:
     """A sentence for each pin, the source of each version, and a sentence for the file, in plain text."""
-    lines = [f"{_sentence(pin)} ({Citation.of(pin.entry)})." for pin in pins.values()]
-    lines += [f"{text}{f' {url}' if url else ''}" for text, url in _sources(pins)]
-    return "\n".join([*lines, f"{_FILE_SENTENCE} {pins.digest}."]) + "\n"
+    return _write(pins, text=str, code=str, url=str, digest=pins.digest)
 
 
 def cite_latex(pins: PinFile) -> str:
     r"""The sentences of ``cite_text`` for LaTeX: escaped, short forms and digests in ``\texttt``."""
-    lines = [f"{escape_latex(_sentence(pin))} ({Citation.of(pin.entry).latex()})." for pin in pins.values()]
-    lines += [f"{escape_latex(text)}{f' {_address(url)}' if url else ''}" for text, url in _sources(pins)]
-    # 64 digits are wider than the column of a paper.
-    algorithm, digits = pins.digest.split(":")
+    algorithm, digits = pins.digest.split(":")  # 64 digits are wider than the column of a paper
     digest = "\\allowbreak ".join([f"{algorithm}:", *(digits[at : at + 16] for at in range(0, len(digits), 16))])
-    return "\n".join([*lines, f"{_FILE_SENTENCE} \\texttt{{{digest}}}."]) + "\n"
+    return _write(pins, text=escape_latex, code=Citation.latex, url=_address, digest=f"\\texttt{{{digest}}}")
 
 
 def cite_bibtex(pins: PinFile) -> str:
-    """The datasets' own entries, as they are, and one ``@misc`` entry for each pin.
+    """The datasets' own entries, unchanged, and one ``@misc`` entry for each pin.
 
-    A dataset's citation that is no BibTeX becomes the note of an entry of its own; it would break a bibliography.
+    A dataset's citation that is not BibTeX would break a bibliography: it becomes the note of an entry of its own.
     """
     entries: list[str] = []
     taken: set[str] = set()
@@ -63,13 +60,27 @@ def bibtex_key(entry: PinEntry) -> str:
     return f"{told.dataset.replace('/', '-')}-{told.version}-{told.sha256[:_KEY_DIGITS]}"
 
 
+def _write(
+    pins: PinFile,
+    *,
+    text: Callable[[str], str],
+    code: Callable[[Citation], str],
+    url: Callable[[str], str],
+    digest: str,
+) -> str:
+    """The sentences about the pins, their sources and the file, each part written by its function."""
+    lines = [f"{text(_sentence(pin))} ({code(Citation.of(pin.entry))})." for pin in pins.values()]
+    lines += [f"{text(source)} {url(address)}".rstrip() for source, address in _sources(pins)]
+    return "\n".join([*lines, f"{_FILE_SENTENCE} {digest}."]) + "\n"
+
+
 def _sentence(pin: Pin) -> str:
     records = "1 record" if pin.num_examples == 1 else f"{pin.num_examples} records"
     return f"We used {records} of {pin.reference.dataset}, version {pin.entry.version}, slice {pin.split}"
 
 
 def _sources(pins: PinFile) -> list[tuple[str, str]]:
-    """Who made each version, what they call it, and when, as far as its citation says; and where it is to be had."""
+    """Authors, title and year of each version, as far as its citation tells, and its address."""
     found: dict[tuple[str, str], None] = {}
     for pin in pins.values():
         source, homepage = _source_of(pin.entry), pin.entry.provenance.homepage.strip()
@@ -86,18 +97,18 @@ def _sources(pins: PinFile) -> list[tuple[str, str]]:
 
 
 def _source_of(entry: PinEntry) -> BibEntry | None:
-    """The entry of a dataset's own citation that is about the dataset: the first that names authors, or the first."""
+    """The entry of a dataset's own citation that describes the dataset: the first with authors, or the first."""
     entries = read_bibtex(entry.citation) if is_bibtex(entry.citation) else []
     return next((one for one in entries if one.authors), entries[0] if entries else None)
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names as a sentence has them: ``A, B and C``, or ``A and others``."""
+    """Names as in a sentence: ``A, B and C``, or ``A and others``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def is_bibtex(text: str) -> bool:
-    """Whether ``text`` holds an entry of BibTeX, and leaves no brace open that would swallow what follows.
+    """Whether ``text`` holds an entry of BibTeX and closes every brace; an open one would swallow what follows.
 
     >>> is_bibtex("@misc{a, title = {A}}"), is_bibtex("@misc{a, title = {A}"), is_bibtex("A. Author, 1998")
     (True, False, False)
@@ -144,7 +155,7 @@ def _entry(name: str, **fields: str) -> str:
 
 
 def _address(homepage: str) -> str:
-    r"""A homepage as ``\url{...}``, or as text where it is no URL."""
+    r"""A homepage as ``\url{...}``, or as text if it is not a URL."""
     homepage = homepage.strip()
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", homepage):
         return escape_latex(homepage)
@@ -152,12 +163,12 @@ def _address(homepage: str) -> str:
 
 
 def _closed(url: str) -> str:
-    r"""A URL without what would end the argument of ``\url``, or leave a brace open."""
+    r"""A URL without characters that would end the argument of ``\url`` or leave a brace open."""
     return re.sub(r"[\s\x00-\x1f\x7f{}\\^`|<>]", lambda found: quote(found[0]), url)
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    """``name``, or with a number behind it where another entry has it; taken from now on."""
+    """``name``, with a number if another entry has that name; it is added to ``taken``."""
     names = (name if number == 1 else f"{name}-{number}" for number in count(1))
     found = next(name for name in names if name not in taken)
     taken.add(found)
@@ -174,22 +185,6 @@ _KEY = re.compile(r"\s*([^\s,{}()]*)\s*,?")
 _YEAR = re.compile(r"[0-9]{4}")
 _WEB = re.compile(r"https?://[^\s{}\\]+", flags=re.IGNORECASE)
 
-_ACCENTS: Final = {
-    "`": "\u0300", "'": "\u0301", "^": "\u0302", "~": "\u0303", "=": "\u0304", "u": "\u0306", ".": "\u0307",
-    '"': "\u0308", "r": "\u030a", "H": "\u030b", "v": "\u030c", "d": "\u0323", "c": "\u0327", "k": "\u0328",
-    "b": "\u0331",
-}  # fmt: skip
-_LETTERS: Final = {
-    "ss": "ß", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "aa": "å",
-    "AA": "Å", "i": "ı", "j": "ȷ", "dh": "ð", "DH": "Ð", "th": "þ", "TH": "Þ", "textendash": "–", "textemdash": "—",
-    "textasciitilde": "~", "textunderscore": "_", "textbackslash": "\\", "ldots": "…", "dots": "…",
-}  # fmt: skip
-_MARKUP = re.compile(
-    r"""\\(?P<mark>[`'^~="]|[.ubvHcdkr](?=[^A-Za-z]))\s*(?:\{\s*\\?(?P<held>[A-Za-z])\s*\}|\\?(?P<bare>[A-Za-z]))"""
-    r"|\\(?P<word>[A-Za-z]+)[ \t]*(?:\{\})?|\\(?P<symbol>.)|(?P<dashes>---?)|(?P<quotes>``|'')|(?P<tie>~)|[{}$]",
-    flags=re.DOTALL,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class BibEntry:
@@ -201,7 +196,7 @@ class BibEntry:
 
     @property
     def authors(self) -> tuple[str, ...]:
-        """The names, each as people write it: ``Ada Lovelace``; of an entry without authors, its editors."""
+        """The names, each as people write it: ``Ada Lovelace``; the editors of an entry without authors."""
         text = self.fields.get("author") or self.fields.get("editor") or ""
         names = (_person(name) for name in _split_names(text))
         return tuple(name for name in names if name)
@@ -213,13 +208,13 @@ class BibEntry:
 
     @property
     def year(self) -> str:
-        """The year as plain text, that of ``date`` where there is no ``year``; ``""`` for none."""
+        """The year as plain text, else that of ``date``, else ``""``."""
         found = _YEAR.match(plain(self.fields.get("date", "")))
         return plain(self.fields.get("year", "")) or (found[0] if found else "")
 
     @property
     def url(self) -> str:
-        r"""The address: ``url``, else that of ``doi``, else the one in ``howpublished``; ``""`` for none."""
+        r"""The address in ``url``, else in ``doi``, else in ``howpublished``, else ``""``."""
         for field in ("url", "doi", "howpublished"):
             text = self.fields.get(field, "").replace("\\_", "_").replace("\\%", "%").replace("\\#", "#")
             text = text.replace("\\&", "&").replace("\\~", "~")
@@ -231,7 +226,7 @@ class BibEntry:
 
 
 def read_bibtex(text: str) -> list[BibEntry]:
-    r"""The entries of ``text`` that are whole; ``@string``, ``@preamble`` and ``@comment`` are no entries.
+    r"""The complete entries of ``text``; ``@string``, ``@preamble`` and ``@comment`` are not entries.
 
     >>> [(one.authors, one.year) for one in read_bibtex('@book{a, author = "Kurt G{\\"o}del", year = 1931}')]
     [(('Kurt Gödel',), '1931')]
@@ -260,7 +255,7 @@ def _iter_entries(text: str) -> Iterator[BibEntry]:
 
 
 def _read_fields(text: str, at: int, close: str, strings: Mapping[str, str]) -> tuple[dict[str, str], int | None]:
-    """The fields from ``at`` on, and where the entry ends; None where it is not finished."""
+    """The fields from ``at`` on, and the end of the entry; None if it is not complete."""
     fields: dict[str, str] = {}
     while True:
         while at < len(text) and (text[at].isspace() or text[at] == ","):
@@ -280,7 +275,7 @@ def _read_fields(text: str, at: int, close: str, strings: Mapping[str, str]) -> 
 
 
 def _read_value(text: str, at: int, strings: Mapping[str, str]) -> tuple[str, int | None]:
-    """A value: texts in braces or quotes, numbers and names of ``@string``, joined by ``#``; and where it ends."""
+    """A value: texts in braces or quotes, numbers and names of ``@string``, joined by ``#``; and its end."""
     parts = []
     while True:
         while at < len(text) and text[at].isspace():
@@ -306,7 +301,7 @@ def _read_value(text: str, at: int, strings: Mapping[str, str]) -> tuple[str, in
 
 
 def _closing(text: str, at: int) -> int | None:
-    """Where the text in braces or quotes that begins at ``at`` ends; quotes within braces do not end it."""
+    """The end of the text in braces or quotes that begins at ``at``; quotes within braces do not end it."""
     depth, quoted = 0, text[at] == '"'
     for place in range(at + quoted, len(text)):
         character = text[place]
@@ -321,29 +316,8 @@ def _closing(text: str, at: int) -> int | None:
     return None
 
 
-def plain(text: str) -> str:
-    r"""``text`` without the markup of LaTeX: accents and letters as Unicode, commands that are not known left out.
-
-    >>> plain("{\\'E}t{\\'e} \\& {\\\"O}l --- \\emph{50\\%} of {NumPy}")
-    'Été & Öl — 50% of NumPy'
-    """
-
-    def undone(found: re.Match[str]) -> str:
-        if found["mark"]:
-            return unicodedata.normalize("NFC", (found["held"] or found["bare"]) + _ACCENTS[found["mark"]])
-        if found["word"]:
-            return _LETTERS.get(found["word"], "")
-        if found["symbol"]:
-            return " " if found["symbol"] in ", ;:\n" else "" if found["symbol"] in "-/!@" else found["symbol"]
-        if found["dashes"]:
-            return "–" if found["dashes"] == "--" else "—"
-        return '"' if found["quotes"] else " " if found["tie"] else ""
-
-    return " ".join(_MARKUP.sub(undone, text).split())
-
-
 def _split_names(text: str) -> Iterator[str]:
-    """The names of a list; an ``and`` within braces joins no two names."""
+    """The names of a list; an ``and`` within braces does not separate names."""
     depth = start = 0
     for found in re.finditer(r"[{}]|\s+and\s+", text, flags=re.IGNORECASE):
         if found[0] in "{}":
@@ -355,7 +329,7 @@ def _split_names(text: str) -> Iterator[str]:
 
 
 def _person(name: str) -> str:
-    """A name in the order in which people write it: ``Last, First`` and ``Last, Jr, First`` are turned around."""
+    """A name in the order in which people write it: ``Last, First`` and ``Last, Jr, First`` are reordered."""
     name = name.strip()
     if name.startswith("{") and name.endswith("}"):  # of an organization, which may hold commas
         return plain(name)

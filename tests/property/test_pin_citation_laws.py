@@ -13,8 +13,9 @@ from strategies import read_instructions, versions
 
 from registry.errors import CitationSyntaxError
 from registry.model import Reference, SlicingRule
-from registry.pins.citation import Citation, escape_latex
+from registry.pins.citation import Citation
 from registry.pins.cite import cite_bibtex
+from registry.pins.latex import escape_latex
 
 NAMES = st.from_regex(r"[a-zA-Z][a-zA-Z0-9_]{0,20}", fullmatch=True)
 CONFIGS = st.from_regex(r"(?=[+._-]*[a-zA-Z0-9])[a-zA-Z0-9_+.-]{1,20}", fullmatch=True)
