@@ -53,7 +53,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Suggest the nearest command for an unknown name."""
         if args[0] not in self._table and not args[0].startswith("-"):
-            raise UsageError(f"no command '{self.name} {args[0]}'", hint=suggest(args[0], self._table))
+            path = " ".join([*ctx.command_path.split()[1:], args[0]])
+            raise UsageError(f"no command {path!r}", hint=suggest(args[0], self._table))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -87,6 +88,13 @@ class Session:
     out: Output
     at: str | None = None
     locked: bool = False
+
+    @property
+    def catalog_url(self) -> str:
+        """The catalog that ``connect`` opens: the one that was named, or the default."""
+        from registry.api import catalog_url
+
+        return catalog_url(self.url)
 
     def connect(self) -> Catalog:
         """Open the catalog."""

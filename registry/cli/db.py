@@ -1,4 +1,4 @@
-"""``registry db``: the catalog's schema, looked after by hand."""
+"""``registry db``: the schema of the catalog database is shown, checked and moved between releases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # Alembic is loaded when a schema changes
 
 @click.group("db")
 def db() -> None:
-    """Look after the catalog's database: its schema, and moving it from one release to the next."""
+    """Manage the catalog database: its schema, and moving it from one release to the next."""
 
 
 @session_command(
@@ -26,10 +26,9 @@ def db() -> None:
 )
 def status(session: Session) -> None:
     """Show the schema revision of the catalog and the one this registry needs."""
-    from registry.api import catalog_url
     from registry.catalog import schema
 
-    found = schema.status(catalog_url(session.url))
+    found = schema.status(session.catalog_url)
     session.out.present(
         "db.status",
         fields_of(found, "url", "state", "revision", "head"),
@@ -41,13 +40,12 @@ def status(session: Session) -> None:
 @click.argument("revision", default="head")
 def upgrade(session: Session, revision: str) -> None:
     """Bring the catalog's schema up to REVISION; default: the newest. An empty database becomes a catalog."""
-    from registry.api import catalog_url, make_catalog_folder
+    from registry.api import make_catalog_folder
     from registry.catalog import schema
 
-    url = catalog_url(session.url)
-    make_catalog_folder(url)
-    removed: list[schema.RemovedSecrets] = []
-    before, after = schema.upgrade(url, revision, told=removed.append)
+    make_catalog_folder(session.catalog_url)
+    removed: list[RemovedSecrets] = []
+    before, after = schema.upgrade(session.catalog_url, revision, told=removed.append)
     _note_secrets(session, removed)
     _present_move(session, before, after, removed)
 
@@ -57,22 +55,20 @@ def upgrade(session: Session, revision: str) -> None:
 @click.option("--yes", is_flag=True, help="Do it. Tables that REVISION does not know are dropped with their rows.")
 def downgrade(session: Session, revision: str, yes: bool) -> None:
     """Take the catalog's schema back to REVISION (`base`: no tables at all)."""
-    from registry.api import catalog_url
     from registry.catalog import schema
 
     if not yes:
         raise UsageError(f"downgrading to {revision} drops tables with their rows", hint="Make a copy, then add --yes.")
-    before, after = schema.downgrade(catalog_url(session.url), revision)
+    before, after = schema.downgrade(session.catalog_url, revision)
     _present_move(session, before, after)
 
 
 @session_command("check", group=db, epilog=examples("registry db check"))
 def check(session: Session) -> None:
     """Compare the database with its schema: tables, columns, constraints, triggers, foreign keys, what is searched."""
-    from registry.api import catalog_url
     from registry.catalog import schema
 
-    differences = schema.check(catalog_url(session.url))
+    differences = schema.check(session.catalog_url)
     session.out.present(
         "db.check",
         {"differences": differences},
@@ -89,10 +85,9 @@ def check(session: Session) -> None:
 @session_command("reindex", group=db, epilog=examples("registry db reindex"))
 def reindex(session: Session) -> None:
     """Mend what `registry search` searches, from the published versions. Harmless where nothing is wrong."""
-    from registry.api import catalog_url
     from registry.catalog import schema
 
-    mended = schema.reindex(catalog_url(session.url))
+    mended = schema.reindex(session.catalog_url)
     text = "every document is as the published versions say" + (f", {mended:,} of them anew" if mended else "")
     session.out.present("db.reindex", {"mended": mended}, lambda _: [text])
 

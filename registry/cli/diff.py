@@ -11,7 +11,7 @@ from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.options import show_option
 from registry.cli.output import Block, Note
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 
 if TYPE_CHECKING:  # numpy is loaded when records are compared
@@ -39,7 +39,7 @@ def diff(session: Session, old: str, new: str, show: int) -> None:
     Records are compared by the features that both versions have, whatever their shards and compression. Files are read
     only where the fingerprints of the catalog differ.
     """
-    with session.connect() as catalog, record_progress(session.out, "comparing", None) as advance:
+    with session.connect() as catalog, progress_bar(session.out, "comparing", None) as advance:
         for reference in (old, new):
             session.look_up(catalog, reference)
         found = catalog.diff(old, new, show=show, advance=advance)

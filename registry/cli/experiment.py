@@ -23,7 +23,7 @@ class _Group(click.Group):
 
 @click.group("experiment", cls=_Group)
 def experiment() -> None:
-    """Look after experiments: flags that a version of a builder may switch on or off."""
+    """Manage experiments: flags that a version of a builder may switch on or off."""
 
 
 @session_command(

@@ -12,7 +12,7 @@ import click
 from registry.cli.commands import LazyGroup, Session, examples, session_command
 from registry.cli.options import reference_argument
 from registry.cli.output import Block, JsonText, size
-from registry.cli.progress import byte_progress
+from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError
 
@@ -46,7 +46,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         total = sum(shard.num_bytes for split in dataset.splits for shard in dataset.shards(split))
-        with byte_progress(session.out, f"exporting {dataset.reference}", total) as advance:
+        with progress_bar(session.out, f"exporting {dataset.reference}", total, in_bytes=True) as advance:
             exported = dataset.export_tfds(folder, advance=advance)
     value = {
         "dataset": dataset.reference.dataset,

@@ -13,7 +13,7 @@ from registry.cli.browse import feature_lines
 from registry.cli.commands import LazyGroup, Session, examples, joint_exit_code, session_command
 from registry.cli.options import promote_option
 from registry.cli.output import Block, Column, Note, Table, size
-from registry.cli.progress import import_progress, record_progress
+from registry.cli.progress import import_progress, progress_bar
 from registry.cli.publish import describe_promotion, present_publication, promotion_values
 from registry.envelope import fields_of
 from registry.model import Reference
@@ -75,7 +75,7 @@ def parquet(
             published = catalog.published_digest(prepared.reference)
         _present_prepared(session, prepared, published)
         return
-    with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
+    with session.connect() as catalog, progress_bar(session.out, "verifying", None) as advance:
         publication = catalog.import_parquet(
             folder, name=name, config=config, version=version, copy=copy, promote=promote, advance=advance
         )

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.output import Column, Table
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 from registry.errors import UsageError, suggest
 from registry.model import ACTIONS, Event, parse_moment
@@ -115,7 +115,7 @@ def verify(session: Session, anchor: str | None) -> None:
     """
     with session.connect() as catalog:
         total = catalog.num_logged_rows()
-        with record_progress(session.out, "verifying", total) as advance:
+        with progress_bar(session.out, "verifying", total) as advance:
             report = catalog.verify_log(anchor=anchor, advance=advance)
     value = {
         **fields_of(report, "is_sound", "num_events", "num_versions", "num_shards", "head", "num_faults"),

@@ -7,13 +7,13 @@ import io
 import os
 import signal
 import sys
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
 import registry
 from registry.cli.commands import LazyGroup
-from registry.errors import RegistryError, UsageError
+from registry.errors import RegistryError
 
 COMMANDS: Final = {
     "quickstart": ("registry.cli.quickstart:quickstart", "Build, publish, slice and read a first dataset."),
@@ -28,33 +28,32 @@ COMMANDS: Final = {
     "versions": ("registry.cli.browse:versions", "List the versions of a dataset."),
     "diff": ("registry.cli.diff:diff", "Show what differs between two versions, down to the record."),
     "resolve": ("registry.cli.resolve:resolve", "Show which records of which files a split expression names."),
-    "split": ("registry.cli.resolve:split", "Prove how split expressions stand to each other."),
+    "split": ("registry.cli.resolve:split", "Check whether splits overlap, cover or equal each other."),
     "read": ("registry.cli.read:read", "Print examples as JSON lines."),
     "verify": ("registry.cli.verify:verify", "Check every stored shard against the catalog."),
     "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),
     "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
     "yank": ("registry.cli.lifecycle:yank", "Withdraw a version from all who do not name it."),
-    "drop": ("registry.cli.lifecycle:drop", "Take a version away from every reader."),
+    "drop": ("registry.cli.lifecycle:drop", "Hide a version from every look-up; its files stay."),
     "config": ("registry.cli.config:config", "List configs, and choose the default one."),
     "experiment": (
         "registry.cli.experiment:experiment",
-        "Look after experiments: flags that versions switch on or off.",
+        "Manage experiments: flags that versions switch on or off.",
     ),
     "alias": ("registry.cli.alias:alias", "Give versions names that may be moved: mnist@paper."),
     "pin": ("registry.cli.pin:pin", "Pin slices for a paper; verify, restore, cite and sign pins."),
     "reservation": (
         "registry.cli.reservation:reservation",
-        "Look after places in object stores that a publisher holds.",
+        "Manage places in object stores that publishers hold.",
     ),
     "log": ("registry.cli.log:log", "Show who did what and when, or verify the log."),
-    "db": ("registry.cli.db:db", "Look after the catalog's database."),
+    "db": ("registry.cli.db:db", "Manage the catalog database."),
     "completion": ("registry.cli.completion:completion", "Print the shell's completion script."),
 }
 """Each command: where it is, and its help line. A command is imported when it is run, so help costs no import."""
 
 
 _is_interrupted = False
-_RUN_AGAIN: Final = "Nothing half done is visible. Run the same command again to finish."
 
 
 class _Commands(LazyGroup):
@@ -69,21 +68,6 @@ class _Commands(LazyGroup):
 
             give_up_stdout()
             raise click.exceptions.Exit(0) from None
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Name the nearest command where there is none of that name."""
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-"):
-            import difflib
-
-            nearest = difflib.get_close_matches(name, COMMANDS, n=1)
-            raise UsageError(
-                f"no command {name!r}",
-                hint=f"Did you mean 'registry {nearest[0]}'?" if nearest else "See registry --help.",
-            )
-        return super().resolve_command(ctx, args)
 
 
 @click.group(
@@ -125,55 +109,63 @@ def run(arguments: list[str]) -> int:
     try:
         result = cli.main(arguments, prog_name="registry", standalone_mode=False)
         sys.stdout.flush()
-    except RegistryError as error:
-        if _is_interrupted:  # a request that was cut off, in another thread or while something was tidied up
-            return _fail(arguments, "interrupted", "interrupted", _RUN_AGAIN, {}, 130)
-        if os.environ.get("REGISTRY_DEBUG"):
-            from registry.cli.output import print_traceback
-
-            print_traceback(error)
-        return _fail(arguments, error.code, error.message, error.hint, error.details, error.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()  # a group without a command: its help page, and no error in front of it
         return 2
-    except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "registry"
-        hint = f"See {path} --help."
-        if isinstance(error, click.NoSuchOption):
-            hint += " Put arguments that begin with '-' after '--'."
-        return _fail(arguments, "usage", error.format_message(), hint, {}, 2)
-    except click.ClickException as error:
-        return _fail(arguments, "failure", error.format_message(), None, {}, 1)
-    except (KeyboardInterrupt, click.Abort):
-        return _fail(arguments, "interrupted", "interrupted", _RUN_AGAIN, {}, 130)
     except BrokenPipeError:
         from registry.cli.output import give_up_stdout
 
         give_up_stdout()
         return 0
-    except Exception as error:  # noqa: BLE001 - the one place: nobody sees a traceback who did not ask
-        if os.environ.get("REGISTRY_DEBUG"):
-            from registry.cli.output import print_traceback
-
-            print_traceback(error)
-            return 1
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            return _fail(arguments, "failure", "no space is left where the output goes", None, {}, 1)
-        kind = type(error).__name__
-        hint = "This is a fault of the registry. Set REGISTRY_DEBUG=1 to see where, and report it."
-        return _fail(arguments, "internal", f"{kind}: {error}", hint, {}, 1)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one place that catches everything
+        return _fail(arguments, error)
     return result if isinstance(result, int) else 0
 
 
-def _fail(
-    arguments: list[str], code: str, message: str, hint: str | None, details: dict[str, object], exit_code: int
-) -> int:
-    from registry.cli.output import give_up_stdout, print_error
+class _Failure(NamedTuple):
+    code: str
+    message: str
+    hint: str | None
+    exit_code: int
+    details: dict[str, object] = {}  # noqa: RUF012 (never changed)
 
+
+def _describe(error: BaseException) -> _Failure:
+    """What is said of an error. Only an error of no known kind is a fault of the registry."""
+    is_ours = isinstance(error, RegistryError)
+    # After Ctrl-C a request that was cut off, in another thread or while something was tidied up, fails with ours.
+    if isinstance(error, KeyboardInterrupt | click.Abort) or (is_ours and _is_interrupted):
+        hint = "Nothing half done is visible. Run the same command again to finish."
+        return _Failure("interrupted", "interrupted", hint, 130)
+    if isinstance(error, RegistryError):
+        return _Failure(error.code, error.message, error.hint, error.exit_code, error.details)
+    if isinstance(error, click.UsageError):
+        hint = f"See {error.ctx.command_path if error.ctx else 'registry'} --help."
+        if isinstance(error, click.NoSuchOption):
+            hint += " Put arguments that begin with '-' after '--'."
+        return _Failure("usage", error.format_message(), hint, 2)
+    if isinstance(error, click.ClickException):
+        return _Failure("failure", error.format_message(), None, 1)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return _Failure("failure", "no space is left where the output goes", None, 1)
+    hint = "This is a fault of the registry. Set REGISTRY_DEBUG=1 to see where, and report it."
+    return _Failure("internal", f"{type(error).__name__}: {error}", hint, 1)
+
+
+def _fail(arguments: list[str], error: BaseException) -> int:
+    """Print an error; the exit code."""
+    from registry.cli.output import give_up_stdout, print_error, print_traceback
+
+    found = _describe(error)
+    if os.environ.get("REGISTRY_DEBUG") and found.code not in ("interrupted", "usage"):
+        print_traceback(error)
+        if not isinstance(error, RegistryError | click.ClickException):
+            return found.exit_code
     try:
         sys.stdout.flush()  # where both lead to one place, the error is the last word
     except OSError:
         give_up_stdout()
     text = " ".join(arguments)
-    print_error(code, message, hint, details, as_json="--format json" in text or "--format=json" in text)
-    return exit_code
+    as_json = "--format json" in text or "--format=json" in text
+    print_error(found.code, found.message, found.hint, found.details, as_json=as_json)
+    return found.exit_code

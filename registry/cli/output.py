@@ -175,7 +175,7 @@ def print_error(code: str, message: str, hint: str | None, details: dict[str, An
         print(f"hint: {printable(hint)}", file=sys.stderr)
 
 
-def print_traceback(error: Exception) -> None:
+def print_traceback(error: BaseException) -> None:
     """The traceback of an error and its causes on stderr. Libraries repeat the URLs that they were given."""
     import traceback
 

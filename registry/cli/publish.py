@@ -12,7 +12,7 @@ from registry.cli.commands import Session, examples, session_command
 from registry.cli.diff import describe_diff, diff_values
 from registry.cli.options import builder_argument, promote_option, show_option
 from registry.cli.output import Block, size
-from registry.cli.progress import build_progress, record_progress
+from registry.cli.progress import build_progress, progress_bar
 from registry.envelope import fields_of
 from registry.model import Reference
 from registry.splits import counted
@@ -129,7 +129,7 @@ def publish(
     content again is harmless; other content under a used number is refused, and so is a number that says less than
     has changed since the version below (exit code 5).
     """
-    with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
+    with session.connect() as catalog, progress_bar(session.out, "verifying", None) as advance:
         if dry_run:
             preview = catalog.preview(folder, show=show, advance=advance)
         else:

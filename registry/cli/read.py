@@ -19,7 +19,7 @@ from registry.cli.options import (
     take_option,
 )
 from registry.cli.output import Block, JsonText
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.cli.resolve import note_overlaps, rule_values
 from registry.envelope import Records
 
@@ -84,7 +84,7 @@ def present_records(
 ) -> None:
     """Print examples, or their ids, one a line as they are read; in JSON they are one list of ``value``."""
     total = len(reader) if take is None else min(take, len(reader))
-    with record_progress(session.out, "reading", total, beside_stdout=True) as advance:
+    with progress_bar(session.out, "reading", total, beside_stdout=True) as advance:
         items: Iterable[Any] = reader.ids() if ids else map(jsonable, reader)
         records = Records(_counted(islice(items, take), advance))
 

@@ -1,4 +1,4 @@
-"""``registry reservation``: who is putting files into an object store, and what a dead publisher left there."""
+"""``registry reservation``: who puts files into an object store, and what a dead publisher left there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from registry.splits import counted
     epilog=examples("registry reservation list", "registry reservation release mnist:3.0.1"),
 )
 def reservation() -> None:
-    """Look after the places in object stores where publishers put files.
+    """Manage the places in object stores where publishers put files.
 
     A publisher reserves the place of a version until it is published. The next run finishes what a killed
     publisher left, or removes it if it publishes other content.

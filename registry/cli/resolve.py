@@ -104,7 +104,7 @@ def _explanation_values(explanation: Explanation) -> dict[str, Any]:
 
 @click.group("split")
 def split() -> None:
-    """Prove how split expressions of a dataset stand to each other."""
+    """Check whether split expressions of a dataset overlap, cover or equal each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import click
 from registry.cli.commands import Session, examples, joint_exit_code, session_command
 from registry.cli.completion import complete_reference
 from registry.cli.output import size
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
 from registry.splits import counted
@@ -44,7 +44,7 @@ def verify(session: Session, reference: str | None, every: bool, deep: bool) -> 
         return _verify_all(session, deep=deep)
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
-        with record_progress(session.out, "verifying", dataset.facts.num_examples) as advance:
+        with progress_bar(session.out, "verifying", dataset.facts.num_examples) as advance:
             report = dataset.verify(deep=deep, advance=advance)
     value = {
         "dataset": dataset.reference.dataset,
@@ -68,7 +68,7 @@ def verify(session: Session, reference: str | None, every: bool, deep: bool) -> 
 def _verify_all(session: Session, *, deep: bool) -> int:
     """Verify every version, and tell people of each as it is done; the exit code."""
     versions, exit_codes = [], []
-    with session.connect() as catalog, record_progress(session.out, "verifying", None) as advance:
+    with session.connect() as catalog, progress_bar(session.out, "verifying", None) as advance:
         for one in catalog.verify_all(deep=deep, advance=advance):
             versions.append(_version_values(one))
             if not one.is_sound:

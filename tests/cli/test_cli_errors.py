@@ -47,7 +47,13 @@ MISTAKES = {
         "error: invalid dataset name '9digits'\n"
         "hint: A dataset name is a letter, then letters, digits and '_', e.g. mnist.\n",
     ),
-    "unknown command": (["biuld", "digits"], 2, "error: no command 'biuld'\nhint: Did you mean 'registry build'?\n"),
+    "unknown command": (
+        ["biuld", "digits"],
+        2,
+        "error: no command 'biuld'\n"
+        "hint: Did you mean 'build'? There are: quickstart, build, publish, import, export, earth-engine, list, "
+        "search, show, versions and 17 more.\n",
+    ),
     "unknown builder": (
         ["build", "digitz"],
         3,

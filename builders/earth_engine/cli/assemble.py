@@ -11,7 +11,7 @@ import click
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.output import Block, Fields, Table
 from registry.cli.output import size as size_text
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.errors import UsageError
 from registry.splits import counted
 
@@ -118,7 +118,7 @@ def command(
         read_crs(assembly.crs)
         _print(session, assembly, output, None)
         return
-    with record_progress(session.out, "assembling", assembly.mixer.total_patches) as advance:
+    with progress_bar(session.out, "assembling", assembly.mixer.total_patches) as advance:
         path = assembly.write_geotiff(
             output, compress=compress, predictor=predictor, block=block, overwrite=overwrite, advance=advance
         )
@@ -186,7 +186,7 @@ def _write_table(
     if dry_run:
         written = sum(1 for _ in table)
     else:
-        with record_progress(session.out, "writing", None) as advance:
+        with progress_bar(session.out, "writing", None) as advance:
             written = write_rows(table, output, overwrite=overwrite, advance=advance)
     session.out.present(
         "earth-engine.assemble",

@@ -12,7 +12,7 @@ import click
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.output import Block, Column, Fields, Note, Table
 from registry.cli.output import size as size_text
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.errors import UsageError
 from registry.splits import counted
 
@@ -127,7 +127,7 @@ def _export_raster(
     if dry_run:
         _print_plan(session, plan, prefix, folder)
         return
-    with record_progress(session.out, "patches", plan.grid.num_patches) as advance:
+    with progress_bar(session.out, "patches", plan.grid.num_patches) as advance:
         exported = export_image(source, folder, prefix, overwrite=overwrite, advance=advance, **options)
     _print_exported(session, exported)
 
@@ -361,7 +361,7 @@ def _export_table(
         told = f"{prefix}: {counted(count, 'row')}; nothing was written"
         session.out.present("earth-engine.export.plan", data, lambda _: [told])
         return
-    with record_progress(session.out, "rows", None) as advance:
+    with progress_bar(session.out, "rows", None) as advance:
         exported = write_table(rows, folder, prefix, overwrite=overwrite, advance=advance, **chosen)
     data = {
         "prefix": prefix,

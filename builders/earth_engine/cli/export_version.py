@@ -10,7 +10,7 @@ import click
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.options import reference_argument
 from registry.cli.output import size
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.splits import counted
 
 
@@ -38,7 +38,7 @@ def command(
     with session.connect() as catalog:
         dataset = session.look_up(catalog, reference)
         total = sum(one.num_examples for name, one in dataset.splits.items() if not splits or name in splits)
-        with record_progress(session.out, f"exporting {dataset.reference}", total) as advance:
+        with progress_bar(session.out, f"exporting {dataset.reference}", total) as advance:
             exported = export_version(
                 dataset, folder, splits=splits or None, compressed=compress, overwrite=overwrite, advance=advance
             )

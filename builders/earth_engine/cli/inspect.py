@@ -9,7 +9,7 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.output import Block, Column, Fields, Table, size
-from registry.cli.progress import record_progress
+from registry.cli.progress import progress_bar
 from registry.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def command(
 
     if plot is not None:
         check_plot(plot, overwrite=overwrite)
-    with record_progress(session.out, "counting", None) as advance:
+    with progress_bar(session.out, "counting", None) as advance:
         export = open_export(
             folder,
             prefix=prefix,
@@ -74,7 +74,7 @@ def command(
             advance=advance,
         )
     if plot is not None:
-        with record_progress(session.out, "drawing", export.num_records) as advance:
+        with progress_bar(session.out, "drawing", export.num_records) as advance:
             plot_export(export, plot, margin=margins, overwrite=overwrite, advance=advance)
     for sentence in export.warnings:
         session.out.note(f"note: {sentence}")

@@ -14,7 +14,7 @@ from registry.cli.options import PinPlaces, file_argument, force_option, names_a
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.pin.making import present_pins
 from registry.cli.pin.showing import count_bytes, note_yanks, open_pins
-from registry.cli.progress import byte_progress
+from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 from registry.errors import (
     FetchNotAllowedError,
@@ -84,7 +84,7 @@ def verify(
             _require_dataset(chosen, found.reference)
             folder = found.folder
     note_yanks(session, chosen)
-    with byte_progress(session.out, "verifying", count_bytes(chosen) * (1 if quick else 2)) as advance:
+    with progress_bar(session.out, "verifying", count_bytes(chosen) * (1 if quick else 2), in_bytes=True) as advance:
         reports, refusals = [], []
         for pin in chosen:
             try:
@@ -170,7 +170,7 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
             raise UsageError("--in looks in a file that is there, and -o writes a new one", hint="Give one of them.")
         pins = _find_cited(open_pins(inside), cited)
     else:
-        with session.connect() as catalog, byte_progress(session.out, "hashing", None) as advance:
+        with session.connect() as catalog, progress_bar(session.out, "hashing", None, in_bytes=True) as advance:
             pins = catalog.pins.from_citation(cited, advance=advance)
     if output is not None:
         pins.save(output, overwrite=force)

@@ -26,7 +26,7 @@ from registry.cli.options import (
 )
 from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins, pin_values
-from registry.cli.progress import byte_progress, record_progress
+from registry.cli.progress import progress_bar
 from registry.cli.resolve import note_overlaps, range_values
 from registry.errors import AlreadyStoredError, RegistryError, UsageError
 from registry.splits import counted, print_ranges
@@ -176,14 +176,14 @@ def update(
     with session.connect() as catalog:
         moves: tuple[PinMove, ...] = ()
         if to is not None or not locations:
-            with record_progress(session.out, "comparing", None) as advance:
+            with progress_bar(session.out, "comparing", None) as advance:
                 moves = catalog.pins.preview_update(pins, names=names, to=to, show=show, advance=advance)
         going = [move for move in moves if move.is_move]
         session.out.tell(_describe_moves(moves))
         is_change = bool(going or (locations and not moves) or has_secrets)
         if is_change and not dry_run and _agreed(yes, going):
             total = sum(2 * count_bytes([move.pin]) for move in going)
-            with byte_progress(session.out, "hashing", total) as advance_bytes:
+            with progress_bar(session.out, "hashing", total, in_bytes=True) as advance_bytes:
                 updated = catalog.pins.update(pins, moves, names=names, locations=locations, advance=advance_bytes)
             updated.save(file, overwrite=True, expected=pins.digest)
             written = updated != pins
@@ -240,7 +240,7 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
             return
         if into is None and not force:
             _refuse_other(output, dataset, plans)
-        with byte_progress(session.out, "hashing", _num_bytes(dataset, plans)) as advance:
+        with progress_bar(session.out, "hashing", _num_bytes(dataset, plans), in_bytes=True) as advance:
             pins = dataset.pin(
                 *slices,
                 **wanted.slicing,

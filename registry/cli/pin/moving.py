@@ -14,7 +14,7 @@ from registry.cli.commands import Session, examples, session_command
 from registry.cli.options import PinPlaces, file_argument, names_argument, places_options
 from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins
-from registry.cli.progress import byte_progress
+from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 from registry.errors import AlreadyStoredError, NotStoredError, SignatureError, StorageError, UsageError
 from registry.splits import counted
@@ -56,7 +56,7 @@ def restore(
     from registry.pins.restore import restore as restore_files
 
     pins = open_pins(file, places)
-    with byte_progress(session.out, "restoring", count_bytes(pins.choose(names))) as advance:
+    with progress_bar(session.out, "restoring", count_bytes(pins.choose(names)), in_bytes=True) as advance:
         report = restore_files(pins, names or None, target, overwrite=force, dry_run=dry_run, advance=advance)
     value = {
         "file": file,
@@ -106,7 +106,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     if note is not None:
         session.out.note(note)
     texts = {"CITATION.bib": cite_bibtex(chosen), "CITATION.txt": cite_text(chosen)} | signature
-    with byte_progress(session.out, "packing", count_bytes(pins.choose(names))) as advance:
+    with progress_bar(session.out, "packing", count_bytes(pins.choose(names)), in_bytes=True) as advance:
         try:
             report = write_bundle(chosen, output, overwrite=force, citation_texts=texts, advance=advance)
         except AlreadyStoredError as error:

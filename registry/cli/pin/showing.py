@@ -145,11 +145,12 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, take: int
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
     """The pin file at ``file``; its shards are looked for in ``places``, and where the options of a session say."""
-    from registry.api.locations import catalog_url, data_folder
+    from registry.api.locations import data_folder
     from registry.api.pin_files import open_pin_file
 
-    is_named = session is not None and (session.url or session.data_dir)
-    fallback = data_folder(catalog_url(session.url), session.data_dir) if session is not None and is_named else None
+    fallback = None
+    if session is not None and (session.url or session.data_dir):
+        fallback = data_folder(session.catalog_url, session.data_dir)
     pins = open_pin_file(file, places.data, fallback=fallback, fetch=places.fetch, allow_hosts=places.allow_hosts)
     if session is None or session.url is None:
         return pins
