@@ -1,16 +1,17 @@
-"""How is a schema written down? As TFDS's features.json, both ways.
+"""Reads and writes a schema as TFDS's features.json.
 
-Each feature is an object with ``pythonClassName``, TFDS's class, and one content field, a message of its feature.proto
-(``schema_contents``). What TFDS 4.3 and older wrote is read as well (``schema_old``). A feature of another class, or of
-a form that is not known, becomes a ``RawFeature``; fields that are not known are kept beside the feature.
+Each feature is an object with ``pythonClassName``, TFDS's class, and one content field, which is a message of TFDS's
+feature.proto. ``KINDS``, at the end, is the table of them: a type of feature is added there. What TFDS 4.3 and older
+wrote is read as well (``schema_old``). A feature of another class, or of a form that is not known, becomes a
+``RawFeature``; fields that are not known are kept beside the feature.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
 
 from registry.errors import FeatureError
 from registry.features.audio import Audio
@@ -28,9 +29,19 @@ FILENAME: Final = "features.json"
 _PACKAGE: Final = "tensorflow_datasets.core.features."
 _ABOUT: Final = {"description": "description", "valueRange": "value_range"}
 
+_Known: TypeAlias = Mapping[str, Any]
+"""The fields of a message; None for each that is not a message itself."""
+
+
+class UnknownFormError(Exception):
+    """A content that is sound, as far as can be told, and of a form that is not known here."""
+
 
 def features_to_json(features: FeaturesDict) -> str:
     r"""The text of features.json: keys sorted, defaults left out, indented by 4 as TFDS writes it.
+
+    Raises:
+        FeatureError: a feature of a class that is not in ``KINDS``.
 
     >>> features_to_json(FeaturesDict({}))[:24]
     '{\n    "featuresDict": {}'
@@ -63,8 +74,8 @@ def _write(feature: Feature) -> dict[str, Any]:
     if kind is None:
         raise FeatureError(f"features.json has no form for a {type(feature).__name__}", details={"feature": ""})
     name = feature.class_name if isinstance(feature, (FeaturesDict, Sequence)) else ""
-    written = {"pythonClassName": name or _PACKAGE + kind.class_name, kind.content: kind.write(feature, _write)}
-    written |= without_defaults(description=feature.description, valueRange=feature.value_range)
+    written = {"pythonClassName": name or _PACKAGE + kind.class_name, kind.content: kind.write(feature)}
+    written |= {theirs: text for theirs, ours in _ABOUT.items() if (text := getattr(feature, ours))}
     return _merge(written, feature.unknown_fields or {})
 
 
@@ -72,11 +83,10 @@ def _read(node: JsonNode) -> Feature:
     fields = node.fields()
     if "pythonClassName" in fields:
         about = {ours: fields[theirs].text() for theirs, ours in _ABOUT.items() if theirs in fields}
-        contents = {name: fields[name] for name in CONTENTS if name in fields}
+        contents = {name: fields[name] for name in _CONTENTS if name in fields}
         known: dict[str, Any] = dict.fromkeys(("pythonClassName", *_ABOUT))
-        return _read_described(
-            NormalizedFeature(fields["pythonClassName"].text(), contents, node.value), node, about, known
-        )
+        found = NormalizedFeature(fields["pythonClassName"].text(), contents, node.value)
+        return _read_described(found, node, about, known)
     if "type" not in fields:
         node.fail("it has no pythonClassName, so it is no feature")
     old = read_old_form(node, _read, _PACKAGE)
@@ -86,9 +96,10 @@ def _read(node: JsonNode) -> Feature:
 def _read_described(
     described: NormalizedFeature, node: JsonNode, about: dict[str, Any], known: dict[str, Any] | None
 ) -> Feature:
-    """The feature of a class name and its content; ``known`` are the other fields of ``node`` that may be there.
+    """The feature of a class name and its content; ``known`` are the other fields that ``node`` may have.
 
-    None in the old form, of which nothing else is kept: it would stand in a message of today, where it means nothing.
+    ``known`` is None for the old form, of which nothing else is kept: written again it would be in a message of today,
+    where it means nothing.
     """
     name, contents = described.class_name, described.contents
     kind = _kind_of(name)
@@ -96,24 +107,22 @@ def _read_described(
     if kind is not None and not contents:
         node.fail(f"a {kind.feature.__name__} has the field {kind.content!r}, which is not here")
     raw = RawFeature(class_name=name, node=described.node, **about)
-    if content not in contents or (kind is None and content not in ("featuresDict", "sequence")):
+    if kind is None and content in _PLAIN:
+        kind, about = _PLAIN[content], about | {"class_name": name}
+    if content not in contents or kind is None:
         return raw
     here = contents[content]
     if not isinstance(here.value, dict):
         here.fields()  # says that it is no object
     unknown = {} if known is None else _unknown_fields(node, known | {content: None})
-    inside = {} if known is None else _unknown_fields(here, CONTENTS[content])
+    inside = {} if known is None else _unknown_fields(here, _CONTENTS[content])
     if inside:
         unknown[content] = inside
-    options = about | ({"unknown_fields": unknown} if unknown else {})
     try:
-        if kind is not None:
-            feature = kind.read(here, options, _read)
-            if described.label_names is not None and isinstance(feature, Leaf):
-                return feature.with_label_names(described.label_names)
-            return feature
-        read_plain = read_features_dict if content == "featuresDict" else read_sequence
-        return read_plain(here, options | {"class_name": name}, _read)
+        feature = kind.read(here, about | ({"unknown_fields": unknown} if unknown else {}))
+        if described.label_names is not None and isinstance(feature, Leaf):
+            return feature.with_label_names(described.label_names)
+        return feature
     except UnknownFormError:
         return raw
     except FeatureError as error:
@@ -127,8 +136,8 @@ def _kind_of(class_name: str) -> Kind | None:
     return next((kind for kind in KINDS if short in (kind.class_name, *kind.aliases)), None)
 
 
-def _unknown_fields(node: JsonNode, known: Known) -> dict[str, Any]:
-    """What stands in a message besides its ``known`` fields, at any depth; a known one by its camelCase name."""
+def _unknown_fields(node: JsonNode, known: _Known) -> dict[str, Any]:
+    """The fields of a message besides the ``known`` ones, at any depth; a known one by its camelCase name."""
     found: dict[str, Any] = {}
     for name, inner in node.fields().items():
         if name not in known:
@@ -148,253 +157,69 @@ def _merge(written: dict[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-Read = Callable[[JsonNode], Feature]
-Write = Callable[[Feature], dict[str, Any]]
-Known = Mapping[str, Any]
-"""The fields of a message, None for each that is no message itself."""
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a content.
 
-_SHAPE: Final[Known] = {"dimensions": None}
-_PICTURE: Final[Known] = {"shape": _SHAPE, "dtype": None, "encodingFormat": None, "useColormap": None}
+    Attributes:
+        name: in features.json.
+        option: the feature's attribute, and the option of its class, that it is; the whole feature where it is empty.
+        read: the option of the field.
+        write: the field of the attribute; None to leave the field out, as proto3 does with defaults.
+        default: the option where there is no such field.
+        is_required: whether there has to be one.
+        known: the fields in it, where it is a message.
+    """
 
-
-class UnknownFormError(Exception):
-    """A content that is sound, as far as can be told, and of a form that is not known here."""
+    name: str
+    option: str
+    read: Callable[[JsonNode], Any]
+    write: Callable[[Any], Any] = lambda value: value or None
+    default: Any = None
+    is_required: bool = False
+    known: _Known | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of feature: TFDS's class, the content field, and how the content is written and read."""
+    """One type of feature: its class, TFDS's class and content field, and the fields of the content.
+
+    ``make`` makes the feature of its options, given the content for errors; without it, the class does. It raises
+    UnknownFormError for options that the class cannot have.
+    """
 
     feature: type[Feature]
     class_name: str
     content: str
-    write: Callable[[Any, Write], dict[str, Any]]
-    read: Callable[[JsonNode, dict[str, Any], Read], Feature]
-    aliases: tuple[str, ...] = field(default=())
+    fields: tuple[Field, ...]
+    make: Callable[[JsonNode, dict[str, Any]], Feature] | None = None
+    aliases: tuple[str, ...] = ()
 
+    def write(self, feature: Feature) -> dict[str, Any]:
+        """The content of ``feature``."""
+        pairs = ((one.name, one.write(getattr(feature, one.option) if one.option else feature)) for one in self.fields)
+        return {name: value for name, value in pairs if value is not None}
 
-def without_defaults(**fields: Any) -> dict[str, Any]:
-    """Those of ``fields`` that are no default of proto3."""
-    return {name: value for name, value in fields.items() if value}
-
-
-def _write_tensor(feature: Tensor, _: Write) -> dict[str, Any]:
-    # minimum and maximum are int64 with presence: written as text, and a 0 that is set is written.
-    bounds = {"minimum": feature.minimum, "maximum": feature.maximum}
-    return {
-        "dtype": dtype_name(feature.dtype),
-        "encoding": feature.encoding,
-        "shape": _write_shape(feature.shape),
-        **without_defaults(optional=feature.optional),
-    } | {name: str(bound) for name, bound in bounds.items() if bound is not None}
-
-
-def _read_tensor(node: JsonNode, about: dict[str, Any], _: Read) -> Tensor:
-    shape, options = _read_shape(node), _tensor_options(node)
-    if options["optional"] and None in shape:
-        raise UnknownFormError
-    return Tensor(shape=shape, **options, **about)
-
-
-def _read_scalar(node: JsonNode, about: dict[str, Any], _: Read) -> Scalar:
-    if shape := _read_shape(node):
-        node.fail(f"a Scalar has the shape (), not {shape}")
-    return Scalar(**_tensor_options(node), **about)
-
-
-def _tensor_options(node: JsonNode) -> dict[str, Any]:
-    fields = node.fields()
-    options: dict[str, Any] = {name: fields[name].integer() for name in ("minimum", "maximum") if name in fields}
-    options["dtype"] = _read_dtype(node)
-    options["encoding"] = _read_encoding(node)
-    options["optional"] = "optional" in fields and fields["optional"].boolean()
-    return options
-
-
-def _write_class_label(feature: ClassLabel, _: Write) -> dict[str, Any]:
-    return without_defaults(numClasses=str(feature.num_classes) if feature.num_classes else "")
-
-
-def _read_class_label(node: JsonNode, about: dict[str, Any], _: Read) -> ClassLabel:
-    return ClassLabel(num_classes=_num_classes(node), **about)
-
-
-def _num_classes(node: JsonNode) -> int:
-    fields = node.fields()
-    return fields["numClasses"].integer() if "numClasses" in fields else 0
-
-
-def _write_image(feature: Image, _: Write) -> dict[str, Any]:
-    return {"dtype": dtype_name(feature.dtype), "shape": _write_shape(feature.shape)} | without_defaults(
-        encodingFormat=feature.encoding_format, useColormap=feature.use_colormap
-    )
-
-
-def _read_image(node: JsonNode, about: dict[str, Any], _: Read) -> Image:
-    options = _image_options(node)
-    if len(options["shape"]) > 3:  # TFDS takes one for a moving GIF
-        raise UnknownFormError
-    return Image(**options, **about)
-
-
-def _write_labeled_image(feature: LabeledImage, write: Write) -> dict[str, Any]:
-    return _write_image(feature, write) | {"label": _write_class_label(feature.label, write)}
-
-
-def _read_labeled_image(node: JsonNode, about: dict[str, Any], _: Read) -> LabeledImage:
-    options = _image_options(node)
-    del options["use_colormap"]
-    fields = node.fields()
-    return LabeledImage(num_classes=_num_classes(fields["label"]) if "label" in fields else 0, **options, **about)
-
-
-def _image_options(node: JsonNode) -> dict[str, Any]:
-    fields = node.fields()
-    encoding_format = fields["encodingFormat"].text() if "encodingFormat" in fields else ""
-    if encoding_format not in ("", "png", "jpeg"):
-        raise UnknownFormError
-    return {
-        "shape": _read_shape(node),
-        "dtype": _read_dtype(node) if "dtype" in fields else "uint8",
-        "encoding_format": encoding_format or None,
-        "use_colormap": "useColormap" in fields and fields["useColormap"].boolean(),
-    }
-
-
-def _write_video(feature: Video, _: Write) -> dict[str, Any]:
-    return {"dtype": dtype_name(feature.dtype), "shape": _write_shape(feature.shape)} | without_defaults(
-        encodingFormat=feature.encoding_format,
-        useColormap=feature.use_colormap,
-        ffmpegExtraArgs=list(feature.ffmpeg_extra_args),
-    )
-
-
-def _read_video(node: JsonNode, about: dict[str, Any], _: Read) -> Video:
-    fields = node.fields()
-    if "shape" not in fields:
-        node.fail("it has no shape")
-    arguments = fields["ffmpegExtraArgs"].elements() if "ffmpegExtraArgs" in fields else []
-    return Video(ffmpeg_extra_args=tuple(one.text() for one in arguments), **_image_options(node), **about)
-
-
-def _write_audio(feature: Audio, _: Write) -> dict[str, Any]:
-    return {
-        "dtype": dtype_name(feature.dtype),
-        "encoding": feature.encoding.upper(),
-        "shape": _write_shape(feature.shape),
-    } | without_defaults(
-        fileFormat=feature.file_format,
-        sampleRate=str(feature.sample_rate) if feature.sample_rate else "",
-        lazyDecode=feature.lazy_decode,
-    )
-
-
-def _read_audio(node: JsonNode, about: dict[str, Any], _: Read) -> Audio:
-    fields = node.fields()
-    return Audio(
-        shape=_read_shape(node),
-        dtype=_read_dtype(node),
-        encoding=_read_encoding(node),
-        file_format=(fields["fileFormat"].text() or None) if "fileFormat" in fields else None,
-        sample_rate=(fields["sampleRate"].integer() or None) if "sampleRate" in fields else None,
-        lazy_decode="lazyDecode" in fields and fields["lazyDecode"].boolean(),
-        **about,
-    )
-
-
-def _write_bbox(feature: BBox, _: Write) -> dict[str, Any]:
-    return {"dtype": dtype_name(feature.dtype), "shape": _write_shape(feature.shape)} | without_defaults(
-        bboxFormat=feature.bbox_format
-    )
-
-
-def _read_bbox(node: JsonNode, about: dict[str, Any], _: Read) -> BBox:
-    fields = node.fields()
-    box_format = (fields["bboxFormat"].text() or None) if "bboxFormat" in fields else None
-    if box_format is not None and box_format not in BBOX_FORMATS:
-        raise UnknownFormError
-    if ("shape" in fields and _read_shape(node) != (4,)) or (
-        "dtype" in fields and dtype_name(_read_dtype(node)) != "float32"
-    ):
-        node.fail("a box is four float32")
-    return BBox(bbox_format=box_format, **about)
-
-
-def _write_text(_feature: Text, _: Write) -> dict[str, Any]:
-    return {}
-
-
-def _read_text(node: JsonNode, about: dict[str, Any], _: Read) -> Text:
-    node.fields()
-    return Text(**about)
-
-
-def _write_translation(feature: Translation, _: Write) -> dict[str, Any]:
-    return without_defaults(languages=list(feature.languages))
-
-
-def _read_translation(node: JsonNode, about: dict[str, Any], _: Read) -> Translation:
-    languages, is_variable = _read_languages(node)
-    if is_variable:
-        raise UnknownFormError
-    return Translation(languages=languages, **about)
-
-
-def _write_variable(feature: TranslationVariableLanguages, _: Write) -> dict[str, Any]:
-    return without_defaults(languages=list(feature.languages or ()), variableLanguagesPerExample=True)
-
-
-def _read_variable(node: JsonNode, about: dict[str, Any], _: Read) -> TranslationVariableLanguages:
-    languages, is_variable = _read_languages(node)
-    if not is_variable:
-        raise UnknownFormError
-    return TranslationVariableLanguages(languages=languages or None, **about)
-
-
-def _read_languages(node: JsonNode) -> tuple[tuple[str, ...], bool]:
-    fields = node.fields()
-    languages = fields["languages"].elements() if "languages" in fields else []
-    is_variable = "variableLanguagesPerExample" in fields and fields["variableLanguagesPerExample"].boolean()
-    return tuple(language.text() for language in languages), is_variable
-
-
-def _write_sequence(feature: Sequence, write: Write) -> dict[str, Any]:
-    written: dict[str, Any] = {"feature": write(feature.feature)}
-    return written | ({} if feature.length == 0 else {"length": str(-1 if feature.length is None else feature.length)})
-
-
-def read_sequence(node: JsonNode, about: dict[str, Any], read: Read, kind: type[Sequence] = Sequence) -> Sequence:
-    """The Sequence, or Dataset, of a content ``sequence``."""
-    fields = node.fields()
-    if "feature" not in fields:
-        node.fail(f"a {kind.__name__} has the field 'feature', which is not here")
-    length = fields["length"].integer() if "length" in fields else 0
-    return kind(read(fields["feature"]), None if length == -1 else length, **about)
-
-
-def _read_dataset(node: JsonNode, about: dict[str, Any], read: Read) -> Sequence:
-    return read_sequence(node, about, read, Dataset)
-
-
-def _write_features_dict(feature: FeaturesDict, write: Write) -> dict[str, Any]:
-    return without_defaults(features={name: write(inner) for name, inner in feature.items()})
-
-
-def read_features_dict(node: JsonNode, about: dict[str, Any], read: Read) -> FeaturesDict:
-    """The FeaturesDict of a content ``featuresDict``."""
-    fields = node.fields()
-    entries = fields["features"].entries() if "features" in fields else {}
-    return FeaturesDict({name: read(inner) for name, inner in entries.items()}, **about)
+    def read(self, node: JsonNode, about: dict[str, Any]) -> Feature:
+        """The feature of a content; ``about`` are the options that are beside it."""
+        given = node.fields()
+        options = dict(about)
+        for one in self.fields:
+            if one.name in given:
+                options[one.option or one.name] = one.read(given[one.name])
+            elif one.is_required:
+                node.fail(f"it has no {one.name}")
+            else:
+                options[one.option or one.name] = one.default
+        return self.feature(**options) if self.make is None else self.make(node, options)
 
 
 def _write_shape(shape: Shape) -> dict[str, Any]:
-    return without_defaults(dimensions=[str(-1 if size is None else size) for size in shape])
+    return {"dimensions": [str(-1 if size is None else size) for size in shape]} if shape else {}
 
 
 def _read_shape(node: JsonNode) -> Shape:
-    """The field ``shape`` of a content; absent or empty is the shape ()."""
-    shape = node.fields().get("shape")
-    dimensions = shape.fields().get("dimensions") if shape else None
+    dimensions = node.fields().get("dimensions")
     sizes: list[int | None] = []
     for element in dimensions.elements() if dimensions else ():
         size = element.integer()
@@ -405,10 +230,7 @@ def _read_shape(node: JsonNode) -> Shape:
 
 
 def _read_dtype(node: JsonNode) -> Any:
-    found = node.fields().get("dtype")
-    if found is None:
-        node.fail("it has no dtype")
-    name = found.text()
+    name = node.text()
     if name in ("object", "str", "bytes"):  # what some versions of TFDS wrote for text
         return TEXT
     if name not in DTYPES and name != BFLOAT16:
@@ -418,43 +240,162 @@ def _read_dtype(node: JsonNode) -> Any:
 
 def _read_encoding(node: JsonNode) -> str:
     """The encoding of a tensor, in any case: TFDS writes that of audio in capitals."""
-    fields = node.fields()
-    encoding = (fields["encoding"].text() if "encoding" in fields else "").lower() or "none"
-    if encoding not in ENCODINGS:
+    return _one_of(node.text().lower() or "none", ENCODINGS)
+
+
+def _one_of(text: str, known: tuple[str, ...]) -> str:
+    if text not in known:
         raise UnknownFormError
-    return encoding
+    return text
 
 
-CONTENTS: Final[dict[str, Known]] = {
-    "jsonFeature": {"json": None},
-    "featuresDict": {"features": None},
-    "tensor": dict.fromkeys(("dtype", "encoding", "minimum", "maximum", "optional")) | {"shape": _SHAPE},
-    "classLabel": {"numClasses": None},
-    "image": {**_PICTURE, "label": {"numClasses": None}},
-    "video": {**_PICTURE, "ffmpegExtraArgs": None},
-    "audio": dict.fromkeys(("dtype", "fileFormat", "sampleRate", "encoding", "lazyDecode")) | {"shape": _SHAPE},
-    "boundingBox": {"shape": _SHAPE, "dtype": None, "bboxFormat": None},
-    "text": {},
-    "translation": {"languages": None, "variableLanguagesPerExample": None},
-    "sequence": {"feature": None, "length": None},
-}
-"""Every content field of a feature, and the fields of its message."""
+def _read_texts(node: JsonNode) -> tuple[str, ...]:
+    return tuple(one.text() for one in node.elements())
 
-_TRANSLATION: Final = "translation_feature.TranslationVariableLanguages"
+
+def _write_texts(texts: tuple[str, ...] | None) -> list[str] | None:
+    return list(texts) if texts else None
+
+
+def _write_number(number: int | None) -> str | None:
+    """A number of 64 bits, which proto3 JSON writes as text; 0 is the default."""
+    return str(number) if number else None
+
+
+def _write_bound(bound: int | None) -> str | None:
+    """A bound of values has presence in proto3: a 0 that is set is written."""
+    return None if bound is None else str(bound)
+
+
+def _read_label(node: JsonNode) -> int:
+    return number.integer() if (number := node.fields().get("numClasses")) else 0
+
+
+def _write_label(num_classes: int) -> dict[str, Any]:
+    return {"numClasses": str(num_classes)} if num_classes else {}
+
+
+def _read_length(node: JsonNode) -> int | None:
+    return None if (length := node.integer()) == -1 else length
+
+
+def _read_features(node: JsonNode) -> dict[str, Feature]:
+    return {name: _read(inner) for name, inner in node.entries().items()}
+
+
+def _write_features(features: Mapping[str, Feature]) -> dict[str, Any] | None:
+    return {name: _write(inner) for name, inner in features.items()} or None
+
+
+def _make_tensor(_: JsonNode, options: dict[str, Any]) -> Feature:
+    if options["optional"] and None in options["shape"]:
+        raise UnknownFormError
+    return Tensor(**options)
+
+
+def _make_scalar(node: JsonNode, options: dict[str, Any]) -> Feature:
+    if shape := options.pop("shape"):
+        node.fail(f"a Scalar has the shape (), not {shape}")
+    return Scalar(**options)
+
+
+def _make_image(_: JsonNode, options: dict[str, Any]) -> Feature:
+    if len(options["shape"]) > 3:  # TFDS takes one for a moving GIF
+        raise UnknownFormError
+    return Image(**options)
+
+
+def _make_labeled_image(_: JsonNode, options: dict[str, Any]) -> Feature:
+    del options["use_colormap"]
+    return LabeledImage(**options)
+
+
+def _make_bbox(node: JsonNode, options: dict[str, Any]) -> Feature:
+    if (options.pop("shape"), dtype_name(options.pop("dtype"))) != ((4,), "float32"):
+        node.fail("a box is four float32")
+    return BBox(**options)
+
+
+def _make_translation(_: JsonNode, options: dict[str, Any]) -> Feature:
+    if options.pop(_IS_VARIABLE.name):
+        raise UnknownFormError
+    return Translation(**options)
+
+
+def _make_variable_translation(_: JsonNode, options: dict[str, Any]) -> Feature:
+    if not options.pop(_IS_VARIABLE.name):
+        raise UnknownFormError
+    return TranslationVariableLanguages(**options | {"languages": options["languages"] or None})
+
+
+_SHAPE: Final = Field("shape", "shape", _read_shape, _write_shape, (), known={"dimensions": None})
+_DTYPE: Final = Field("dtype", "dtype", _read_dtype, dtype_name, is_required=True)
+_ENCODING: Final = Field("encoding", "encoding", _read_encoding, default="none")
+_TENSOR: Final = (
+    *(_SHAPE, _DTYPE, _ENCODING),
+    Field("minimum", "minimum", JsonNode.integer, _write_bound),
+    Field("maximum", "maximum", JsonNode.integer, _write_bound),
+    Field("optional", "optional", JsonNode.boolean, default=False),
+)
+_PICTURE: Final = (
+    *(_SHAPE, replace(_DTYPE, is_required=False, default="uint8")),
+    Field("encodingFormat", "encoding_format", lambda node: _one_of(node.text(), ("", "png", "jpeg")) or None),
+    Field("useColormap", "use_colormap", JsonNode.boolean, default=False),
+)
+_VIDEO: Final = (
+    *(replace(_SHAPE, is_required=True), *_PICTURE[1:]),
+    Field("ffmpegExtraArgs", "ffmpeg_extra_args", _read_texts, _write_texts, ()),
+)
+_AUDIO: Final = (
+    *(_SHAPE, _DTYPE, replace(_ENCODING, write=str.upper)),
+    Field("fileFormat", "file_format", lambda node: node.text() or None),
+    Field("sampleRate", "sample_rate", lambda node: node.integer() or None, _write_number),
+    Field("lazyDecode", "lazy_decode", JsonNode.boolean, default=False),
+)
+_BOX: Final = (
+    Field("bboxFormat", "bbox_format", lambda node: _one_of(node.text(), ("", *BBOX_FORMATS)) or None),
+    replace(_SHAPE, default=(4,)),
+    replace(_DTYPE, is_required=False, default=as_dtype("float32")),
+)
+_NUM_CLASSES: Final = Field("numClasses", "num_classes", JsonNode.integer, _write_number, 0)
+_LABEL: Final = Field("label", "num_classes", _read_label, _write_label, 0, known={"numClasses": None})
+_IS_VARIABLE: Final = Field(
+    "variableLanguagesPerExample",
+    "",
+    JsonNode.boolean,
+    lambda feature: isinstance(feature, TranslationVariableLanguages) or None,
+    default=False,
+)
+_LANGUAGES: Final = (Field("languages", "languages", _read_texts, _write_texts, ()), _IS_VARIABLE)
+_SEQUENCE: Final = (
+    Field("feature", "feature", _read, _write, is_required=True),
+    Field("length", "length", _read_length, lambda length: _write_number(-1 if length is None else length), 0),
+)
+_FEATURES: Final = Field("features", "features", _read_features, _write_features, {})
+_VARIABLE: Final = "translation_feature.TranslationVariableLanguages"
 
 KINDS: Final = (
-    Kind(FeaturesDict, "features_dict.FeaturesDict", "featuresDict", _write_features_dict, read_features_dict),
-    Kind(Sequence, "sequence_feature.Sequence", "sequence", _write_sequence, read_sequence),
-    Kind(Dataset, "dataset_feature.Dataset", "sequence", _write_sequence, _read_dataset),
-    Kind(Tensor, "tensor_feature.Tensor", "tensor", _write_tensor, _read_tensor, ("feature.Tensor",)),
-    Kind(Scalar, "scalar.Scalar", "tensor", _write_tensor, _read_scalar),
-    Kind(ClassLabel, "class_label_feature.ClassLabel", "classLabel", _write_class_label, _read_class_label),
-    Kind(Text, "text_feature.Text", "text", _write_text, _read_text),
-    Kind(Image, "image_feature.Image", "image", _write_image, _read_image),
-    Kind(LabeledImage, "labeled_image.LabeledImage", "image", _write_labeled_image, _read_labeled_image),
-    Kind(Video, "video_feature.Video", "video", _write_video, _read_video),
-    Kind(Audio, "audio_feature.Audio", "audio", _write_audio, _read_audio),
-    Kind(BBox, "bounding_boxes.BBoxFeature", "boundingBox", _write_bbox, _read_bbox),
-    Kind(Translation, "translation_feature.Translation", "translation", _write_translation, _read_translation),
-    Kind(TranslationVariableLanguages, _TRANSLATION, "translation", _write_variable, _read_variable),
+    Kind(FeaturesDict, "features_dict.FeaturesDict", "featuresDict", (_FEATURES,)),
+    Kind(Tensor, "tensor_feature.Tensor", "tensor", _TENSOR, _make_tensor, ("feature.Tensor",)),
+    Kind(Scalar, "scalar.Scalar", "tensor", _TENSOR, _make_scalar),
+    Kind(ClassLabel, "class_label_feature.ClassLabel", "classLabel", (_NUM_CLASSES,)),
+    Kind(Image, "image_feature.Image", "image", _PICTURE, _make_image),
+    Kind(LabeledImage, "labeled_image.LabeledImage", "image", (*_PICTURE, _LABEL), _make_labeled_image),
+    Kind(Video, "video_feature.Video", "video", _VIDEO),
+    Kind(Audio, "audio_feature.Audio", "audio", _AUDIO),
+    Kind(BBox, "bounding_boxes.BBoxFeature", "boundingBox", _BOX, _make_bbox),
+    Kind(Text, "text_feature.Text", "text", ()),
+    Kind(Translation, "translation_feature.Translation", "translation", _LANGUAGES, _make_translation),
+    Kind(TranslationVariableLanguages, _VARIABLE, "translation", _LANGUAGES, _make_variable_translation),
+    Kind(Sequence, "sequence_feature.Sequence", "sequence", _SEQUENCE),
+    Kind(Dataset, "dataset_feature.Dataset", "sequence", _SEQUENCE),
 )
+"""Every type of feature that features.json has a form for."""
+
+_PLAIN: Final = {"featuresDict": KINDS[0], "sequence": KINDS[-2]}
+"""By its content, what a class of another package is read as, if it is a container."""
+
+_CONTENTS: Final[dict[str, dict[str, Any]]] = {"jsonFeature": {"json": None}}
+"""Every content field of a feature, and the fields of its message."""
+for _kind in KINDS:
+    _CONTENTS.setdefault(_kind.content, {}).update({one.name: one.known for one in _kind.fields})

@@ -222,7 +222,7 @@ F = "featuresDict.features.f"
         (
             of({"pythonClassName": f"{PACKAGE}sequence_feature.Sequence", "sequence": {"length": "2"}}),
             f"{F}.sequence",
-            "a Sequence has the field 'feature', which is not here",
+            "it has no feature",
         ),
         (
             of(
