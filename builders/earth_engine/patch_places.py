@@ -20,9 +20,8 @@ from registry.errors import PreparedFormatError, ShardMismatchError, UsageError
 from registry.features import FeaturesDict, Tensor
 from registry.model import SlicingRule
 from registry.order import ReadConfig
-from registry.reading import Reader, SplitSource, State
+from registry.reading import Slice, SplitSource
 from registry.splits import Plan, ReadInstruction
-from registry.tfrecord import Verify
 
 Numbers = npt.NDArray[np.int64]
 
@@ -291,23 +290,19 @@ def _tile_of(
     return tile
 
 
-def open_source(
+def open_slice(
     source: Any,
     split: str | ReadInstruction | None,
     read_config: ReadConfig | None,
     *,
     slicing: SlicingRule | str | None,
     rounding: str | None,
-    state: State | Sequence[State] | None,
-    process: tuple[int, int],
-    verify: Verify,
-    copy: bool,
-) -> Reader:
-    """The reader of a slice of a published version or of a pin.
+) -> Slice:
+    """The slice of a published version or of a pin.
 
     Raises:
         UsageError: ``source`` is neither.
-        As ``SplitSource.open_split``.
+        As ``SplitSource.slice_of``.
     """
     if not isinstance(source, SplitSource):
         raise UsageError(
@@ -315,13 +310,4 @@ def open_source(
             hint="Give catalog.dataset('NAME'); a folder is read by of_files('FOLDER').",
             details={"option": "source"},
         )
-    return source.open_split(
-        split,
-        read_config,
-        slicing=slicing,
-        rounding=rounding,
-        state=state,
-        process=process,
-        verify=verify,
-        copy=copy,
-    )
+    return source.slice_of(split, read_config, slicing=slicing, rounding=rounding)

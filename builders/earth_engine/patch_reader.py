@@ -24,7 +24,7 @@ from registry.builders.earth_engine.patch_places import (
     Numbers,
     RecordNumbers,
     SplitPlaces,
-    open_source,
+    open_slice,
     places_of_split,
 )
 from registry.builders.earth_engine.stored.kept_split import METADATA_KEY, KeptSplit, MixerLike
@@ -150,12 +150,11 @@ class Patches:
             ShardMismatchError: the mixer is of another export.
             As ``Dataset.read``, and while iterating as a ``Reader``.
         """
-        reader = open_source(
-            source,
-            split,
-            read_config,
-            slicing=slicing,
-            rounding=rounding,
+        found = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
+        reader = Reader(
+            found.readable,
+            found.plan,
+            config=read_config,
             state=state,
             process=process,
             verify=verify,

@@ -18,7 +18,7 @@ from registry.builders.earth_engine.kinds import STORED, from_flat
 from registry.builders.earth_engine.patch_places import (
     RecordNumbers,
     SplitPlaces,
-    open_source,
+    open_slice,
     places_of_split,
 )
 from registry.builders.earth_engine.stored.export import StoredBand
@@ -95,12 +95,11 @@ class PixelSeries:
             ShardMismatchError: the mixer is of another export.
             As ``Dataset.read``, and while iterating as a ``Reader``.
         """
-        reader = open_source(
-            source,
-            split,
-            read_config,
-            slicing=slicing,
-            rounding=rounding,
+        found = open_slice(source, split, read_config, slicing=slicing, rounding=rounding)
+        reader = Reader(
+            found.readable,
+            found.plan,
+            config=read_config,
             state=state,
             process=process,
             verify=verify,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.pins import PinFile
     from registry.pins.measure import AdvanceBytes
     from registry.publishing import Advance, VerifyReport
-    from registry.reading import ReadableVersion, Reader, State
+    from registry.reading import ReadableVersion, Reader, Slice, State
     from registry.splits import Explanation, Relation
     from registry.tfrecord import Verify
 
@@ -274,9 +274,10 @@ class Dataset:
         """
         from registry.reading import Reader
 
-        plan = self.resolve(split, slicing=slicing, rounding=rounding)
-        readable = self.provenance.readable_for(plan, self.features, read_config)
-        return Reader(readable, plan, config=read_config, state=state, process=process, verify=verify, copy=copy)
+        found = self.slice_of(split, read_config, slicing=slicing, rounding=rounding)
+        return Reader(
+            found.readable, found.plan, config=read_config, state=state, process=process, verify=verify, copy=copy
+        )
 
     def read_slices(self, read_config: ReadConfig | None = None) -> dict[str, Reader]:
         """Readers of everything that can be read, by name: every split, or every pin of a pin file.
@@ -286,26 +287,24 @@ class Dataset:
         from registry.reading import Reader
 
         slices = self.provenance.slices(self.features)
-        return {one.name: Reader(one.version, one.plan, config=read_config) for one in slices}
+        return {one.name: Reader(one.readable, one.plan, config=read_config) for one in slices}
 
-    def open_split(
+    def slice_of(
         self,
         split: str | ReadInstruction | None = None,
         read_config: ReadConfig | None = None,
         *,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
-    ) -> Reader:
-        """As ``read``; None is the only split of the version (``registry.reading.SplitSource``).
+    ) -> Slice:
+        """The slice that ``read`` reads, to be read in another way: see ``registry.reading.SplitSource``.
 
         Raises:
-            UsageError: the version has several splits, and none is named.
+            UsageError: no split is named, and the version has several.
             As ``read``.
         """
+        from registry.reading import Slice
+
         if split is None:
             if len(self.splits) != 1:
                 raise UsageError(
@@ -314,16 +313,9 @@ class Dataset:
                     f"{', '.join(list(self.splits)[:20])}.",
                 )
             split = next(iter(self.splits))
-        return self.read(
-            split,
-            read_config,
-            slicing=slicing,
-            rounding=rounding,
-            state=state,
-            process=process,
-            verify=verify,
-            copy=copy,
-        )
+        plan = self.resolve(split, slicing=slicing, rounding=rounding)
+        readable = self.provenance.readable_for(plan, self.features, read_config)
+        return Slice(name=plan.expression, readable=readable, plan=plan)
 
     def pin(
         self,

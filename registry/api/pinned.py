@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from registry.api.arguments import Moment
 from registry.api.dataset import Dataset
-from registry.api.provenance import Readable
 from registry.errors import LockedError, SliceError, SplitNotFoundError
 from registry.model import Considered, Reference, Shard, SlicingRule, Split, VersionStatus, content_digest
 from registry.pins import Pin, PinFile
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
     from registry.pins import PinSource, Places
-    from registry.reading import ReadableVersion
+    from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation
 
 
@@ -192,11 +191,10 @@ class FoundInPins:
             pin.check_samples()
         return join_pins(holders).readable
 
-    def slices(self, features: FeaturesDict) -> Iterator[Readable]:  # noqa: ARG002 (the same)
+    def slices(self, features: FeaturesDict) -> Iterator[Slice]:  # noqa: ARG002 (the same)
         """Every pin, in its own order."""
         for pin in self.pins:
-            pin.check_samples()
-            yield Readable(pin.name, pin.readable, pin.plan)
+            yield pin.slice_of()
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
         """The shards of a split that the pins name."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from registry.api.locations import index_folder, open_indexes
 from registry.catalog import PublishedShards, load_shards
@@ -36,16 +36,8 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.features import FeaturesDict
     from registry.order import ReadConfig
     from registry.pins import PinSource, Places
-    from registry.reading import ReadableVersion
+    from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation
-
-
-class Readable(NamedTuple):
-    """One slice as it is read where no expression is given: under which name, of what, and which records."""
-
-    name: str
-    version: ReadableVersion
-    plan: Plan
 
 
 class Provenance(Protocol):
@@ -115,7 +107,7 @@ class Provenance(Protocol):
     def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:
         """The same, to read the records of ``plan``, in the order ``config`` where that is given."""
 
-    def slices(self, features: FeaturesDict) -> Iterator[Readable]:
+    def slices(self, features: FeaturesDict) -> Iterator[Slice]:
         """What is read where no expression is given: every split, or every pin."""
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
@@ -259,11 +251,14 @@ class FoundNow:
         """The same version: each of its files is proved when it is opened."""
         return self.readable(features)
 
-    def slices(self, features: FeaturesDict) -> Iterator[Readable]:
+    def slices(self, features: FeaturesDict) -> Iterator[Slice]:
         """Every split of the version."""
+        from registry.reading import Slice
+
         readable = self.readable(features)
         for split in self.facts.splits:
-            yield Readable(split.name, readable, self.resolve(split.name, slicing=self.facts.slicing, rounding=None))
+            plan = self.resolve(split.name, slicing=self.facts.slicing, rounding=None)
+            yield Slice(name=split.name, readable=readable, plan=plan)
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
         """All files of a split."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,7 @@ from registry.splits import ReadInstruction
 if TYPE_CHECKING:
     from registry.api.info import DatasetInfo
     from registry.order import ReadConfig
-    from registry.reading import Reader, State
-    from registry.tfrecord import Verify
+    from registry.reading import Slice
 
 
 def builder(
@@ -130,29 +129,16 @@ class Builder:
             ) from self._why_not
         return self._dataset
 
-    def open_split(
+    def slice_of(
         self,
         split: str | ReadInstruction | None = None,
         read_config: ReadConfig | None = None,
         *,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
-    ) -> Reader:
-        """As ``Dataset.open_split``. Errors as there, and as ``dataset``."""
-        return self.dataset.open_split(
-            split,
-            read_config,
-            slicing=slicing,
-            rounding=rounding,
-            state=state,
-            process=process,
-            verify=verify,
-            copy=copy,
-        )
+    ) -> Slice:
+        """As ``Dataset.slice_of``. Errors as there, and as ``dataset``."""
+        return self.dataset.slice_of(split, read_config, slicing=slicing, rounding=rounding)
 
     @property
     def info(self) -> DatasetInfo:

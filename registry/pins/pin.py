@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from registry.features import FeaturesDict
     from registry.pins.measure import AdvanceBytes
     from registry.pins.report import PinReport
-    from registry.reading import ReadableVersion, Reader, State
+    from registry.reading import ReadableVersion, Reader, Slice, State
     from registry.splits import ReadInstruction
     from registry.storage import Store
     from registry.tfrecord import Verify
@@ -155,34 +155,33 @@ class Pin:
             self.readable, self.plan, config=read_config, state=state, process=process, verify=verify, copy=copy
         )
 
-    def open_split(
+    def slice_of(
         self,
         split: str | ReadInstruction | None = None,
-        read_config: ReadConfig | None = None,
+        read_config: ReadConfig | None = None,  # noqa: ARG002 (a pin has one order by default, and takes any)
         *,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
-    ) -> Reader:
-        """As ``read``, of the pinned expression or None (``registry.reading.SplitSource``).
+    ) -> Slice:
+        """The pinned slice, of its expression or None: see ``registry.reading.SplitSource``.
+
+        The first, the middle and the last record are compared with the pin at once.
 
         Raises:
             UsageError: ``split`` is another expression than the pinned one, or is to be resolved in another way.
             As ``read``.
         """
-        if split not in (None, self.split) or (slicing, rounding) not in (
-            (None, None),
-            (self.entry.slicing, self.entry.rounding),
-        ):
+        from registry.reading import Slice
+
+        resolved = (self.entry.slicing, self.entry.rounding)
+        if split not in (None, self.split) or (slicing, rounding) not in ((None, None), resolved):
             raise UsageError(
                 f"the pin {self.name!r} is of {self.split}, not of {split!r:.100}",
                 hint="Leave the split out: a pin has one.",
                 details={"split": str(split)},
             )
-        return self.read(read_config, state=state, process=process, verify=verify, copy=copy)
+        self.check_samples()
+        return Slice(name=self.name, readable=self.readable, plan=self.plan)
 
     @cached_property
     def readable(self) -> ReadableVersion:

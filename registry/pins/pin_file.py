@@ -26,9 +26,8 @@ from registry.storage import open_store
 if TYPE_CHECKING:
     from registry.model import SlicingRule
     from registry.order import ReadConfig
-    from registry.reading import Reader, State
+    from registry.reading import Slice
     from registry.splits import ReadInstruction
-    from registry.tfrecord import Verify
 
 DEFAULT_FILENAME = "dataset.lock.yaml"
 
@@ -258,23 +257,19 @@ class PinFile(Mapping[str, Pin]):
         entries = [entry for entry in self._content["pins"] if entry["name"] in chosen]
         return PinFile.of(entries, created_by=self.document.created_by, places=self.places, base=self)
 
-    def open_split(
+    def slice_of(
         self,
         split: str | ReadInstruction | None = None,
         read_config: ReadConfig | None = None,
         *,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
-    ) -> Reader:
-        """As ``Pin.open_split`` of the only pin of the file (``registry.reading.SplitSource``).
+    ) -> Slice:
+        """The slice of the only pin of the file: see ``registry.reading.SplitSource``.
 
         Raises:
             UsageError: the file has several pins, or none.
-            As ``Pin.open_split``.
+            As ``Pin.slice_of``.
         """
         if len(self._pins) != 1:
             names = list(self._pins)
@@ -284,16 +279,7 @@ class PinFile(Mapping[str, Pin]):
                 details={"known": names[:100]},
             )
         (pin,) = self._pins.values()
-        return pin.open_split(
-            split,
-            read_config,
-            slicing=slicing,
-            rounding=rounding,
-            state=state,
-            process=process,
-            verify=verify,
-            copy=copy,
-        )
+        return pin.slice_of(split, read_config, slicing=slicing, rounding=rounding)
 
     def choose(self, names: Collection[str] | None) -> list[Pin]:
         """The pins of those names or expressions, in the order of the file; no names, or None, are all.

@@ -7,7 +7,7 @@ state: what is left, to be saved and read on from
 
 from registry.reading.readable import FileProof, ReadableVersion, make_readable, readable_folder
 from registry.reading.reader import Reader, State
-from registry.reading.source import SplitSource
+from registry.reading.source import Slice, SplitSource
 from registry.reading.views import Batches, SupervisedReader
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "FileProof",
     "ReadableVersion",
     "Reader",
+    "Slice",
     "SplitSource",
     "State",
     "SupervisedReader",

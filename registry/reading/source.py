@@ -1,37 +1,48 @@
-"""The one way to a reader of a slice, whatever holds the slice: a version that was looked up, a pin, a builder."""
+"""Slices that can be read, and what has them: a version that was looked up, a pin, a file of one pin, a builder."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
-if TYPE_CHECKING:
-    from registry.model import SlicingRule
-    from registry.order import ReadConfig
-    from registry.reading.reader import Reader, State
-    from registry.splits import ReadInstruction
-    from registry.tfrecord import Verify
+from registry.model import SlicingRule
+from registry.order import ReadConfig
+from registry.reading.readable import ReadableVersion
+from registry.splits import Plan, ReadInstruction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """The records of one split expression: ``Reader(slice.readable, slice.plan)`` reads them.
+
+    Attributes:
+        name: the expression, the split or the pin.
+        readable: the version.
+        plan: which of its records.
+    """
+
+    name: str
+    readable: ReadableVersion
+    plan: Plan
 
 
 @runtime_checkable
 class SplitSource(Protocol):
-    """What a slice is read of: a ``Dataset``, ``Pin``, ``PinFile`` or what ``registry.builder`` gives."""
+    """What has slices: a ``Dataset``, a ``Pin``, a ``PinFile``, or what ``registry.builder`` gives."""
 
-    def open_split(
+    def slice_of(
         self,
         split: str | ReadInstruction | None = None,
         read_config: ReadConfig | None = None,
         *,
         slicing: SlicingRule | str | None = None,
         rounding: str | None = None,
-        state: State | Sequence[State] | None = None,
-        process: tuple[int, int] = (0, 1),
-        verify: Verify = "block",
-        copy: bool = True,
-    ) -> Reader:
-        """The reader of a split expression; None is the only slice that there is: the split of a version, or the pin.
+    ) -> Slice:
+        """The slice of a split expression; None is the only one there is: the split of a version, or the pin.
+
+        ``read_config`` is the order in which it is to be read, where one is chosen.
 
         Raises:
             UsageError: there are several slices, and none is named; or a pin is of another one.
-            As ``Dataset.read``.
+            As ``Dataset.resolve``.
         """

@@ -9,11 +9,12 @@ from typing import Any, Final, Self
 
 from registry.errors import AbsentFeatureWarning, OutOfRangeError, VerificationError, WrongTypeError
 from registry.model.numbers import whole_number
+from registry.reading import SplitSource
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.decoding_ahead import decode_record
 from registry.slim.parallel_reader import ParallelReader, parallel_read
 from registry.slim.readers import Record
-from registry.slim.versions import SplitSource, describe_split
+from registry.slim.versions import describe_split
 
 _SHOWN: Final = 20
 

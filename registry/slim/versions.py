@@ -4,46 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import WrongTypeError
 from registry.features import ClassLabel, FeaturesDict, Leaf, codec_of
+from registry.reading import SplitSource
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.data_files import DataFile, PlannedFiles
-from registry.splits import Plan
-from registry.storage import Store
 from registry.tfrecord import RecordBlock
-
-
-class SplitReader(Protocol):
-    """What is used of a ``registry.Reader``."""
-
-    @property
-    def plan(self) -> Plan:
-        """Which records of which files."""
-
-    @property
-    def features(self) -> FeaturesDict:
-        """The schema of an example."""
-
-    @property
-    def store(self) -> Store:
-        """The folder of the files."""
-
-    @property
-    def file_format(self) -> str:
-        """The format of the files."""
-
-
-@runtime_checkable
-class SplitSource(Protocol):
-    """What a slice is read of: a dataset version, a builder, a pin or a file of one pin."""
-
-    def open_split(self, split: Any, /) -> SplitReader:
-        """The reader of an expression; None is the only slice that there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +37,7 @@ class SplitDescription:
 
 
 def describe_split(source: SplitSource, split: Any) -> SplitDescription:
-    """The description of a split expression; errors as its ``read``.
+    """The description of a split expression; errors as its ``slice_of``.
 
     Raises:
         WrongTypeError: ``source`` is none of what can be read.
@@ -78,16 +49,17 @@ def describe_split(source: SplitSource, split: Any) -> SplitDescription:
             hint=f"Give what catalog.dataset({(source if isinstance(source, str) else 'digits')!r:.60}) gives, "
             "or registry.builder(...), or a pin.",
         )
-    reader = source.open_split(split)
-    features = reader.features
+    found = source.slice_of(split)
+    readable, plan = found.readable, found.plan
+    features, store = readable.features, readable.files({one.name for one in plan.splits})
     files = [
-        DataFile.of_instruction(reader.store, instruction, file_format=reader.file_format, features=features)
-        for instruction in reader.plan
+        DataFile.of_instruction(store, instruction, file_format=readable.file_format, features=features)
+        for instruction in plan
     ]
     return SplitDescription(
         files=PlannedFiles(files),
         decoder=FeaturesDecoder(features),
-        num_samples=reader.plan.num_examples,
+        num_samples=plan.num_examples,
         descriptions={name: repr(feature) for name, feature in features.items()},
         labels=_labels_of(features),
     )
