@@ -1,7 +1,10 @@
-"""Which pixels are in which patch? Patches side by side from the first pixel on, each with a margin around it.
+"""Where pixels and patches lie: the transform to the map, the grid of patches, and tiles as records hold them.
 
 Patch (row r, column c) has the pixel rows r*h to r*h + h and the pixel columns c*w to c*w + w; its tile has the margin
 on all four sides as well. Patches are numbered row by row, which is the order of an export's records.
+
+The mixer gives the size of a patch without its margin. A record may hold the patch alone, as predictions often do, or
+the patch with the margin of the kernel that it was exported with: only the number of values tells.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How is the number of a pixel stored? In one of the three lists of a tf.train.Feature, by the band's type.
+"""How the numbers of a band are stored: in one of the three lists of a tf.train.Feature, by the band's type.
 
     float     float_list, 32 bits        every band, where numbers are "coerced to float" as the guide says
     int64     int64_list                 with ``encoding="native"`` integers other than uint8
     bytes     bytes_list of one value    with ``encoding="native"`` uint8: a byte a pixel
 
-Real exports come in all three, and a reader takes each as it finds it.
+Real exports use all three, and a reader takes each as it finds it.
 """
 
 from __future__ import annotations

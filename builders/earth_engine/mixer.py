@@ -1,10 +1,10 @@
-"""What does the sidecar of an image export say? ``<prefix>-mixer.json``: where its patches lie on the map.
+"""Reads and writes the sidecar of an image export, ``<prefix>-mixer.json``: where its patches lie on the map.
 
     {"projection": {"crs": "EPSG:32610", "affine": {"doubleMatrix": [30, 0, 500000, 0, -30, 4100000]}},
      "patchDimensions": [256, 256], "patchesPerRow": 3, "totalPatches": 6}
 
-Dimensions are without the margin, which the file does not tell, nor bands, types or the size of the raster. The first
-corner is that of the first patch without its margin. Keys that are not known here are kept.
+Dimensions are without the margin. The file does not hold the margin, bands, types or the size of the raster. The first
+corner is that of the first patch without its margin. Unknown keys are kept.
 """
 
 from __future__ import annotations

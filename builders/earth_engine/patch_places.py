@@ -1,6 +1,6 @@
-"""Which patch is a record, and where does it lie? By its number in the split, and what the version keeps of the export.
+"""Locates each record of a split on the map, by its number in the split and what the version keeps of the export.
 
-A record is known by its file and its place in that, whatever the order in which records are read.
+A record is identified by its file and its place in that, whatever the order in which records are read.
 """
 
 from __future__ import annotations

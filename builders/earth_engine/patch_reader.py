@@ -1,11 +1,13 @@
-"""How is an export read for training? Patch by patch or in batches, each patch with its place on the map.
+"""Reads an export for training: patch by patch or in batches, each patch with its place on the map.
 
-patches = Patches(catalog.dataset("training_patches"), "train[:80%]")
-for batch in patches.batches(64):
-batch.values            # (64, C, H, W)
-batch.rows, batch.columns, batch.bounds
+    patches = Patches(catalog.dataset("training_patches"), "train[:80%]")
+    for batch in patches.batches(64):
+        batch.values            # (64, C, H, W)
+        batch.rows, batch.columns, batch.bounds
 
-version, split -> Reader (any order) -> blocks of records, with their ids -> values, and places (patch_places)
+    version, split -> Reader (any order) -> blocks of records, with their ids -> values, and places
+
+A ``registry.Reader`` reads the records, in any order that it knows; ``patch_places`` gives the places.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ Layout: TypeAlias = Literal["CHW", "HWC", "bands"]
 LAYOUTS: Final = ("CHW", "HWC", "bands")
 
 Values: TypeAlias = "npt.NDArray[Any] | dict[str, npt.NDArray[Any]]"
+__all__ = ["Patch", "PatchBatch", "Patches", "SplitPlaces"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -393,6 +396,3 @@ def _joint_dtype(features: FeaturesDict) -> np.dtype[Any]:
 
 def _at(values: Values, place: int) -> Values:
     return {name: one[place] for name, one in values.items()} if isinstance(values, dict) else values[place]
-
-
-__all__ = ["Patch", "PatchBatch", "Patches", "SplitPlaces"]

@@ -1,7 +1,9 @@
-"""How are time series read? Pixel by pixel, of an export with ``sequenceData``: what a band has, and each one's series.
+"""Reads time series pixel by pixel, from an export with ``sequenceData``: the bands, and the series of each pixel.
 
-for pixel in PixelSeries(catalog.dataset("series")):
-pixel.row, pixel.column, pixel.values["ndvi"]      # (T,): T may differ from pixel to pixel
+    for pixel in PixelSeries(catalog.dataset("series")):
+        pixel.row, pixel.column, pixel.values["ndvi"]      # (T,): T may differ from pixel to pixel
+
+A ``registry.Reader`` reads the records; ``patch_places`` gives the place of each pixel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What does an export look like? A picture of its patches where they lie in the grid: three bands as colours, or one.
+"""Draws an export: its patches where they lie in the grid, three bands as colours, or one.
 
-The picture has at most 1600 pixels a side, and 64 patches: of larger grids every second one, or every third, is drawn.
-Values are stretched between the 2nd and the 98th hundredth, band by band; what is no number is grey.
+The picture has at most 1600 pixels a side, and 64 patches a side: of larger grids every second patch, or every third,
+is drawn. Values are stretched between the 2nd and the 98th percentile, band by band; NaN is grey.
 """
 
 from __future__ import annotations
@@ -40,6 +40,15 @@ _COLOURS: Final = (("red", "green", "blue"), ("r", "g", "b"), ("b4", "b3", "b2")
 """Bands that are shown as colours where an export has them, whatever else it has."""
 
 Pixels = npt.NDArray[np.float32]
+MOST_PIXELS: Final = 1600
+
+MOST_PATCHES: Final = 64
+"""Of one side."""
+LEFT: Final = 44
+TOP: Final = 22
+BOTTOM: Final = 22
+GAP: Final = 1
+_LARGEST_CELL: Final = 256
 
 
 def check_plot(output: str, *, overwrite: bool = False) -> None:
@@ -216,17 +225,6 @@ def _import_pillow() -> None:
         import PIL  # noqa: F401 - whether it is there
     except ImportError as error:
         raise MissingExtraError(package="pillow", extra="earth-engine", needed_for="a picture of patches") from error
-
-
-MOST_PIXELS: Final = 1600
-MOST_PATCHES: Final = 64
-"""Of one side."""
-
-LEFT: Final = 44
-TOP: Final = 22
-BOTTOM: Final = 22
-GAP: Final = 1
-_LARGEST_CELL: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

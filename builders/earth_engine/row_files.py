@@ -1,11 +1,11 @@
-"""Where do rows come from, and where do they go? CSV, GeoJSON, JSON and JSON lines, by the suffix of the file.
+"""Reads and writes rows as CSV, GeoJSON, JSON and JSON lines, by the suffix of the file.
 
     .csv                 a header and rows; numbers where every cell of a column is one, else text; [1, 2] is an array
     .geojson             a FeatureCollection; the geometry of a feature is under ``.geo``, its id under ``system:index``
     .geojsonl .ndjson    a feature, or a row, in each line, as ``.jsonl``
     .json                a list of rows, or a FeatureCollection
 
-A geometry goes the way of Earth Engine's own CSV exports: as a text of GeoJSON under ``.geo``.
+Geometries are handled as in Earth Engine's own CSV exports: as a text of GeoJSON under ``.geo``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""What does a stored table hold? Its columns, found out by a look at all rows, and its rows, each a dict of values."""
+"""Tables as TFRecords: the columns and rows of a stored one, and writing rows as one.
+
+A row is a tf.train.Example with a feature for each property:
+
+    number            float_list of one value, 32 bits
+    array             float_list, its values row by row; the shape is not stored
+    text, bytes       bytes_list of one value
+    None              no feature
+
+Columns are found by reading all rows. Earth Engine exports a table as ``<prefix>.tfrecord.gz``, without a number in its
+name, whatever its size.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +31,21 @@ from registry.tfrecord import read_records
 from registry.wire import FlatValue, decode_features, encode_example
 
 _MOST_COLUMNS: Final = 100_000
+
+INDEX: Final = "system:index"
+"""The property of Earth Engine that names a feature."""
+
+GEO: Final = ".geo"
+"""The column of Earth Engine's CSV exports that holds a feature's geometry, as GeoJSON."""
+
+LONGITUDE, LATITUDE = "longitude", "latitude"
+"""The columns of which ``earthengine upload table`` makes points."""
+
+_EXACT: Final = 2**24
+"""Up to here every whole number is a float of 32 bits."""
+
+_COUNTED: Final = 2**53
+"""Larger floats are measurements, whole as all floats of their size are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,21 +234,6 @@ def _to_text(value: bytes) -> str | bytes:
 
 Row: TypeAlias = Mapping[str, Any]
 Geometry: TypeAlias = Literal["lonlat", "geojson"]
-
-INDEX: Final = "system:index"
-"""The property of Earth Engine that names a feature."""
-
-GEO: Final = ".geo"
-"""The column of Earth Engine's CSV exports that holds a feature's geometry, as GeoJSON."""
-
-LONGITUDE, LATITUDE = "longitude", "latitude"
-"""The columns of which ``earthengine upload table`` makes points."""
-
-_EXACT: Final = 2**24
-"""Up to here every whole number is a float of 32 bits."""
-
-_COUNTED: Final = 2**53
-"""Larger floats are measurements, whole as all floats of their size are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How do the sides of boxes, and the coordinates of keypoints, become arrays of them? Of an image, or of each frame."""
+"""Item handlers that stack the sides of boxes and the coordinates of keypoints, of an image or of each frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What turns a record into items? Anything that names its items and decodes some of them: one record, or many."""
+"""The base class of decoders, and the stacking of values of many records into one array.
+
+A decoder turns a serialized record into items. Subclasses write ``decode`` and ``list_items``; the ways to decode many
+records at once have defaults here, which give exactly what ``decode`` gives.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,9 @@ from registry.tfrecord import RecordBlock
 
 _ONE_OR_MANY: Final = "decode takes one record, as it was serialized; decode_batch takes a list of them."
 _BYTE_FORMATS: Final = ("B", "b", "c")
+
+_MOST_AT_ONCE: Final = 2**28
+"""No more is asked for before all values are known to be alike: one of them may be much larger than the others."""
 
 
 class DataDecoder(abc.ABC):
@@ -155,10 +162,6 @@ def _bytes_of(data: Any, name: str) -> str:
     if isinstance(data, np.ndarray) and data.dtype.kind == "O" and data.size == 1:
         return f"Give what it holds: {name}.item()."
     return _ONE_OR_MANY
-
-
-_MOST_AT_ONCE: Final = 2**28
-"""No more is asked for before all values are known to be alike: one of them may be much larger than the others."""
 
 
 def stack_items(values: list[Any]) -> npt.NDArray[Any]:

@@ -1,7 +1,7 @@
-"""Which files do data sources name? Paths, URLs, patterns and sharded names become a list of files to read.
+"""Turns data sources (paths, URLs, patterns and sharded names) into the list of files to read.
 
-The sources of a dataset are the first thing that can be wrong with it, so they are looked at when a provider is made:
-a pattern that matches nothing and a file that is missing are errors at once, not an empty stream later.
+Sources are checked when a provider is made, because they are the most frequent mistake: a pattern that matches nothing
+and a missing file are errors at once, not an empty stream later.
 """
 
 from __future__ import annotations

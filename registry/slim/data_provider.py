@@ -1,4 +1,4 @@
-"""What provides the items of one record after the other? Anything that names its items and gives some of them."""
+"""The base class of data providers, which give the items of one record after the other."""
 
 from __future__ import annotations
 

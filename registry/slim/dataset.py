@@ -1,4 +1,4 @@
-"""What is a dataset, to TF-Slim? Files, what reads them, what decodes a record, and what is said of the items."""
+"""A dataset as TF-Slim defines it: files, their reader, the decoder of a record, and descriptions of the items."""
 
 from __future__ import annotations
 

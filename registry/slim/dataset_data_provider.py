@@ -1,9 +1,9 @@
-"""How does a dataset reach whoever trains on it? Its records are read, shuffled, and decoded as items are asked for.
+"""Provides the items of a dataset's records: reads and shuffles records, and decodes them as items are asked for.
 
     dataset.data_sources -> parallel_read with dataset.reader -> dataset.decoder -> the items of one record
 
-What is read ahead is serialized records. They are decoded when they leave the buffer, only the items that were asked
-for, and many at a time where somebody goes on asking for the same.
+Serialized records are read ahead. They are decoded when they leave the buffer, only for the items that were asked for,
+and many at once where the same items are asked for again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""When are records decoded that left the buffer? When they are asked for; many at once where one goes on asking.
+"""Decodes the records that leave the buffer of a reader, many at once where the same items are asked for again.
 
-Whoever asks for the same items again and again has the next records decoded together, ahead: twice as many each time,
-up to a limit. Who asks for something else has them decoded again: no record is given twice, and none is left out.
+It starts no thread. Each call for the same items decodes twice as many records as the one before, up to a limit. Where
+other items are asked for, the records that were not given yet are decoded again: no record is given twice or left out.
 """
 
 from __future__ import annotations

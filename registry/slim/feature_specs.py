@@ -1,4 +1,4 @@
-"""Which features does a record have, and as what are they read? TensorFlow's four specifications, without TensorFlow.
+"""Declarations of features: TensorFlow's four specifications and its sparse array, without TensorFlow.
 
 A decoder takes TensorFlow's own as well (``tf.io.FixedLenFeature``, ...), and dtypes as numpy and TensorFlow name them.
 """
@@ -27,6 +27,9 @@ _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     **dict.fromkeys(("string", "bytes", "str", "object"), TEXT),
 }
 _KINDS: Final[dict[str, WireKind]] = {"i": "int64", "f": "float", "O": "bytes"}
+
+_MOST_BYTES: Final = 2**31
+"""What a dense array may take: a record cannot be longer, and the shape comes out of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,10 +246,6 @@ def _default_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt
     default = array.astype(dtype).reshape(shape)
     default.flags.writeable = False
     return default
-
-
-_MOST_BYTES: Final = 2**31
-"""What a dense array may take: a record cannot be longer, and the shape comes out of it."""
 
 
 class SparseTensorValue(NamedTuple):

@@ -1,7 +1,7 @@
-"""What do the readers of all image formats share? A fault, a bound on pixels, and the codecs of Pillow.
+"""What the decoders of all image formats share: the fault, the bound on pixels, Pillow's codecs, and grey by light.
 
-Of Pillow only the codecs are used, never its readers of files: what a file says is read here, so that no image is made
-before its size is known, and Pillow neither warns nor looks into metadata.
+Only the codecs of Pillow are used, never its readers of files. Headers are read here, so that no image is allocated
+before its size is known, and Pillow neither warns nor reads metadata.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""How do the bytes of an image become an array? As ``tf.io.decode_image`` does it: the first bytes tell the format.
+"""Decodes the bytes of an image as ``tf.io.decode_image`` does: the first bytes tell the format.
 
     bytes -> format -> pixels of 8 or 16 bits -> channels -> dtype
 
-What TensorFlow refuses is refused here too, with the mend.
+JPEG and PNG have files of their own; BMP, GIF and WebP are decoded here. Frames of a GIF are laid on each other as
+TensorFlow does it. Images that TensorFlow refuses are refused here too, with a hint.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ CHANNELS: Final = (0, 1, 3, 4)
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _UINT8: Final = np.dtype(np.uint8)
 _FORMATS: Final = "JPEG, PNG, BMP, GIF and WebP are read"
+_BMP_CHANNELS = {8: 1, 24: 3, 32: 4}
+_BMP_HINT = "Store it as PNG: of BMP, 8, 24 and 32 bits are read, not compressed."
+_GIF_CUT_OFF: Final = "a damaged GIF: it is cut off"
+_GIF_EXTENSION, _GIF_IMAGE, _GIF_END = 0x21, 0x2C, 0x3B
+_GIF_CONTROL: Final = 0xF9
+_PIXELS_AT_ONCE: Final = 2**18
 
 
 def decode_encoded(
@@ -131,10 +138,6 @@ def _unknown(data: bytes) -> ImageFault:
     )
 
 
-_CHANNELS = {8: 1, 24: 3, 32: 4}
-_MEND = "Store it as PNG: of BMP, 8, 24 and 32 bits are read, not compressed."
-
-
 def decode_bmp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
     """The pixels (height, width, channels); 0 channels are those of the file.
 
@@ -151,10 +154,10 @@ def decode_bmp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
     start, header_size = (int.from_bytes(data[place : place + 4], "little") for place in (10, 14))
     width, stored_height = (int.from_bytes(data[place : place + 4], "little", signed=True) for place in (18, 22))
     bits, compression = int.from_bytes(data[28:30], "little"), int.from_bytes(data[30:34], "little")
-    stored = _CHANNELS.get(bits, 0)
+    stored = _BMP_CHANNELS.get(bits, 0)
     is_plain = compression == 0 or (compression == 3 and bits == 32)  # 3 names the places of the channels
     if header_size < 40 or not stored or not is_plain:
-        raise ImageFault(f"a BMP of {bits} bits, header {header_size}, compression {compression}", _MEND)
+        raise ImageFault(f"a BMP of {bits} bits, header {header_size}, compression {compression}", _BMP_HINT)
     height = abs(stored_height)
     check_pixels(height, width, limit)
     row = (width * stored + 3) // 4 * 4
@@ -171,12 +174,6 @@ def decode_bmp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
     alpha = rows[:, :, 3] if stored == 4 else 255
     wanted = channels or stored
     return np.array(as_channels(color, alpha, wanted), order="C")
-
-
-_CUT_OFF: Final = "a damaged GIF: it is cut off"
-_EXTENSION, _IMAGE, _END = 0x21, 0x2C, 0x3B
-_CONTROL: Final = 0xF9
-_PIXELS_AT_ONCE: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,20 +234,20 @@ def _lay(frame: _Frame, part: npt.NDArray[np.uint8], place: int) -> None:
 def _read_frames(data: bytes) -> list[_Frame]:
     """The frames of a file, taken apart, up to its end mark."""
     if len(data) < 13:
-        raise ImageFault(_CUT_OFF)
+        raise ImageFault(_GIF_CUT_OFF)
     global_colors, place = _read_colors(data, 13, data[10])
     frames: list[_Frame] = []
     transparent, has_control = None, False
-    while place < len(data) and data[place] != _END:
+    while place < len(data) and data[place] != _GIF_END:
         kind, place = data[place], place + 1
-        if kind == _EXTENSION:
+        if kind == _GIF_EXTENSION:
             stop = _skip_blocks(data, place + 1)
-            if data[place] == _CONTROL and data[place + 1] == 4 and not has_control:
+            if data[place] == _GIF_CONTROL and data[place + 1] == 4 and not has_control:
                 transparent, has_control = (data[place + 5] if data[place + 2] & 1 else None), True
             place = stop
-        elif kind == _IMAGE:
+        elif kind == _GIF_IMAGE:
             if place + 10 > len(data):
-                raise ImageFault(_CUT_OFF)
+                raise ImageFault(_GIF_CUT_OFF)
             left, top, width, height = (
                 int.from_bytes(data[at : at + 2], "little") for at in range(place, place + 8, 2)
             )
@@ -278,7 +275,7 @@ def _read_frames(data: bytes) -> list[_Frame]:
         else:
             raise ImageFault(f"a damaged GIF: byte {place - 1} is {kind:#04x}, which starts nothing")
     if place >= len(data):
-        raise ImageFault(_CUT_OFF)
+        raise ImageFault(_GIF_CUT_OFF)
     return frames
 
 
@@ -288,7 +285,7 @@ def _read_colors(data: bytes, place: int, flags: int) -> tuple[npt.NDArray[np.ui
         return None, place
     stop = place + 3 * (2 << (flags & 7))
     if stop > len(data):
-        raise ImageFault(_CUT_OFF)
+        raise ImageFault(_GIF_CUT_OFF)
     return np.frombuffer(data[place:stop], np.uint8).reshape(-1, 3), stop
 
 
@@ -299,7 +296,7 @@ def _skip_blocks(data: bytes, place: int) -> int:
         place += 1 + length
         if not length:
             return place
-    raise ImageFault(_CUT_OFF)
+    raise ImageFault(_GIF_CUT_OFF)
 
 
 def _undo_lzw(frame: _Frame) -> npt.NDArray[np.uint8]:

@@ -1,4 +1,4 @@
-"""How does a record's encoded image become an array? By a handler with the options that it has in TF-Slim."""
+"""The item handler of encoded images, with the options that it has in TF-Slim."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How does a JPEG become pixels? By libjpeg, as Pillow brings it, after a look at the header that bounds the size.
+"""Decodes JPEGs with libjpeg, by way of Pillow, after the header was read to bound the size.
 
-Where simplejpeg is installed (extra ``jpeg``) it decodes what is sound, in three quarters of the time and to the same
-pixels; of anything else Pillow says what it is. It alone offers libjpeg's other transform, TensorFlow's default.
+Where simplejpeg is installed (extra ``jpeg``), it decodes sound files in three quarters of the time and to the same
+pixels, and Pillow reports on all others. Only simplejpeg offers libjpeg's other transform, TensorFlow's default.
 """
 
 from __future__ import annotations

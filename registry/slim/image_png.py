@@ -1,7 +1,7 @@
-"""How does a PNG of any kind become pixels as TensorFlow gives them? Taken apart by ``features.png``, made up here.
+"""Decodes PNGs of every kind to the pixels that TensorFlow gives; ``features.png`` reads their chunks.
 
-1 to 16 bits, grey, colour, palettes, transparency and interlacing. Pillow undoes filters where that is faster: it has
-no mode for colour of 16 bits, but its decoder of the filters, which work on each byte of a pixel alone, takes them too.
+1 to 16 bits, grey, colour, palettes, transparency and interlacing. Pillow undoes filters where that is faster. It has
+no mode for colour of 16 bits, but filters work on each byte of a pixel alone, so its decoder takes those images too.
 """
 
 from __future__ import annotations

@@ -26,6 +26,10 @@ from registry.slim.data_files import DataFile
 from registry.slim.read_ahead import ReadAhead, join
 from registry.slim.readers import Record, Unit
 
+T = TypeVar("T")
+_WORDS: Final = 2048
+_MASK: Final = 2**64 - 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -217,12 +221,6 @@ class Slots:
         if file is not None:
             slot.open(file, self._read_file, self._on_outcome)
         return file is not None
-
-
-T = TypeVar("T")
-
-_WORDS: Final = 2048
-_MASK: Final = 2**64 - 1
 
 
 def random_words(seed: int, stream: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""How do the parsed features of a record become one item? By a handler, which names the features that it needs."""
+"""Item handlers: each makes one item of the parsed features that it names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How are many files read at the same time, shuffled in memory, once or for ever? As keys and records, one by one.
+"""Reads many files at the same time, shuffled in memory, once or for ever, as keys and records.
 
     data sources -> files, permuted for each epoch -> slots that take turns -> shuffle buffer -> (key, record)
 
-With the same seed, sources and number of readers the order is the same in every run, whatever the threads' pace.
+The same seed, sources and number of readers give the same order in every run, whatever the pace of the threads.
 """
 
 from __future__ import annotations

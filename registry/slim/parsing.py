@@ -1,7 +1,9 @@
-"""What are the features of one record, as they were declared? Flat values in, arrays and sparse arrays out.
+"""Parses the features of a record, or of many at once, as they were declared: flat values in, arrays out.
 
-The rules are those of ``tf.io.parse_single_example`` and ``parse_single_sequence_example``: no kind of value is ever
+The rules are those of ``tf.io.parse_single_example`` and ``parse_single_sequence_example``: no kind of value is
 converted into another, a feature of no kind counts as missing, and one that is there and empty does not.
+``parse_block`` parses plain records together. It raises ``NeedsRowParsing`` for anything else, for example a record
+that lacks a declared feature, and the caller then parses record by record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How are elements made ready before they are asked for? A few ahead, by threads that end when there are enough.
+"""TF-Slim's prefetch queue: makes elements before they are asked for.
 
-TF-Slim puts such a queue between batches that are put together and the steps that take them. Here nothing waits for
-room in it: a thread makes elements until ``capacity`` are ready, then ends, and is started again when half are taken.
+TF-Slim puts such a queue between the batching of elements and the training step. Here no thread waits for room in it,
+see ``read_ahead``.
 """
 
 from __future__ import annotations

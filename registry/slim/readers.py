@@ -1,9 +1,9 @@
-"""How are the records of a file read, each with a key? By a reader: anything that is called with a path.
+"""Readers of files: anything that is called with a path and gives keys and records.
 
     reader(path, **reader_kwargs) -> iterator of (key, record), both bytes
 
-The readers here know more: what they read has a place, from which the key is made where somebody asks for it, and which
-errors name.
+The readers of this module also know the place of each record: its key is made of it when it is asked for, and errors
+name it. A file that is compressed in another way than its reader was told is an error, not an empty stream.
 """
 
 from __future__ import annotations
@@ -46,6 +46,25 @@ line; of a reader's own making, the whole key. A plain tuple, because a named on
 
 Unit: TypeAlias = list[Record]
 """Records of one file, in order, that were read at one go."""
+
+_COMPRESSIONS: Final = ("", "ZLIB", "GZIP")
+"""In the order of TensorFlow's numbers for them."""
+_MAGIC_NUMBERS: Final = (
+    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (b"BZh", "bzip2"),
+    (b"\xfd7zXZ\x00", "xz"),
+    (b"PK\x03\x04", "zip"),
+    (b"\x04\x22\x4d\x18", "lz4"),
+    (b"\xff\x06\x00\x00sNaPpY", "snappy"),
+    (b"PAR1", "Parquet"),
+)
+_TEXT_FILE: Final = "text"
+_TEXT_BYTES: Final = frozenset(b"\t\n\r" + bytes(range(0x20, 0x7F)))
+
+_LENGTH_BYTES: Final = 8
+"""So many bytes are a record's length, and some of them are zero: no file of records is taken for text, cut off or not.
+"""
+_ZLIB_STARTS: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
 def key_of(record: Record) -> bytes:
@@ -314,27 +333,6 @@ def _without_end(line: bytes) -> bytes:
     return line[:-2] if line.endswith(b"\r\n") else line[:-1]
 
 
-_NUMBERED: Final = ("", "ZLIB", "GZIP")
-"""TensorFlow's numbers for them."""
-
-_STARTS: Final = (
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"BZh", "bzip2"),
-    (b"\xfd7zXZ\x00", "xz"),
-    (b"PK\x03\x04", "zip"),
-    (b"\x04\x22\x4d\x18", "lz4"),
-    (b"\xff\x06\x00\x00sNaPpY", "snappy"),
-    (b"PAR1", "Parquet"),
-)
-_TEXT: Final = "text"
-_TEXT_BYTES: Final = frozenset(b"\t\n\r" + bytes(range(0x20, 0x7F)))
-_LENGTH_BYTES: Final = 8
-"""So many bytes are a record's length, and some of them are zero: no file of records is taken for text, cut off or not.
-"""
-
-_ZLIB_STARTS: Final = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
-
-
 def compression_of(options: Any) -> str | None:
     """What ``options`` say of the compression: ``""``, ``"GZIP"``, ``"ZLIB"``, or None where they say nothing.
 
@@ -348,11 +346,11 @@ def compression_of(options: Any) -> str | None:
     named: Any = getattr(options, "compression_type", options)
     if named is None and options is not None:
         named = ""  # TensorFlow's options of a file that is not compressed
-    if isinstance(named, int) and not isinstance(named, bool) and 0 <= named < len(_NUMBERED):
-        named = _NUMBERED[named]
+    if isinstance(named, int) and not isinstance(named, bool) and 0 <= named < len(_COMPRESSIONS):
+        named = _COMPRESSIONS[named]
     if named is None:
         return None
-    if isinstance(named, str) and named in _NUMBERED:
+    if isinstance(named, str) and named in _COMPRESSIONS:
         return named
     raise UsageError(
         f"unknown compression {named!r:.60}",
@@ -377,7 +375,7 @@ def check_compression(start: bytes, compression: str | None, *, path: str) -> No
     else:
         problem = f"the file is {found}, which is not read"
     error = CorruptRecordError(problem, path=path, record=0, offset=0)
-    if found == _TEXT:
+    if found == _TEXT_FILE:
         error.hint = "slim.TextLineReader reads lines. If they are no records, leave the file out of the data sources."
     elif found in ("", "GZIP"):
         error.hint = "Leave reader_kwargs={'options': ...} out: gzip is known by its first bytes."
@@ -393,9 +391,9 @@ def _find_out(start: bytes) -> str:
     if not is_header(start):
         if start.startswith(_ZLIB_STARTS):
             return "ZLIB"
-        for magic, name in _STARTS:
+        for magic, name in _MAGIC_NUMBERS:
             if start.startswith(magic):
                 return name
         if len(start) >= _LENGTH_BYTES and all(byte in _TEXT_BYTES for byte in start[:HEADER_BYTES]):
-            return _TEXT
+            return _TEXT_FILE
     return ""

@@ -1,4 +1,4 @@
-"""How does a serialized example become items? Its features are parsed as declared, and handlers make items of them.
+"""Decoders of tf.train.Examples and SequenceExamples: features are parsed as declared, and handlers make items of them.
 
 The names of ``tf_slim.data.tfexample_decoder`` are all here: decoders, handlers, and the features they declare.
 """

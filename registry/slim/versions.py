@@ -1,4 +1,4 @@
-"""How is a split of a published version a dataset of TF-Slim? Its plan are the sources, its features the items."""
+"""Makes a dataset of TF-Slim from a split of a version: its plan gives the sources, its features the items."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How do patches become a raster again? From records or arrays, without their margins: GeoTIFF, numpy, xarray."""
+"""Puts patches of records or arrays together, without their margins: as a GeoTIFF, a numpy array or for xarray."""

@@ -1,9 +1,9 @@
-"""How do predictions come back to the map? With the mixer of their export: patches to a GeoTIFF, numpy or xarray.
+"""Brings predictions back to the map with the mixer of their export: as a GeoTIFF, numpy arrays or for xarray.
 
     assemble("predictions/", "patches-mixer.json", "classes.tif", nodata=0)
     assemble((model.predict(batch) for batch in batches), "patches-mixer.json", bands=["class"]).to_array()
 
-The order and the number of the patches are those of the export, in any number of files.
+The predictions have the order and the number of the patches of the export, in any number of files.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from registry.builders.earth_engine.stored.found_files import FoundExport, find_
 from registry.builders.earth_engine.stored.kept_split import FoundMixer, MixerLike, find_mixer, read_mixer_file
 from registry.errors import PreparedFormatError, UsageError
 from registry.storage import Store, open_store
+
+_MIXER = re.compile(r"(.*?)-?mixer\.json", re.I | re.S)
 
 
 def assemble(
@@ -50,7 +52,7 @@ def assemble(
 
     Args:
         predictions: TFRecords: a folder, a file of an export, the beginning of its files' paths, or a list of files in
-            their order. Or an iterable of arrays: see ``patch_arrays``. Patches may have a margin or none.
+            their order. Or an iterable of arrays: see ``patches``. Patches may have a margin or none.
         mixer: of the export that the predictions are of, as a path, text, document or Mixer, or the published version
             that was imported, or its metadata; None takes the one beside the files.
         output: path of the GeoTIFF; None writes none.
@@ -139,13 +141,24 @@ def assemble(
     return assembly
 
 
-def to_xarray(predictions: Any, mixer: Any = None, **options: Any) -> Any:
-    """The raster that predictions make, as a DataArray; all of it in memory.
-
-    Args:
-        predictions: as of ``assemble``.
-        mixer: as of ``assemble``.
-        **options: its others.
+def to_xarray(
+    predictions: Any,
+    mixer: MixerLike | None = None,
+    *,
+    prefix: str | None = None,
+    split: str | None = None,
+    bands: Sequence[str] | None = None,
+    kernel_size: Any = None,
+    tensor_depths: Mapping[str, int] | None = None,
+    dtypes: Any = None,
+    names: Sequence[str] | None = None,
+    nodata: float | None = None,
+    crs: Any = None,
+    size: Any = None,
+    layout: Layout | None = None,
+    sequence: bool | None = None,
+) -> Any:
+    """The raster that predictions make, as a DataArray; all of it in memory. Arguments as ``assemble``.
 
     Returns:
         A DataArray of dims (band, y, x). ``band`` has the names. ``x`` and ``y`` are the centres of the pixels; where
@@ -157,7 +170,22 @@ def to_xarray(predictions: Any, mixer: Any = None, **options: Any) -> Any:
         MissingExtraError: xarray is not installed.
         Otherwise as ``assemble`` and ``Assembly.rows``.
     """
-    return assemble(predictions, mixer, **options).to_xarray()
+    return assemble(
+        predictions,
+        mixer,
+        prefix=prefix,
+        split=split,
+        bands=bands,
+        kernel_size=kernel_size,
+        tensor_depths=tensor_depths,
+        dtypes=dtypes,
+        names=names,
+        nodata=nodata,
+        crs=crs,
+        size=size,
+        layout=layout,
+        sequence=sequence,
+    ).to_xarray()
 
 
 def _check_names(option: str, names: Any) -> None:
@@ -174,8 +202,6 @@ def _check_names(option: str, names: Any) -> None:
 
 
 Files: TypeAlias = Sequence[tuple[Store, str]]
-
-_MIXER = re.compile(r"(.*?)-?mixer\.json", re.I | re.S)
 
 
 def is_path(value: Any) -> bool:

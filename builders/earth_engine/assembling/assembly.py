@@ -1,9 +1,9 @@
-"""What do patches become when they are put together? A raster, made row of patches by row of patches.
+"""The raster that patches make, read row of patches by row of patches.
 
     predictions -> PatchValues -> Assembly.rows() -> GeoTIFF, numpy, xarray
 
-Patch number i of an export lies in row i // patchesPerRow of patches; files are but a cut in this sequence. Margins are
-thrown away. Memory is one row of patches, except where all of it is asked for.
+Patch number i of an export lies in row i // patchesPerRow of patches, whatever file it is in. Margins are cut off.
+One row of patches is held in memory, except where the whole raster is asked for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What does each band of a patch become? A place in its values, and a dtype of the raster, told by the first patch.
+"""Finds, by the first patch, where each band lies in the values of a patch and which dtype it has in the raster.
 
     bytes -> uint8       int64 -> int32, or as declared       float -> float32
 
-Arrays keep their dtype, but for int64, as indexes of classes often are, booleans and halves. Numbers are never rounded
-nor cut off silently: one that does not fit is an error, which names it.
+Arrays keep their dtype, except for int64 (often the indexes of classes), booleans and halves. Numbers are never rounded
+or cut off silently: a number that does not fit is an error, which names it.
 """
 
 from __future__ import annotations

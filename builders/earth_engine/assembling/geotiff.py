@@ -1,7 +1,7 @@
-"""How is a raster written to a GeoTIFF without holding it? Rows as they come, blocks once, and the file's name last.
+"""Writes a raster to a GeoTIFF while its rows are made: each block once, and the file's name last.
 
 Rows of patches are not rows of the file's blocks, so rows wait until a row of blocks is full: a block that is written
-twice is compressed twice, and the file keeps both. The file has a temporary name until all is on disk.
+twice is compressed twice, and the file keeps both. The file has a temporary name until all of it is on disk.
 """
 
 from __future__ import annotations

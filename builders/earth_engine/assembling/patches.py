@@ -1,7 +1,14 @@
-"""What does each record of files say about its patch? Arrays by band, in the order of the files.
+"""Reads patches as arrays by band: from records, in the order of their files, or from the arrays that a model gives.
 
 A record is an Example of one patch. Where each pixel was written as a SequenceExample, or as an Example of one value a
-band, the records of a patch are gathered: series of one length become the depth of an array band.
+band, the records of a patch are gathered: series of one length become the depth of an array band. Arrays have the axes
+
+    (H, W)         one patch of one band                       layout "HW", and of a mapping's values
+    (C, H, W)      one patch of C bands                        layout "CHW"
+    (H, W, C)      the same, bands last                        layout "HWC"
+    one axis more  a batch of them, first axis                 (N, H, W), (N, C, H, W), (N, H, W, C)
+
+An item may also be a mapping of bands to arrays of these shapes, or what ``Patches`` gives: then its order is checked.
 """
 
 from __future__ import annotations
@@ -21,6 +28,8 @@ from registry.storage import Store
 from registry.tfrecord import read_blocks
 from registry.wire import FlatValue, decode_features, decode_sequence_example
 from registry.wire.codec import Steps
+
+LAYOUTS: Final = ("HW", "CHW", "HWC")
 
 
 class Place(NamedTuple):
@@ -245,8 +254,6 @@ def _series(values: Any, name: str) -> npt.NDArray[Any]:
 
 
 Layout: TypeAlias = Literal["HW", "CHW", "HWC"]
-
-LAYOUTS: Final = ("HW", "CHW", "HWC")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
-"""How do predictions become files that can go back? One record for each record of the export, in its order.
+"""Writes predictions as files for Earth Engine: one record for each record of the export, in its order.
 
     written = write_predictions((model(tile) for tile in tiles), "exports/", "out/", "classes", bands=["class"])
     assemble("out/", output="classes.tif")
     print(written.upload_command("users/me/classes"))
 
-The mixer of the export is copied beside them as it was read, byte for byte.
+The mixer of the export is copied beside them byte for byte.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def write_predictions(
     """Write one record for each patch, in the order in which they come, as many as the export ``like`` has.
 
     Args:
-        predictions: an iterable of arrays, patch by patch or in batches: see ``patch_arrays``. Patches may have the
+        predictions: an iterable of arrays, patch by patch or in batches: see ``patches``. Patches may have the
             margin of the export or none.
         like: the export: its folder, one of its files or the beginning of their paths; or its mixer, as a path, text,
             document or Mixer; or the published version that was imported; or the number of its records.

@@ -25,6 +25,20 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(?:([kmgt])(?:i?b)?|b)?", re.IGNORECASE | 
 
 _ROUNDED = ("int32", "int64", "uint32", "uint64")
 """Integers of more bits than a float of 32 bits has digits."""
+_TABLE: Final = frozenset({"columns", "geometry", "include_index", "text"})
+_SPELLED: Final = {
+    "bands": "--band",
+    "columns": "--column",
+    "compress": "--compress",
+    "depths": "--depth",
+    "include_index": "--index",
+}
+_RASTER: Final = frozenset(
+    {
+        "patch", "kernel", "bands", "compress", "max_file_size", "default_value", "depths", "sequence", "collapse",
+        "masked_threshold", "encoding", "masked", "mask_band", "edge", "nodata", "crs", "transform",
+    }
+)  # fmt: skip
 
 
 @session_command(
@@ -91,22 +105,6 @@ def command(session: Session, source: str, folder: str, *, prefix: str | None, d
         _export_table(session, source, folder, prefix, _of(chosen, _TABLE, "rasters"), overwrite, dry_run)
     else:
         _export_raster(session, source, folder, prefix, _of(chosen, _RASTER, "tables"), overwrite, dry_run)
-
-
-_TABLE: Final = frozenset({"columns", "geometry", "include_index", "text"})
-_SPELLED: Final = {
-    "bands": "--band",
-    "columns": "--column",
-    "compress": "--compress",
-    "depths": "--depth",
-    "include_index": "--index",
-}
-_RASTER: Final = frozenset(
-    {
-        "patch", "kernel", "bands", "compress", "max_file_size", "default_value", "depths", "sequence", "collapse",
-        "masked_threshold", "encoding", "masked", "mask_band", "edge", "nodata", "crs", "transform",
-    }
-)  # fmt: skip
 
 
 def _of(chosen: dict[str, Any], wanted: frozenset[str], others: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""``registry earth-engine inspect``: what an export holds, and a picture of its patches."""
+"""``registry earth-engine inspect``: what an export holds, and a picture of its patches.
+
+``import`` shows exports in the same way and reads the same options, with the functions of this module.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from registry.errors import UsageError
 
 if TYPE_CHECKING:
     from registry.builders.earth_engine.stored.export import StoredExport
+_MOST_FILES = 20
 
 
 @session_command(
@@ -86,9 +90,6 @@ def command(
             yield f"drawn in {plot}"
 
     session.out.present("earth-engine.inspect", export_json(export) | {"plot": plot}, human)
-
-
-_MOST_FILES = 20
 
 
 def export_json(export: StoredExport) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How does a raster become an export? Rows of pixels, patches or pixels, records, files, the mixer last.
+"""Exports a raster: rows of pixels -> patches or pixels -> records -> files, and the mixer last.
 
-image -> plan (options, raster) -> strips -> patches | sequences -> record_file -> files
+image -> plan (options, raster, strips) -> records -> record_file -> files
 """

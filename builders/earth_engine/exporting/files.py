@@ -1,10 +1,13 @@
-"""How do records become the files of an export? Numbered files of a limited size, and the mixer after all of them.
+"""Writes records as the files of an export: numbered files of a limited size, and the mixer after all of them.
 
     <prefix>-00000.tfrecord.gz  <prefix>-00001.tfrecord.gz  ...  <prefix>-mixer.json
 
 They are written in a staged folder beside their place and moved when all are complete and on disk, the first file and
-the mixer last. So whoever finds the mixer, or where there is none the file 00000, finds the whole export; what a dead
-process left is no export, and the next one clears it away; what died while it gave the names, the next one ends.
+the mixer last. A reader that finds the mixer, or the file 00000 of an export without one, finds the whole export.
+
+Files that a dead process left in a staged folder are no export, and the next export clears them away. A process that
+dies while it moves files leaves a note: all files of its export are complete in the staged folder then, and the next
+writer ends what it had begun. Files of the replaced export are removed, and the others get their names.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ from registry.storage.store import abandoned_folders
 
 _ASIDE: Final = "replaced"
 """Where the files are that are replaced, until the others have their names."""
+_NOTE: Final = "commit.json"
+_MOST_BYTES: Final = 10_000
+_SUFFIXES: Final = (".tfrecord", ".tfrecord.gz")
+_FIVE_DIGITS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,11 +193,6 @@ class ExportFiles:
             )
 
 
-_NOTE: Final = "commit.json"
-_MOST_BYTES: Final = 10_000
-_SUFFIXES: Final = (".tfrecord", ".tfrecord.gz")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunCommit:
     """Which files an export has: staged as ``00000``, ``00001``, ..., and ``mixer.json``.
@@ -264,9 +266,6 @@ def end_begun(store: Store, parent: str) -> None:
         for staged, name in moves:
             if name in left:
                 store.move(staged, name)
-
-
-_FIVE_DIGITS: Final = 100_000
 
 
 def check_image_prefix(prefix: str) -> str:

@@ -1,4 +1,4 @@
-"""How is a GeoTIFF read as a raster? Through rasterio, by windows of whole rows; any format that GDAL reads will do."""
+"""Reads a GeoTIFF, or any format that GDAL reads, as a raster: through rasterio, by windows of whole rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is a raster written as Earth Engine exports it? One call: patches, files, and the mixer."""
+"""Exports a raster as Earth Engine does, in one call: patches, files, and the mixer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How is an image exported? The options of Earth Engine's guide, of its clients and of its REST interface, and ours.
+"""The options of an export: those of Earth Engine's guide, of its clients and of its REST interface, and ours.
 
-Pairs are width first. A whole number stands for a square, and so does a list of one.
+Pairs are width first. A whole number means a square, and so does a list of one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""What will an export hold? A raster and options, checked against each other before anything is read.
+"""Checks a raster and options against each other before anything is read, and goes through the raster in strips.
 
-raster, options -> ExportPlan: grid, bands with their kinds, depths and default values -> strips -> records -> files
+    raster, options -> ExportPlan: grid, bands with their kinds, depths and default values -> strips -> records -> files
+
+A strip holds the pixels of one row of patches with its margin, and no more is in memory. Pixels of a strip that lie
+outside of the raster have the default value and are masked. Rows that two strips share are read once.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ from registry.errors import FeatureError, RegistryWarning, UsageError, suggest
 from registry.tfrecord.framing import FRAMING_BYTES, MAX_RECORD_BYTES
 
 _MOST_VARINT: Final = 10
+
+_CHUNK_BYTES: Final = 2**25
+"""About so many bytes of a raster are asked for at once, a row at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,10 +272,6 @@ def _feature_bytes(name: str, kind: Kind, count: int, most: bool) -> int:
 def _entry_bytes(name: str, size: int) -> int:
     """Bytes of the entry of a map whose value has ``size`` bytes."""
     return _field(len(name.encode())) + _field(size)
-
-
-_CHUNK_BYTES: Final = 2**25
-"""About so many bytes of a raster are asked for at once, a row at least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,10 @@
-"""What is exported? A raster: bands of pixels with a place on the map, read a few rows at a time.
+"""A raster: bands of pixels with a place on the map, read a few rows at a time.
 
-numpy arrays        ArrayRaster     transform and CRS are given
-GeoTIFF             GeoTiffRaster   geotiff_raster.py: through rasterio, which reads windows
-anything else       Raster          four attributes and ``read``
+    numpy arrays        ArrayRaster     transform and CRS are given
+    GeoTIFF             GeoTiffRaster   geotiff_raster.py: through rasterio, which reads windows
+    anything else       Raster          four attributes and ``read``
+
+Bands of numbers have two axes, arrays of one length have three, and arrays of any length are objects.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from registry.errors import FeatureError, UsageError, suggest
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 """True where a pixel is masked, as in ``numpy.ma``."""
+_EMPTY = np.empty(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,9 +250,6 @@ def either(one: Mask | None, other: Mask | None) -> Any:
     if one is None or other is None:
         return other if one is None else one
     return one | other
-
-
-_EMPTY = np.empty(0)
 
 
 class Pixels(NamedTuple):

@@ -1,7 +1,9 @@
-"""How is one file of an export written? Frames of records, as they are or in one gzip member.
+"""Writes one file of an export: frames of records, as they are or in one gzip member that all cores compress.
 
-The same records give the same bytes: gzip without name and time, by zlib at its usual level, which every unpacker
-takes, and whose bytes, to 1 MiB of content, are those of TensorFlow's writer.
+A block of content is deflated by itself, with the last 32 KiB of the block before as its dictionary, and ends at a
+byte: joined, the blocks are one deflate stream, a few bytes longer than one thread makes it. The same records give the
+same bytes, however many threads there are: gzip without name and time, by zlib at its usual level. Content of one
+block (1 MiB) gives the bytes of TensorFlow's writer.
 """
 
 from __future__ import annotations
@@ -22,6 +24,19 @@ from registry.tfrecord import frame_record
 
 FRAME_BYTES: Final = 16
 """What a frame adds to a record: its length, and two checksums."""
+BLOCK_BYTES: Final = 2**20
+_LEVEL: Final = 6
+
+_RAW: Final = -15
+"""The largest window, without a header: that of the member is written here."""
+
+_MEMORY: Final = 9
+"""The level, the window and this are those of TensorFlow's own writer."""
+_WINDOW_BYTES: Final = 2**15
+
+_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
+"""Deflate, no name, no time, the system Unix: as zlib writes it."""
+_TRAILER: Final = struct.Struct("<II")
 
 
 class RecordFile:
@@ -82,22 +97,6 @@ def check_prefix(prefix: str) -> str:
             details={"prefix": prefix[:120]},
         )
     return prefix
-
-
-BLOCK_BYTES: Final = 2**20
-
-_LEVEL: Final = 6
-_RAW: Final = -15
-"""The largest window, without a header: that of the member is written here."""
-
-_MEMORY: Final = 9
-"""The level, the window and this are those of TensorFlow's own writer."""
-
-_WINDOW_BYTES: Final = 2**15
-_HEADER: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"
-"""Deflate, no name, no time, the system Unix: as zlib writes it."""
-
-_TRAILER: Final = struct.Struct("<II")
 
 
 class GzipStream:

@@ -1,7 +1,15 @@
-"""What are the records of an image? For each patch that is kept one tf.train.Example: a feature for each band.
+"""Makes the records of an image: a tf.train.Example for each patch, or a tf.train.SequenceExample for each pixel.
 
-The values of a feature are those of the patch with its margin, row by row; of an array band one such tile after the
-other, (depth, height, width). With ``collapse_bands`` one feature holds the tiles of all bands in their order.
+Patches: a feature for each band holds the values of the patch with its margin, row by row; that of an array band holds
+one such tile after the other, (depth, height, width). With ``collapse_bands`` one feature holds the tiles of all bands.
+
+Pixels (time series): bands of one number are the context, lists of length 1. An array band is a feature list with a
+step for each element. With ``collapse_bands`` there is no context, and one feature list has all values in band order.
+
+Records that differ only in their values are made as copies. Two records are encoded, one of zeros and one of ones in
+every bit: they differ in exactly the bytes that hold values, and those bytes are written into a copy of the first for
+each record. So only the encoder knows the form of a record. Integers of an int64_list differ in length and are encoded
+one by one.
 """
 
 from __future__ import annotations
@@ -20,6 +28,18 @@ from registry.wire import FlatValue, encode_example, encode_sequence_example
 
 _CHUNK_BYTES: Final = 2**20
 """About so many bytes of records are made at once: no more than a processor's cache holds."""
+
+_SERIES_BYTES: Final = 2**22
+"""About so many bytes of records are made at once."""
+
+_STEP_BYTES: Final = 12
+"""Of a step and its value, about."""
+
+_MIN_COPIED: Final = 4
+"""Pixels of one length from which on it pays to copy a record."""
+
+_MAX_RUNS: Final = 32
+"""Up to so many runs of values are copied run by run; of more, byte by byte, by a list of their places."""
 
 
 class PatchRecord(NamedTuple):
@@ -107,15 +127,6 @@ def join_flat(values: list[FlatValue], kind: Kind) -> FlatValue:
     return np.concatenate(values)
 
 
-_SERIES_BYTES: Final = 2**22
-"""About so many bytes of records are made at once."""
-
-_STEP_BYTES: Final = 12
-"""Of a step and its value, about."""
-
-_FEW: Final = 4
-"""Pixels of one length from which on it pays to copy a record."""
-
 Pixels: TypeAlias = npt.NDArray[Any] | list[npt.NDArray[Any]]
 """The numbers of some pixels, of one band: of shape (pixels, depth), or an array for each."""
 
@@ -168,7 +179,7 @@ def _by_length(plan: ExportPlan, bands: list[Pixels]) -> list[bytes]:
     records = [b""] * len(order)
     for members in np.split(order, np.flatnonzero(np.diff(groups.reshape(-1)[order])) + 1):
         own = [[pixels[place] for place in members] for pixels in bands]
-        if len(members) < _FEW:
+        if len(members) < _MIN_COPIED:
             made = [_encode_pixel(plan, pixel) for pixel in zip(*own, strict=True)]
         else:
             made = _copies(plan, [np.stack(pixels) for pixels in own])
@@ -215,9 +226,6 @@ def _steps(numbers: npt.NDArray[Any], kind: Kind, name: str) -> list[FlatValue]:
     return [flat[place : place + 1] for place in range(flat.size)]
 
 
-_FEW_RUNS: Final = 32
-"""Up to so many runs of values are copied run by run; of more, byte by byte, by a list of their places."""
-
 Encode: TypeAlias = Callable[[Sequence[npt.NDArray[Any]]], bytes]
 """Encodes a record of the numbers of each of its bands."""
 
@@ -256,7 +264,7 @@ def copy_records(
     lengths = [len(run) for run in runs]
     if lengths != [own.shape[1] for own in values]:  # bands share a feature, or are cut into steps
         joined = np.concatenate(values, axis=1)
-        values = np.split(joined, np.cumsum(lengths)[:-1], axis=1) if len(runs) <= _FEW_RUNS else [joined]
+        values = np.split(joined, np.cumsum(lengths)[:-1], axis=1) if len(runs) <= _MAX_RUNS else [joined]
     if len(values) == len(runs):
         for run, own in zip(runs, values, strict=True):
             out[:, run[0] : run[-1] + 1] = own

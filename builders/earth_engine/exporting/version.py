@@ -1,4 +1,4 @@
-"""How does a published version become files of Earth Engine again? Its records as they are, and the mixer it keeps."""
+"""Writes a published version as files of Earth Engine again: its records unchanged, and the mixer that it keeps."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What does an export hold? Its files by their names, its form by its records; and the version that is made of it."""
+"""Stored exports: their files by name, their form by their records, and the version that is made of them."""

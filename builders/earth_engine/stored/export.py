@@ -1,10 +1,10 @@
-"""What does an export hold? Its bands, their kinds and the size of its tiles, told by its records and its mixer.
+"""Finds out what an export holds: its bands, their kinds and the size of its tiles, from its records and its mixer.
 
     files, mixer (found_files) -> first record -> bands, tile, kernel      (open_export)
                                -> every record -> counts, and whether all are alike
 
-Nothing but the number of values tells the margin of a patch, so what cannot be told has to be given: ``kernel_size``,
-``tensor_depths``.
+Only the number of values tells the margin of a patch. Where it is ambiguous, ``kernel_size`` and ``tensor_depths`` have
+to be given.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Which files of a folder are an export, and in which order? Found by their names, and none of them missing.
+"""Finds the files of an export in a folder by their names, in order and complete.
 
     <prefix>-00000.tfrecord.gz ... <prefix>-mixer.json      an image; ``.tfrecord`` where it was not compressed
     <prefix>00000.tfrecord.gz  ... <prefix>mixer.json       the same, as older exports are named
     <prefix>.tfrecord.gz                                    a table, or predictions in one file
 
-Exports are downloaded by hand, file by file, so what is lost or there twice is named. Suffixes may be of any case.
+Exports are downloaded by hand, file by file, so missing files and second downloads are named. Suffixes may be of any
+case. A prefix may end in digits or a dash, so a name can be read in two ways: the wanted prefix decides.
 """
 
 from __future__ import annotations
@@ -25,6 +26,23 @@ _NAMES_HINT: Final = (
     "An image is PREFIX-00000.tfrecord.gz and so on, with PREFIX-mixer.json; a table is PREFIX.tfrecord.gz."
 )
 _AGAIN: Final = "Download what is missing again, and leave one of what is there twice."
+_SUFFIX: Final = r"\.tfrecord(?:\.gz)?"
+SHARD = re.compile(rf"(?P<prefix>.*?)(?P<dash>-?)(?P<digits>[0-9]{{5,}})(?P<suffix>{_SUFFIX})", re.I | re.S)
+TABLE = re.compile(rf"(?P<prefix>.+?)(?P<suffix>{_SUFFIX})", re.I | re.S)
+MIXER = re.compile(r"(?P<prefix>.*?)(?P<dash>-?)mixer\.json", re.I | re.S)
+_MARK: Final = r"(?P<mark> ?\([0-9]{1,3}\)| copy(?: [0-9]{1,3})?| - Copy(?: \([0-9]{1,3}\))?| [0-9]{1,2})"
+
+_COPIES: Final = (
+    re.compile(
+        r"(?P<mark>(?:Copy|Kopie|Copie|Copia|Cópia) (?:of|von|de|di|van) )(?P<before>.+)(?P<after>)", re.I | re.S
+    ),
+    re.compile(rf"(?P<before>.+?){_MARK}(?P<after>{_SUFFIX}|\.json)", re.I | re.S),
+    re.compile(rf"(?P<before>.+?\.tfrecord)(?:{_MARK}|-[0-9]{{1,3}})(?P<after>\.gz)", re.I | re.S),
+    re.compile(rf"(?P<before>.+?{_SUFFIX}|.+?\.json){_MARK}(?P<after>)", re.I | re.S),
+)
+"""How browsers, Drive and file managers name the second file of a name."""
+_UNFINISHED = re.compile(r"(?P<name>.+)\.(?:crdownload|part|partial|download|gstmp)", re.I | re.S)
+_USUAL_DIGITS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,26 +321,6 @@ def _some(names: Sequence[str]) -> str:
 def _listed(lines: Sequence[str]) -> str:
     shown = "".join(f"\n  {line}" for line in lines[:_MOST_LISTED])
     return shown + (f"\n  and {len(lines) - _MOST_LISTED} more" if len(lines) > _MOST_LISTED else "")
-
-
-_SUFFIX: Final = r"\.tfrecord(?:\.gz)?"
-SHARD = re.compile(rf"(?P<prefix>.*?)(?P<dash>-?)(?P<digits>[0-9]{{5,}})(?P<suffix>{_SUFFIX})", re.I | re.S)
-TABLE = re.compile(rf"(?P<prefix>.+?)(?P<suffix>{_SUFFIX})", re.I | re.S)
-MIXER = re.compile(r"(?P<prefix>.*?)(?P<dash>-?)mixer\.json", re.I | re.S)
-
-_MARK: Final = r"(?P<mark> ?\([0-9]{1,3}\)| copy(?: [0-9]{1,3})?| - Copy(?: \([0-9]{1,3}\))?| [0-9]{1,2})"
-_COPIES: Final = (
-    re.compile(
-        r"(?P<mark>(?:Copy|Kopie|Copie|Copia|Cópia) (?:of|von|de|di|van) )(?P<before>.+)(?P<after>)", re.I | re.S
-    ),
-    re.compile(rf"(?P<before>.+?){_MARK}(?P<after>{_SUFFIX}|\.json)", re.I | re.S),
-    re.compile(rf"(?P<before>.+?\.tfrecord)(?:{_MARK}|-[0-9]{{1,3}})(?P<after>\.gz)", re.I | re.S),
-    re.compile(rf"(?P<before>.+?{_SUFFIX}|.+?\.json){_MARK}(?P<after>)", re.I | re.S),
-)
-"""How browsers, Drive and file managers name the second file of a name."""
-
-_UNFINISHED = re.compile(r"(?P<name>.+)\.(?:crdownload|part|partial|download|gstmp)", re.I | re.S)
-_USUAL_DIGITS: Final = 5
 
 
 class NamedShard(NamedTuple):

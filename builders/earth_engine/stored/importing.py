@@ -1,9 +1,9 @@
-"""How does an export become a version of a dataset? Where it lies, or as a copy, with its mixer and bands kept with it.
+"""Publishes exports as a version of a dataset, in place or as a copy, with their mixers and bands.
 
-    exports (stored_export) -> features, splits, metadata -> PreparedDataset -> Catalog.publish_prepared
+    exports (export.py) -> features, splits, metadata -> PreparedDataset -> Catalog.publish_prepared
 
-Each export is a split. What no record tells is kept with the version, under ``earth_engine`` in its metadata: the mixer
-as it was read, the kernel, the tile, the bands in order.
+Each export is a split. What records do not hold is kept with the version, under ``earth_engine`` in its metadata: the
+mixer as it was read, the kernel, the tile, the bands in order.
 """
 
 from __future__ import annotations

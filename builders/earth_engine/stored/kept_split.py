@@ -1,11 +1,12 @@
-"""What does a version keep of the export that a split of it was made of? What no record tells, as JSON.
+"""What a version keeps of the export that a split was made of, as JSON, and the search for the mixer of predictions.
 
     metadata["earth_engine"]["splits"][SPLIT] =
         {"prefix", "mixer": document or null, "kernel_size": [w, h], "patch": [w, h], "tile": [w, h],
          "bands": [{"name", "kind", "dtype", "depth"}], "sequence": bool, "collapsed": [names] or null,
          "patches": [numbers] or null}
 
-The metadata of a version may come from anybody, so it is read as carefully as a file.
+The metadata of a version may come from anybody, so it is checked as strictly as a file. A mixer is given in any form (a
+path, text, a document, a version), or is the one beside the files.
 """
 
 from __future__ import annotations

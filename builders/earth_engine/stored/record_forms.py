@@ -1,4 +1,4 @@
-"""Of which form are the records of an export? Patches that are all alike, pixels with series, or rows of a table."""
+"""Tells the form of an export's records: patches that are alike, pixels with series, or rows of a table."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from registry.wire.varint import read_varint
 _FEATURE_LISTS: Final = 2
 _FIXED_SIZES: Final = {1: 8, 5: 4}
 """Bytes of a field by its wire type, where that tells it."""
+Advance = Callable[[int], None]
+_MOST_FILES: Final = 10
 
 
 def has_feature_lists(record: bytes | memoryview) -> bool:
@@ -233,11 +235,6 @@ class _Columns:
                 size=next(iter(sizes)) if len(sizes) == 1 else None,
                 is_optional=self.filled[name] < self.num_rows,
             )
-
-
-Advance = Callable[[int], None]
-
-_MOST_FILES: Final = 10
 
 
 def check_files(found: FoundExport) -> Iterator[str]:
