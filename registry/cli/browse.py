@@ -1,9 +1,11 @@
-"""``registry list``, ``search``, ``show`` and ``versions``: what is in the catalog, and why."""
+"""``registry list``, ``search``, ``show``, ``versions`` and ``diff``: what is in the catalog, and how versions differ.
+
+Other commands show why a look-up gave its version, features, and differences as these do.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -11,14 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import reference_argument
-from registry.cli.output import Block, Column, Fields, Output, Table, give_up_stdout, size
+from registry.cli.completion import complete_reference
+from registry.cli.options import reference_argument, show_option
+from registry.cli.output import Block, Column, Fields, Note, Output, Table, size
+from registry.cli.progress import progress_bar
 from registry.envelope import fields_of
 from registry.errors import NotFoundError, UsageError
 from registry.model import Considered, Reference, VersionStatus
 
-if TYPE_CHECKING:  # numpy is loaded when features are
+if TYPE_CHECKING:
     from registry.features import FeaturesDict
+    from registry.publishing import VersionDiff
+
 
 _SHOWN: Final = 20
 
@@ -183,12 +189,32 @@ def versions(session: Session, reference: str) -> None:
 
     columns: dict[str, Column] = {
         "VERSION": "version",
-        "STATUS": lambda one: one["status"],
+        "STATUS": "status",
         "EXAMPLES": "num_examples",
         "PUBLISHED (UTC)": "published_at",
         "NOTES": notes,
     }
     session.out.present("versions", found, lambda rows: [Table(rows, columns)])
+
+
+@session_command(
+    "diff",
+    epilog=examples("registry diff mnist:3.0.0 mnist:3.0.1", "registry diff mnist:3.0.0 mnist@paper --format json"),
+)
+@click.argument("old", metavar="OLD", shell_complete=complete_reference)
+@click.argument("new", metavar="NEW", shell_complete=complete_reference)
+@show_option
+def diff(session: Session, old: str, new: str, show: int) -> None:
+    """Show what differs from the version OLD to the version NEW, and the smallest number that allows it.
+
+    Records are compared by the features that both versions have, whatever their shards and compression. Files are read
+    only where the fingerprints of the catalog differ.
+    """
+    with session.connect() as catalog, progress_bar(session.out, "comparing", None) as advance:
+        for reference in (old, new):
+            session.look_up(catalog, reference)
+        found = catalog.diff(old, new, show=show, advance=advance)
+    session.out.present("diff", diff_values(found), lambda _: describe_diff(found))
 
 
 def feature_lines(features: FeaturesDict, indent: str = "") -> Iterator[str]:
@@ -234,11 +260,7 @@ def explained_refusal(out: Output, why: bool) -> Iterator[None]:
         if why and considered:
             named = [one for one in considered[_SHOWN:] if not one["verdict"].startswith("not ")]
             shown = [*considered[:_SHOWN], *named[:_SHOWN]]
-            try:
-                out.tell(_tabulate(shown, error.details["num_considered"], where="registry versions lists them all"))
-                sys.stdout.flush()
-            except BrokenPipeError:  # a reader who leaves changes nothing: it is refused all the same
-                give_up_stdout()
+            out.tell(_tabulate(shown, error.details["num_considered"], where="registry versions lists them all"))
         raise
 
 
@@ -252,3 +274,49 @@ def _tabulate(rows: Sequence[Any], total: int, *, where: str) -> Iterator[Block]
 def _first_words(text: str, limit: int = 60) -> str:
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: line.rfind(" ", 0, limit)] + " …"
+
+
+def diff_values(diff: VersionDiff) -> dict[str, Any]:
+    """The differences as one value."""
+    changes = diff.changes
+    return {
+        "level": changes.level.name.lower(),
+        **fields_of(changes, "old", "new", "smallest"),
+        "changes": [
+            {"level": change.level.name.lower(), **fields_of(change, "kind", "where", "text")}
+            for change in changes.changes
+        ],
+        "records": [
+            {
+                **fields_of(one, "split", "same", "changed", "added", "removed", "moved"),
+                "first": [
+                    {
+                        **fields_of(record, "kind", "old", "new"),
+                        "features": {path: {"old": before, "new": after} for path, before, after in record.features},
+                    }
+                    for record in one.first
+                ],
+            }
+            for one in diff.records
+        ],
+        "unread": diff.unread,
+    }
+
+
+def describe_diff(diff: VersionDiff) -> Iterator[Block]:
+    """The differences for people: changes, then records."""
+    changes = diff.changes
+    if not changes.changes:
+        yield f"{changes.old} and {changes.new} have the very same content"
+        return
+    yield f"{changes.old} -> {changes.new}: {changes.level.name}"
+    for change in changes.changes:
+        yield f"  {change.level.name:<5}  {change.text}"
+    for one in diff.records:
+        if not one.is_equal:
+            counts = fields_of(one, "changed", "added", "removed", "moved") | {"as they were": one.same}
+            yield f"  {one.split}: {', '.join(f'{number:,} {word}' for word, number in counts.items() if number)}"
+            yield from (f"    {record}" for record in one.first)
+    if diff.unread:
+        yield Note(f"records were not compared one by one: {diff.unread}")
+    yield f"smallest number after {changes.old}: {changes.smallest or 'there is none left'}"

@@ -17,6 +17,7 @@ from registry.errors import RegistryWarning, UsageError, VerificationError, sugg
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
+    from registry.model import Reference
 
 PLUGINS: Final = "registry.commands"
 """The entry points of commands that other packages bring, as ``registry.builders`` are those of their builders."""
@@ -203,6 +204,11 @@ def _warnings_as_notes(out: Output) -> Iterator[None]:
 
         warnings.showwarning = tell
         yield
+
+
+def version_values(reference: Reference) -> dict[str, Any]:
+    """How a result names one version."""
+    return {"dataset": reference.dataset, "version": reference.exact}
 
 
 def joint_exit_code(exit_codes: Iterable[int]) -> int:

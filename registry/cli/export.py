@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import click
 
-from registry.cli.commands import LazyGroup, Session, examples, session_command
+from registry.cli.commands import LazyGroup, Session, examples, session_command, version_values
 from registry.cli.options import reference_argument
 from registry.cli.output import Block, JsonText, size
 from registry.cli.progress import progress_bar
@@ -49,8 +49,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
         with progress_bar(session.out, f"exporting {dataset.reference}", total, in_bytes=True) as advance:
             exported = dataset.export_tfds(folder, advance=advance)
     value = {
-        "dataset": dataset.reference.dataset,
-        "version": dataset.version,
+        **version_values(dataset.reference),
         **fields_of(exported, "folder", "newly", "num_bytes"),
     }
 

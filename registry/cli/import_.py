@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import feature_lines
-from registry.cli.commands import LazyGroup, Session, examples, joint_exit_code, session_command
+from registry.cli.commands import LazyGroup, Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.options import promote_option
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.progress import import_progress, progress_bar
@@ -88,8 +88,7 @@ def _present_prepared(session: Session, prepared: PreparedDataset, published: st
 
     reference = prepared.reference
     value = {
-        "dataset": reference.dataset,
-        "version": prepared.version,
+        **version_values(reference),
         "published": None if published is None else f"sha256:{published}",
         "num_examples": sum(split.num_examples for split in prepared.splits),
         "splits": [fields_of(split, "name", "num_examples", "num_shards") for split in prepared.splits],

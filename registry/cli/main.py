@@ -26,7 +26,7 @@ COMMANDS: Final = {
     "search": ("registry.cli.browse:search", "Find datasets by words: names, tags, features, descriptions."),
     "show": ("registry.cli.browse:show", "Show one dataset version: splits, features, licence."),
     "versions": ("registry.cli.browse:versions", "List the versions of a dataset."),
-    "diff": ("registry.cli.diff:diff", "Show what differs between two versions, down to the record."),
+    "diff": ("registry.cli.browse:diff", "Show what differs between two versions, down to the record."),
     "resolve": ("registry.cli.resolve:resolve", "Show which records of which files a split expression names."),
     "split": ("registry.cli.resolve:split", "Check whether splits overlap, cover or equal each other."),
     "read": ("registry.cli.read:read", "Print examples as JSON lines."),

@@ -70,7 +70,8 @@ Block: TypeAlias = str | Table | Fields | Note | JsonText
 class Output:
     """What one command prints. ``as_json`` holds notes back as ``warnings`` of the one JSON value.
 
-    Passwords in URLs are masked, except in the records of a dataset.
+    Passwords in URLs are masked, except in the records of a dataset. A reader who leaves before the end changes
+    nothing: the command goes on to its exit code.
     """
 
     def __init__(self, *, as_json: bool) -> None:
@@ -89,34 +90,35 @@ class Output:
         """Print ``value`` as JSON under ``registry.<schema>/1``, or, for people, what ``human`` yields for it.
 
         ``value`` may hold what ``to_plain`` converts: moments, versions, enums. ``human`` sees it before that.
-        A reader who leaves before the end changes nothing: the command goes on to its exit code.
         """
-        try:
-            if self.as_json:
-                print(escape_json(json.dumps(result_envelope(schema, value, self._warnings), indent=2)))
-            else:
-                self.tell(human(value))
-            sys.stdout.flush()
-        except BrokenPipeError:
-            give_up_stdout()
+        if self.as_json:
+            self._print([JsonText(lambda **_: json.dumps(result_envelope(schema, value, self._warnings), indent=2))])
+        else:
+            self._print(human(value))
 
     def tell(self, blocks: Iterable[Block]) -> None:
         """Print ``blocks`` for people, before the result is known. Programs get it in the result."""
-        if self.as_json:
-            return
-        for block in blocks:
-            if isinstance(block, str):
-                print(printable(block))
-            elif isinstance(block, Note):
-                self.note(block.text)
-            elif isinstance(block, JsonText):
-                print(escape_json(block.write(ensure_ascii=not _takes_unicode())))
-            elif isinstance(block, Fields):
-                _print_fields(block)
-            elif block.rows:
-                _print_table(block)
-            elif block.empty:
-                self.note(block.empty)
+        if not self.as_json:
+            self._print(blocks)
+
+    def _print(self, blocks: Iterable[Block]) -> None:
+        try:
+            for block in blocks:
+                if isinstance(block, str):
+                    print(printable(block))
+                elif isinstance(block, Note):
+                    self.note(block.text)
+                elif isinstance(block, JsonText):
+                    print(escape_json(block.write(ensure_ascii=not _takes_unicode())))
+                elif isinstance(block, Fields):
+                    _print_fields(block)
+                elif block.rows:
+                    _print_table(block)
+                elif block.empty:
+                    self.note(block.empty)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            give_up_stdout()
 
 
 def _print_fields(fields: Fields) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, TypeVar
 
 from registry.cli.output import Output, printable
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from registry.building import BuildPhase
+
+_T = TypeVar("_T")
 
 
 class _Bar:
@@ -77,40 +79,41 @@ class ImportBar(_Bar):
         self.begin(f"importing {what}{which}", self._passes * num_examples)
 
 
-@contextmanager
 def progress_bar(
     out: Output, verb: str, total: int | None, *, in_bytes: bool = False, beside_stdout: bool = False
-) -> Iterator[Callable[[int], None] | None]:
+) -> AbstractContextManager[Callable[[int], None] | None]:
     """A bar that counts records, or bytes. The value is called with the number done since the last call, or is None.
 
     With ``beside_stdout`` records are printed all the while: the bar is drawn where they do not go to the terminal too.
     """
-    is_shared = beside_stdout and sys.stdout.isatty()
-    drawn = None if is_shared else _draw(out, redirect_stdout=not beside_stdout, in_bytes=in_bytes)
-    with drawn or nullcontext():
-        yield None if drawn is None else _CountBar(drawn, verb, total).advance
+    if beside_stdout and sys.stdout.isatty():
+        return nullcontext()
+    return _draw(
+        out,
+        lambda drawn: _CountBar(drawn, verb, total).advance,
+        in_bytes=in_bytes,
+        redirect_stdout=not beside_stdout,
+    )
 
 
-@contextmanager
-def build_progress(out: Output) -> Iterator[BuildBar | None]:
+def build_progress(out: Output) -> AbstractContextManager[BuildBar | None]:
     """The bars of a build, or None."""
-    drawn = _draw(out)
-    with drawn or nullcontext():
-        yield None if drawn is None else BuildBar(drawn)
+    return _draw(out, BuildBar)
+
+
+def import_progress(out: Output, *, passes: int) -> AbstractContextManager[ImportBar | None]:
+    """The bars of an import, or None."""
+    return _draw(out, lambda drawn: ImportBar(drawn, passes))
 
 
 @contextmanager
-def import_progress(out: Output, *, passes: int) -> Iterator[ImportBar | None]:
-    """The bars of an import, or None."""
-    drawn = _draw(out)
-    with drawn or nullcontext():
-        yield None if drawn is None else ImportBar(drawn, passes)
-
-
-def _draw(out: Output, *, redirect_stdout: bool = True, in_bytes: bool = False) -> Progress | None:
-    """What draws bars; None where nobody would see them."""
+def _draw(
+    out: Output, make: Callable[[Progress], _T], *, in_bytes: bool = False, redirect_stdout: bool = True
+) -> Iterator[_T | None]:
+    """Draw what ``make`` shows; None where nobody would see it."""
     if out.as_json or not sys.stderr.isatty():
-        return None
+        yield None
+        return
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -122,7 +125,7 @@ def _draw(out: Output, *, redirect_stdout: bool = True, in_bytes: bool = False) 
         TransferSpeedColumn,
     )
 
-    return Progress(
+    with Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         *((DownloadColumn(binary_units=True), TransferSpeedColumn()) if in_bytes else (MofNCompleteColumn(),)),
@@ -130,4 +133,5 @@ def _draw(out: Output, *, redirect_stdout: bool = True, in_bytes: bool = False) 
         console=Console(stderr=True),
         transient=True,
         redirect_stdout=redirect_stdout,
-    )
+    ) as drawn:
+        yield make(drawn)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
-from registry.cli.diff import describe_diff, diff_values
+from registry.cli.browse import describe_diff, diff_values
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import builder_argument, promote_option, show_option
 from registry.cli.output import Block, size
 from registry.cli.progress import build_progress, progress_bar
@@ -147,8 +147,7 @@ def _present_preview(session: Session, preview: Preview) -> int:
     proof, refusal = preview.proof, preview.refusal
     reference = proof.version.reference
     value = {
-        "dataset": reference.dataset,
-        "version": proof.version.version,
+        **version_values(reference),
         "published": preview.is_published,
         "allowed": refusal is None,
         "smallest": proof.smallest,
@@ -175,8 +174,7 @@ def present_publication(session: Session, publication: Publication) -> None:
     """Say what was published, or that it was there already."""
     version = publication.version
     value = {
-        "dataset": version.reference.dataset,
-        "version": version.version,
+        **version_values(version.reference),
         "newly": publication.newly,
         "num_examples": version.num_examples,
         "splits": {split.name: split.num_examples for split in version.splits},

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import (
     Slicing,
     ids_option,
@@ -71,8 +71,7 @@ def read(
         note_overlaps(session.out, reader.plan)
         _note_seed(session, reader, order)
         value = {
-            "dataset": dataset.reference.dataset,
-            "version": dataset.version,
+            **version_values(dataset.reference),
             "split": reader.plan.expression,
             **rule_values(reader.plan),
         }

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import dry_run_option, reference_argument
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
@@ -99,8 +99,7 @@ def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     with session.connect() as catalog:
         done = catalog.reservations.clear(reference, force=force, dry_run=dry_run)
     value = {
-        "dataset": done.reference.dataset,
-        "version": done.reference.request,
+        **version_values(done.reference),
         **fields_of(done, "folder", "moved_to", "files"),
         "dry_run": dry_run,
     }

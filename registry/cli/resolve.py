@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import describe_considered, explained_refusal, why_values
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import Slicing, reference_argument, slicing_options, split_argument, splits_argument
 from registry.cli.output import Block, Output, Table
 from registry.envelope import fields_of
@@ -62,8 +62,7 @@ def resolve(session: Session, reference: str, split: str, slicing: Slicing, why:
         reasons, considered = (dataset.why, dataset.considered) if why else ((), ())
     note_overlaps(session.out, plan)
     value: dict[str, Any] = {
-        "dataset": dataset.reference.dataset,
-        "version": dataset.version,
+        **version_values(dataset.reference),
         "split": plan.expression,
         "num_examples": plan.num_examples,
         **rule_values(plan),
@@ -180,8 +179,7 @@ def check(
     # One rule and one rounding for all; some expressions may have nothing to round.
     rule = max((rule_values(plan) for plan in plans), key=len)
     value = {
-        "dataset": dataset.reference.dataset,
-        "version": dataset.version,
+        **version_values(dataset.reference),
         **rule,
         "splits": [
             {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}

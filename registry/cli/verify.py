@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, joint_exit_code, session_command
+from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
 from registry.cli.completion import complete_reference
 from registry.cli.output import size
 from registry.cli.progress import progress_bar
@@ -47,8 +47,7 @@ def verify(session: Session, reference: str | None, every: bool, deep: bool) -> 
         with progress_bar(session.out, "verifying", dataset.facts.num_examples) as advance:
             report = dataset.verify(deep=deep, advance=advance)
     value = {
-        "dataset": dataset.reference.dataset,
-        "version": dataset.version,
+        **version_values(dataset.reference),
         "deep": deep,
         **fields_of(report, "num_shards", "num_examples", "num_bytes", "is_whole", "recovery"),
         "faults": _fault_values(report),
@@ -102,8 +101,7 @@ def _version_values(one: VerifiedVersion) -> dict[str, Any]:
     report, error = one.report, one.error
     sizes = ("num_shards", "num_examples", "num_bytes")
     return {
-        "dataset": one.reference.dataset,
-        "version": one.reference.exact,
+        **version_values(one.reference),
         **fields_of(one, "state", "is_sound"),
         **(dict.fromkeys(sizes) if report is None else fields_of(report, *sizes)),
         "faults": [] if report is None else _fault_values(report),

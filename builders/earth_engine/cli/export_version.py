@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import reference_argument
 from registry.cli.output import size
 from registry.cli.progress import progress_bar
@@ -43,8 +43,7 @@ def command(
                 dataset, folder, splits=splits or None, compressed=compress, overwrite=overwrite, advance=advance
             )
     data = {
-        "dataset": dataset.reference.dataset,
-        "version": str(dataset.version),
+        **version_values(dataset.reference),
         "folder": folder,
         "splits": [
             {

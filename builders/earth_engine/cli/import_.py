@@ -14,7 +14,7 @@ from registry.builders.earth_engine.cli.inspect import (
     read_numbers,
     read_pairs,
 )
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import promote_option
 from registry.cli.output import Block
 from registry.cli.progress import progress_bar
@@ -129,8 +129,7 @@ def _print(session: Session, plan: ImportPlan, publication: Publication | None, 
     for sentence in plan.notes:
         session.out.note(f"note: {sentence}")
     data: dict[str, Any] = {
-        "dataset": reference.dataset,
-        "version": str(plan.prepared.version),
+        **version_values(reference),
         "num_examples": num_examples,
         "splits": {one.name: one.num_examples for one in plan.prepared.splits},
         "exports": {split: export_json(export) for split, export in plan.exports.items()},

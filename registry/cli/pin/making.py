@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
-from registry.cli.diff import describe_diff, diff_values
+from registry.cli.browse import describe_diff, diff_values
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import (
     PIN_FILE,
     Slicing,
@@ -324,8 +324,7 @@ def _refuse_other(output: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
 def _present_plans(session: Session, schema: str, dataset: Dataset, plans: Sequence[Plan]) -> None:
     pins = [
         {
-            "dataset": dataset.reference.dataset,
-            "version": dataset.version,
+            **version_values(dataset.reference),
             "split": plan.expression,
             "num_examples": plan.num_examples,
             "ranges": range_values(plan.ranges),

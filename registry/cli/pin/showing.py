@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from registry.cli.commands import Session, examples, session_command
+from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.completion import complete_file, complete_name
 from registry.cli.options import (
     ANYWHERE,
@@ -175,8 +175,7 @@ def pin_values(pin: Pin) -> dict[str, Any]:
     """What identifies a pin."""
     return {
         "name": pin.name,
-        "dataset": pin.reference.dataset,
-        "version": pin.version.version,
+        **version_values(pin.reference),
         "split": pin.split,
         "slicing": pin.entry.slicing,
         "num_examples": pin.num_examples,
