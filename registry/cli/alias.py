@@ -23,7 +23,9 @@ def alias() -> None:
 
 
 _expect_option = click.option(
-    "--expect", metavar="OLD", help="Only where this version stands there now; 'none': only where no alias is."
+    "--expect",
+    metavar="OLD",
+    help="Fail unless the alias points to this version now; 'none': unless there is no alias.",
 )
 _message_option = click.option("--message", default="", metavar="TEXT", help="Why, for the history.")
 
@@ -43,10 +45,10 @@ _message_option = click.option("--message", default="", metavar="TEXT", help="Wh
 @_message_option
 @dry_run_option
 def set_(session: Session, name: str, reference: str, expect: str | None, message: str, dry_run: bool) -> None:
-    """Let the alias NAME stand for the version that REF names today.
+    """Point the alias NAME to the version that REF names today.
 
-    A range is looked up once: the alias stands for one number until somebody moves it. Setting it to the same number
-    changes nothing. With --expect it is a compare-and-swap, which fails with exit code 4 where somebody was faster.
+    A range is looked up once: the alias points to one version until somebody moves it. Setting it to the same number
+    changes nothing. With --expect it is a compare-and-swap, which fails with exit code 4 if somebody was faster.
     """
     if "@" in name:
         alone = name.rpartition("@")[2]

@@ -65,8 +65,8 @@ def search(session: Session, text: tuple[str, ...], limit: int) -> None:
     """Find the datasets that all the words of TEXT are about, the best first.
 
     Looks into names, tags, features with their labels, descriptions, licence, homepage and citation. A word finds what
-    begins with it, whatever its case and accents; TEXT has no other syntax. Nothing found is no failure: the exit code
-    is 0, and a note says which word nothing has.
+    begins with it, whatever its case and accents; TEXT has no other syntax. If nothing is found, the exit code is 0,
+    and a note names the word that matches nothing.
     """
     words = " ".join(text)
     with session.connect() as catalog:

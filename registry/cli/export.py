@@ -55,7 +55,7 @@ def tfds(session: Session, reference: str, folder: str) -> None:
 
     def human(it: dict[str, Any]) -> Iterator[str]:
         if not it["newly"]:
-            yield f"{dataset.reference} lies there already: {it['folder']}"
+            yield f"{dataset.reference} is there already: {it['folder']}"
             return
         yield f"exported {dataset.reference}, {size(it['num_bytes'])}: {it['folder']}"
         yield f"load it with: tfds.builder_from_directory({it['folder']!r})"

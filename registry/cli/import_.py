@@ -67,7 +67,7 @@ def parquet(
     """Publish the Parquet shards in DIR: read what their columns hold, verify every shard, write one row.
 
     DIR, or one folder in it, holds train-00000-of-00005.parquet and the like, or test.parquet where a split is one
-    file. Each row is an example, each column a feature. DIR is left as it is, and read where it lies.
+    file. Each row is an example, each column a feature. DIR is not changed, and is read in place.
     """
     if dry_run:
         with session.connect() as catalog:

@@ -27,7 +27,9 @@ _DONE: Final = {
     "yank": "yanked",
     "drop": "dropped",
 }
-_undo_option: Final = click.option("--undo", is_flag=True, help="Take it back: the version stands as it did before.")
+_undo_option: Final = click.option(
+    "--undo", is_flag=True, help="Take it back: the version gets the state that it had before."
+)
 
 
 @session_command(
@@ -59,14 +61,14 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
     ),
 )
 @version_argument
-@click.option("--message", metavar="TEXT", help="What its readers are told.")
+@click.option("--message", metavar="TEXT", help="What its readers see.")
 @_undo_option
 @dry_run_option
 @uses_option
 def deprecate(
     session: Session, reference: str, message: str | None, undo: bool, dry_run: bool, uses: list[Use]
 ) -> None:
-    """Deprecate a version: it is found as before, and its readers are told MESSAGE.
+    """Deprecate a version: it is found as before, and its readers see MESSAGE.
 
     REF names one version, exactly or by an alias.
     """
@@ -90,7 +92,7 @@ def deprecate(
     ),
 )
 @version_argument
-@click.option("--reason", metavar="TEXT", help="Why, for everybody who meets it.")
+@click.option("--reason", metavar="TEXT", help="Why; shown with the version.")
 @click.option("--superseded-by", metavar="VERSION", help="The version of the same config to use in its place.")
 @_undo_option
 @dry_run_option
@@ -106,8 +108,8 @@ def yank(
 ) -> None:
     """Yank a version: no wildcard, range or missing version gives it any more.
 
-    REF names one version, exactly or by an alias. Who names it exactly, or by an alias, still gets it, with a note;
-    where it was the canonical version, a reference without a version is refused until another one is promoted.
+    REF names one version, exactly or by an alias. A reference that names it exactly, or by an alias, still gives it,
+    with a note. If it was the canonical version, a reference without a version is refused until one is promoted.
     """
     if undo == (reason is not None) or (undo and superseded_by is not None):
         raise UsageError("say why it is yanked, or --undo", hint="Add --reason TEXT, or --undo alone.")
@@ -130,7 +132,7 @@ def yank(
     ),
 )
 @version_argument
-@click.option("--reason", metavar="TEXT", help="Why, for everybody who asks for it.")
+@click.option("--reason", metavar="TEXT", help="Why; shown where it is asked for.")
 @_undo_option
 @dry_run_option
 @uses_option

@@ -1,4 +1,4 @@
-"""``registry log``: who did what, and when."""
+"""``registry log`` and ``log verify``: the event log, and the proof that nothing was changed behind it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def _complete_action(ctx: click.Context, param: click.Parameter, incomplete: str
     shell_complete=_complete_action,
     help="Of this kind, e.g. publish; may be repeated.",
 )
-@click.option("--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="The newest so many.")
+@click.option(
+    "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="Show the newest N.", metavar="N"
+)
 @click.pass_context
 def log(
     ctx: click.Context,
@@ -214,5 +216,5 @@ def _refuse_options(ctx: click.Context, subcommand: str) -> None:
         if parameter.name and ctx.get_parameter_source(parameter.name) is not ParameterSource.DEFAULT:
             raise UsageError(
                 f"{parameter.opts[-1]} is an option of 'registry log' alone",
-                hint=f"Options of '{subcommand}' stand behind it: see registry log {subcommand} --help.",
+                hint=f"Put options of '{subcommand}' after it: see registry log {subcommand} --help.",
             )

@@ -1,4 +1,4 @@
-"""Where the command line starts: the list of commands, loaded when used, and the one place that catches errors."""
+"""The entry point: the table of commands, which are imported when they run, and the one place that catches errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "verify": ("registry.cli.verify:verify", "Check every stored shard against the catalog."),
     "promote": ("registry.cli.lifecycle:promote", "Make a version the canonical one."),
     "deprecate": ("registry.cli.lifecycle:deprecate", "Tell the readers of a version to move on."),
-    "yank": ("registry.cli.lifecycle:yank", "Withdraw a version from all who do not name it."),
+    "yank": ("registry.cli.lifecycle:yank", "Withdraw a version, except from those who name it exactly."),
     "drop": ("registry.cli.lifecycle:drop", "Hide a version from every look-up; its files stay."),
     "config": ("registry.cli.config:config", "List configs, and choose the default one."),
     "experiment": (
@@ -60,7 +60,7 @@ class _Commands(LazyGroup):
     """The commands of the program."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command. A reader of stdout who leaves early, as `head` does, is no failure."""
+        """Run the command. If the reader of stdout leaves early, as `head` does, the command succeeds."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -84,9 +84,9 @@ def cli() -> None:
 def main() -> None:
     """Run the command line and end the process with its exit code."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by who started us: what is printed goes nowhere
+        if getattr(sys, name) is None:  # closed by the parent process: output is discarded
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    for stream in (sys.stdout, sys.stderr):  # a locale without UTF-8: a letter that it lacks is no reason to fail
+    for stream in (sys.stdout, sys.stderr):  # a locale without UTF-8 must not make a command fail
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored, as after nohup

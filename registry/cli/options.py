@@ -118,7 +118,7 @@ def _load_uses(ctx: click.Context, param: click.Parameter, paths: Sequence[Path]
     """The references in use that the files name: lists, and pin files, whose pins name versions exactly.
 
     Raises:
-        UsageError: a file that cannot be read as text, or a line that is no reference.
+        UsageError: a file that cannot be read as text, or a line that is not a reference.
     """
     from registry.api import read_uses
     from registry.api.pin_files import open_pin_file

@@ -28,7 +28,7 @@ Column: TypeAlias = str | Callable[[Any], Any]
 class Table:
     """Rows under a head line: ``columns`` maps each head to its column. Numbers are aligned to the right.
 
-    Without rows, ``empty`` is told on stderr. Beyond ``limit`` rows, a line says how many more there are and ``where``.
+    Without rows, ``empty`` goes to stderr. Beyond ``limit`` rows, a line says how many more there are and ``where``.
     """
 
     rows: Sequence[Any]
@@ -47,7 +47,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A line on stderr that people alone are told: the JSON says it in its data."""
+    """A line on stderr for people alone: the JSON has it in its data."""
 
     text: str
 
@@ -83,7 +83,7 @@ class Output:
         if self.as_json:
             self._warnings.append(text)
         else:
-            sys.stdout.flush()  # where both lead to one place, they keep the order in which they were told
+            sys.stdout.flush()  # keeps the order of lines when stdout and stderr are the same file
             print(printable(text), file=sys.stderr)
 
     def present(self, schema: str, value: Any, human: Callable[[Any], Iterable[Block]]) -> None:

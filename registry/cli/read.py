@@ -60,10 +60,10 @@ def read(
 ) -> None:
     """Print the examples of a split expression, one JSON object a line.
 
-    Arrays become nested lists, text becomes strings; bytes that are no UTF-8 become {"base64": ...}, NaN and infinities
-    the strings "nan", "inf" and "-inf". A missing value is null. With --format json the examples stand in one JSON
-    value, under data.examples. They come in the order of TFDS: 16 files in turns, 16
-    records of each; --cycle-length 1 reads them as they are stored.
+    Arrays become nested lists, text becomes strings; bytes that are not UTF-8 become {"base64": ...}, NaN and
+    infinities the strings "nan", "inf" and "-inf". A missing value is null. With --format json the examples are in one
+    JSON value, under data.examples. They come in the order of TFDS: 16 files in turns, 16 records of each;
+    --cycle-length 1 reads them as they are stored.
     """
     with session.connect_unless_pinned() as catalog:
         dataset = session.look_up(catalog, reference)
@@ -117,7 +117,7 @@ def _counted(items: Iterable[_T], advance: Callable[[int], None] | None) -> Iter
 
 
 def jsonable(value: Any) -> Any:
-    """``value`` of a decoded example as JSON holds it; floats that JSON has no word for become strings."""
+    """``value`` of a decoded example as JSON; NaN and infinities become strings."""
     import numpy as np
 
     from registry.features import NestedExamples, Ragged

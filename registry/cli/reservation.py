@@ -92,7 +92,7 @@ def release(session: Session, reference: str, force: bool, dry_run: bool) -> Non
 )
 @dry_run_option
 def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
-    """Move what lies at the place of REF in an object store aside, so that REF can be published.
+    """Move what is at the place of REF in an object store aside, so that REF can be published.
 
     REF is not published. Nothing is deleted: the files go to a folder leftover.<random>_<version> beside it.
     """

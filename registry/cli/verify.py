@@ -1,4 +1,4 @@
-"""``registry verify``: every stored shard against the catalog, of one version or of all."""
+"""``registry verify``: compare the stored shards of one version, or of all, with the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``registry pin verify``, ``audit`` and ``from-citation``: is this what was pinned, and is it still good?"""
+"""``registry pin verify``, ``audit`` and ``from-citation``: compare pins with files, catalog and papers."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 @names_argument
 @places_options
 @click.option("--deep", is_flag=True, help="Decode every record too, and check all that the pin says of them.")
-@click.option("--quick", is_flag=True, help="Where all files are the pinned ones, look at three records, not at all.")
+@click.option("--quick", is_flag=True, help="Where all files are the pinned ones, check three records instead of all.")
 @click.option(
     "--against",
     metavar="REF",
     shell_complete=complete_reference,
-    help="Hold the records of another version of the catalog against the pins.",
+    help="Compare the pins with the records of another version of the catalog.",
 )
 def verify(
     session: Session,
@@ -67,8 +67,8 @@ def verify(
     Every file is compared with its sha256, and the digest over all records with the one that a paper prints. Where
     files differ, as those of a version with other shards do, the records are the proof. What differs is named: file,
     record, feature, and both digests. Ends with exit code 5 where it does. No catalog is opened, unless --against asks
-    for it, or --catalog names one: then you are told of versions that were yanked since, and files are looked for where
-    the catalog reads them, too.
+    for it, or --catalog names one: then notes name versions that were yanked since, and files are also looked for where
+    the catalog reads them.
     """
     from registry.pins.bundle import check_json
 
@@ -112,7 +112,7 @@ def verify(
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)
 @places_options
 def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int:
-    """Show how each pin stands today: the state of its version in the catalog, and whether its files are there.
+    """Show the state of each pin today: the state of its version in the catalog, and whether its files are there.
 
     Ends with exit code 6 where a version is yanked, dropped, unknown to the catalog or of other content, else with 5
     where files are missing.
@@ -159,7 +159,7 @@ def audit(session: Session, files: tuple[str, ...], *, places: PinPlaces) -> int
 def from_citation(session: Session, citation: str, *, output: str | None, force: bool, inside: str | None) -> None:
     """Find the pin that the short form in a paper's text names, and check it: number of records and digest.
 
-    TEXT may come as it stands in the paper, with LaTeX's backslashes. The version is looked up in the catalog and its
+    TEXT may be copied from the paper, with LaTeX's backslashes. The version is looked up in the catalog and its
     records are digested; with --in, a pin file is searched instead, and no catalog is opened.
     """
     from registry.pins.citation import Citation
@@ -211,7 +211,7 @@ def _find_cited(pins: PinFile, cited: Citation) -> PinFile:
 
 
 def _require_dataset(pins: Sequence[Pin], against: Reference) -> None:
-    """Refuse to hold pins against another dataset: all of it would differ, and that says nothing."""
+    """Refuse to compare pins with another dataset: all records would differ, which says nothing."""
     for pin in pins:
         if pin.reference.name != against.name:
             raise UsageError(

@@ -130,7 +130,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
 
 
 def _worrying(problems: Sequence[str]) -> list[str]:
-    """What a reader should know: not of every place that simply lacks a file. Programs are told of those too."""
+    """The problems that people should know: not every place that lacks a file. Programs get those too."""
     from registry.pins.places import NO_SUCH_FILE
 
     return [problem for problem in problems if not problem.endswith(f": {NO_SUCH_FILE}")]
@@ -236,7 +236,7 @@ def sign(session: Session, file: str, *, key: str, output: str | None) -> None:
     required=True,
     multiple=True,
     metavar="KEY",
-    help="The public key of who should have signed: a file, or its text. One of several is enough.",
+    help="The public key of an expected signer: a file, or its text. One of several is enough.",
 )
 @click.option("--signature", metavar="SIG", type=click.Path(), help="The signature.  [default: FILE.sig]")
 def check(session: Session, file: str, *, keys: tuple[str, ...], signature: str | None) -> None:

@@ -1,4 +1,4 @@
-"""``registry pin show``, ``explain``, ``cite``, ``diff`` and ``read``: what stands in pin files."""
+"""``registry pin show``, ``explain``, ``cite``, ``diff`` and ``read``: what is in pin files."""
 
 from __future__ import annotations
 
@@ -134,9 +134,9 @@ def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
 def read(session: Session, file: str, name: str, *, places: PinPlaces, take: int | None, ids: bool) -> None:
     """Print the examples of the pin NAME in its order, one JSON object a line.
 
-    Every record is held against its checksums; that the files are the pinned ones, `registry pin verify` proves. No
-    catalog is opened, unless --catalog names one: then you are told of versions that were yanked since, and files are
-    looked for where the catalog reads them, too.
+    The checksums of every record are checked; `registry pin verify` proves that the files are the pinned ones. No
+    catalog is opened unless --catalog names one: then notes name versions that were yanked since, and files are also
+    looked for where the catalog reads them.
     """
     pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
