@@ -1,7 +1,7 @@
-"""With what is a pin signed? Ed25519 keys, from the files that OpenSSL and OpenSSH write, and new ones.
+"""Reads and writes the Ed25519 keys that sign pins, in the files of OpenSSL and OpenSSH.
 
-The cryptography is that of the package ``cryptography`` (extra ``sign``). No key is printed or logged, nor any part of
-one but the name of its public half.
+The cryptography is that of the package ``cryptography`` (extra ``sign``). No part of a key is printed or logged, except
+the name of its public half.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import MissingExtraError, UsageError
+from registry.errors import UsageError, require_extra
 from registry.storage.faults import storage_errors
 from registry.storage.local import LocalStore
 
@@ -58,7 +58,7 @@ def load_private_key(path: str | os.PathLike[str], password: str | None = None) 
 
     Raises:
         StorageError: the file cannot be read.
-        UsageError: it holds no private Ed25519 key, or ``password`` is not its password.
+        UsageError: it is not a private Ed25519 key, or ``password`` is wrong.
         MissingExtraError: ``cryptography`` is not installed, or ``bcrypt`` for an encrypted key of OpenSSH.
     """
     _need_cryptography()
@@ -80,8 +80,9 @@ def load_private_key(path: str | os.PathLike[str], password: str | None = None) 
             f"the key {name} is not encrypted, and a password was given", hint="Leave the password out."
         ) from error
     except UnsupportedAlgorithm as error:
-        if is_openssh and not _has_bcrypt():
-            raise MissingExtraError(package="bcrypt", extra="sign", needed_for="an encrypted key of OpenSSH") from error
+        if is_openssh:
+            with require_extra("sign", package="bcrypt", needed_for="an encrypted key of OpenSSH"):
+                import bcrypt  # noqa: F401
         raise _not_ed25519(name, "unknown") from error
     except ValueError as error:
         if b"PUBLIC KEY" in data or data.startswith(b"ssh-"):
@@ -101,7 +102,7 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
 
     Raises:
         StorageError: the file cannot be read.
-        UsageError: no public Ed25519 key, or one of small order, under which any text can be signed by anybody.
+        UsageError: not a public Ed25519 key, or one of small order, for which anybody can sign any text.
         MissingExtraError: ``cryptography`` is not installed.
     """
     _need_cryptography()
@@ -136,17 +137,17 @@ def load_public_key(path_or_text: str | os.PathLike[str]) -> Ed25519PublicKey:
 
 
 def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
-    """Write a new key to ``path``, for its owner's eyes alone, and its public half to ``path`` with ``.pub`` behind.
+    """Write a new key to ``path``, readable by its owner only, and its public half to ``path`` with ``.pub`` added.
 
     Args:
-        path: of the private key; nothing there is replaced.
-        password: that encrypts it; None writes it as it is.
+        path: of the private key; an existing file is not replaced.
+        password: encrypts it; None writes it unencrypted.
 
     Returns:
         The name of the key.
 
     Raises:
-        AlreadyStoredError: a file of one of both names is there. Neither is written then.
+        AlreadyStoredError: a file of one of the names exists. Neither is written.
         StorageError: they cannot be written.
         UsageError: an empty password.
         MissingExtraError: ``cryptography`` is not installed.
@@ -169,13 +170,13 @@ def new_key(path: str | os.PathLike[str], password: str | None = None) -> str:
         told = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
         _write_new(public, told, mode=0o644)
     except BaseException:
-        private.unlink(missing_ok=True)  # we made it just now
+        private.unlink(missing_ok=True)  # it was created above
         raise
     return key_id(key.public_key())
 
 
 def _write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Write a new file in one step: nobody ever finds half a key, or one that others may read."""
+    """Write a new file in one step: there is never half a key, or one that others may read."""
     place = path.absolute()
     with LocalStore(place.parent).create_path(place.name) as temporary, storage_errors("write", str(path)):
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
@@ -195,7 +196,7 @@ def _read_key(path: str | os.PathLike[str]) -> bytes:
 
 
 def _kind(key: Any) -> str:
-    """What its owner calls the kind of a key: ``RSA`` of an RSAPrivateKey."""
+    """The common name of a kind of key: ``RSA`` for an RSAPrivateKey."""
     kind = re.sub(r"^_*|(?:Private|Public)Key$", "", type(key).__name__)
     return {"EC": "ECDSA", "EllipticCurve": "ECDSA"}.get(kind, kind)
 
@@ -205,15 +206,5 @@ def _not_ed25519(name: str, kind: str) -> UsageError:
 
 
 def _need_cryptography() -> None:
-    try:
+    with require_extra("sign", package="cryptography", needed_for="a signature"):
         import cryptography  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(package="cryptography", extra="sign", needed_for="a signature") from error
-
-
-def _has_bcrypt() -> bool:
-    try:
-        import bcrypt  # noqa: F401
-    except ModuleNotFoundError:
-        return False
-    return True

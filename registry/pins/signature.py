@@ -1,7 +1,9 @@
-"""Who says that this is the pin? A signature over the bytes of a pin file, in a file beside it, and its check.
+"""Signs a pin file, in a file beside it, and checks who signed it.
 
-The signed text is an in-toto statement, version 1, in a DSSE envelope: tools that know both check it without this
-software. What it says of the pins is there for people; what it proves is the sha256 of the file.
+The signed text is an in-toto statement, version 1, in a DSSE envelope, version 1, as JSON (protocol.md and envelope.md
+of github.com/secure-systems-lab/dsse): tools that know both check it without this software. The description of the pins
+in it is for people; the sha256 of the file is what it proves. Base64 is read in its standard spelling only. Unknown
+fields are kept and ignored, as DSSE requires. Keys are in ``registry.pins.keys``.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ import base64
 import binascii
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import PinChangedError, PinFormatError, SignatureError, UsageError
+from registry.errors import PinChangedError, PinFormatError, PreparedFormatError, SignatureError, UsageError
+from registry.features.json_node import parse_json
 from registry.pins.citation import Citation
 from registry.pins.document import canonical_json
 from registry.pins.keys import key_id
@@ -34,12 +36,12 @@ _STATEMENT: Final = "the signed text is no statement of a pin"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedBy:
-    """A signature that holds.
+    """The result of a check that succeeded.
 
     Attributes:
         keyids: the given keys that signed, by name (``keys.key_id``).
-        unchecked: other keys that the envelope names; whether they signed is not known.
-        name: what the file was called when it was signed.
+        unchecked: other keys that the envelope names; their signatures were not checked.
+        name: of the file when it was signed.
         sha256: of the file, 64 hex digits.
         digest: the pin file's own digest.
     """
@@ -58,11 +60,11 @@ def sign_pin(data: bytes, key: Ed25519PrivateKey, *, name: str, envelope: str | 
         data: the bytes of the file.
         key: that signs (``keys.load_private_key``).
         name: of the file, without its folder.
-        envelope: one that others signed, of the same file and name: it gets one more signature.
+        envelope: an envelope of the same file and name that others signed: one more signature is added to it.
 
     Raises:
-        PinFormatError, PinChangedError: ``data`` is no pin file; such is not signed.
-        SignatureError: ``envelope`` is none, or of another file.
+        PinFormatError, PinChangedError: ``data`` is not a valid pin file.
+        SignatureError: ``envelope`` is not an envelope, or is one of another file.
         UsageError: ``name`` is not the name of a file.
     """
     if not name or not name.isprintable() or "/" in name or len(name) > 255:
@@ -82,7 +84,7 @@ def sign_pin(data: bytes, key: Ed25519PrivateKey, *, name: str, envelope: str | 
 def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterable[Ed25519PublicKey]) -> SignedBy:
     """Who signed the pin file ``data``.
 
-    Every signature of a given key must hold, and there must be one.
+    There must be a signature of a given key, and all signatures of given keys must be valid.
 
     Args:
         data: the bytes of the file.
@@ -90,7 +92,7 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
         public_keys: the keys that are trusted (``keys.load_public_key``).
 
     Raises:
-        SignatureError: no envelope, none of these keys, a signature that does not hold, or another file.
+        SignatureError: no envelope, none of these keys, an invalid signature, or another file.
         UsageError: no key is given.
     """
     keys = {key_id(key): key for key in public_keys}
@@ -98,7 +100,7 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
         raise UsageError("no key is given to check the signature with", hint="Give the public key of who signed.")
     envelope = _parse_envelope(envelope_text)
     keyids = _check_keys(envelope, keys)
-    name, signed_sha256, digest = _read_statement(parse_json(envelope.payload, _STATEMENT))
+    name, signed_sha256, digest = _read_statement(_parse_json(envelope.payload, _STATEMENT))
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != signed_sha256:
         raise SignatureError(
@@ -123,24 +125,24 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
 
 
 def read_signed_sha256(envelope_text: str | bytes) -> str:
-    """The sha256, 64 hex digits, of the file that an envelope names. No signature is checked.
+    """The sha256 of the file that an envelope names, 64 hex digits. No signature is checked.
 
     Raises:
-        SignatureError: no envelope, or not of a pin.
+        SignatureError: not an envelope of a pin.
     """
     envelope = _parse_envelope(envelope_text)
-    return _read_statement(parse_json(envelope.payload, _STATEMENT))[1]
+    return _read_statement(_parse_json(envelope.payload, _STATEMENT))[1]
 
 
 def _parse_envelope(text: str | bytes) -> Envelope:
     envelope = Envelope.parse(text)
     if envelope.payload_type != PAYLOAD_TYPE:
-        raise refusal("the envelope is not of a pin", f"it holds {envelope.payload_type!r:.80}, not {PAYLOAD_TYPE!r}")
+        raise _refusal("the envelope is not of a pin", f"it holds {envelope.payload_type!r:.80}, not {PAYLOAD_TYPE!r}")
     return envelope
 
 
 def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tuple[str, ...]:
-    """The given keys that signed, all of whose signatures hold."""
+    """The given keys that signed; their signatures are valid."""
     from cryptography.exceptions import InvalidSignature
 
     signers = [one.keyid or "a key without a name" for one in envelope.signatures]
@@ -177,11 +179,11 @@ def _statement(data: bytes, pins: PinFile, name: str) -> dict[str, Any]:
 
 
 def _read_statement(statement: Any) -> tuple[str, str, str]:
-    """Name and sha256 of the file, and the pin file's own digest, as they were signed."""
+    """The name and sha256 of the file and the pin file's own digest, as they were signed."""
     if not isinstance(statement, dict) or statement.get("_type") != STATEMENT_TYPE:
-        raise refusal(_STATEMENT, f"its _type is not {STATEMENT_TYPE}")
+        raise _refusal(_STATEMENT, f"its _type is not {STATEMENT_TYPE}")
     if statement.get("predicateType") != PREDICATE_TYPE:
-        raise refusal(
+        raise _refusal(
             _STATEMENT, f"its predicateType is {statement.get('predicateType')!r:.80}, not {PREDICATE_TYPE!r}"
         )
     match statement:
@@ -190,7 +192,7 @@ def _read_statement(statement: Any) -> tuple[str, str, str]:
             "predicate": {"digest": str(digest)},
         }:
             return name, sha256, digest
-    raise refusal(_STATEMENT, "it does not name one file, its sha256 and the digest of its pins")
+    raise _refusal(_STATEMENT, "it does not name one file, its sha256 and the digest of its pins")
 
 
 MAX_BYTES: Final = 16 * 2**20
@@ -201,7 +203,7 @@ _LONGEST_KEYID: Final = 1000
 
 
 def encode_for_signing(payload_type: str, payload: bytes) -> bytes:
-    """The bytes that a signature is over: DSSE's pre-authentication encoding.
+    """The bytes that are signed: DSSE's pre-authentication encoding.
 
     >>> encode_for_signing("http://example.com/HelloWorld", b"hello world")
     b'DSSEv1 29 http://example.com/HelloWorld 11 hello world'
@@ -212,7 +214,7 @@ def encode_for_signing(payload_type: str, payload: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """One signature: who says to have made it, and its bytes; ``values`` is how it stands in the envelope."""
+    """One signature: the key that it names, its bytes, and ``values``, its JSON object in the envelope."""
 
     keyid: str
     sig: bytes
@@ -229,7 +231,7 @@ class Envelope:
     """A payload with its type and signatures; ``values`` are the fields of its JSON text.
 
     Raises by ``parse``:
-        SignatureError: the text is no envelope; the message says what it lacks.
+        SignatureError: the text is not an envelope; the message says why.
     """
 
     payload_type: str
@@ -239,41 +241,41 @@ class Envelope:
 
     @classmethod
     def of(cls, payload_type: str, payload: bytes) -> Envelope:
-        """An envelope that nobody has signed yet."""
+        """An envelope without signatures."""
         values = {"payloadType": payload_type, "payload": base64.b64encode(payload).decode(), "signatures": []}
         return cls(payload_type, payload, (), values)
 
     @classmethod
     def parse(cls, text: str | bytes) -> Envelope:
         """The envelope in a JSON text."""
-        values = parse_json(text, "no envelope")
+        values = _parse_json(text, "no envelope")
         if not isinstance(values, dict):
-            raise refusal("no envelope", "it is no JSON object")
+            raise _refusal("no envelope", "it is no JSON object")
         payload_type = _text(values, "payloadType", "no envelope")
         payload = _from_base64(values, "payload", "no envelope")
         told = values.get("signatures")
         if not isinstance(told, list) or not 1 <= len(told) <= MOST_SIGNATURES:
-            raise refusal("no envelope", f"'signatures' is a list of 1 to {MOST_SIGNATURES} signatures")
+            raise _refusal("no envelope", f"'signatures' is a list of 1 to {MOST_SIGNATURES} signatures")
         signatures: list[Signature] = []
         for place, one in enumerate(told):
             what = f"no envelope: signatures[{place}]"
             if not isinstance(one, dict):
-                raise refusal(what, "it is no JSON object")
+                raise _refusal(what, "it is no JSON object")
             keyid = one.get("keyid", "")
             if not isinstance(keyid, str) or len(keyid) > _LONGEST_KEYID or not keyid.isprintable():
-                raise refusal(what, "'keyid' is no line of text")
+                raise _refusal(what, "'keyid' is no line of text")
             if any(keyid == other.keyid for other in signatures):
-                raise refusal(what, f"a second signature of the key {keyid or 'without a name'}")
+                raise _refusal(what, f"a second signature of the key {keyid or 'without a name'}")
             signatures.append(Signature(keyid, _from_base64(one, "sig", what), one))
         return cls(payload_type, payload, tuple(signatures), values)
 
     @property
     def signed_bytes(self) -> bytes:
-        """What every signature is over."""
+        """The bytes that every signature signs."""
         return encode_for_signing(self.payload_type, self.payload)
 
     def signed(self, signature: Signature) -> Envelope:
-        """The envelope with one more signature, or with this one for that of the same key."""
+        """The envelope with one more signature; it replaces one of the same key."""
         kept: Sequence[Signature] = self.signatures
         if any(one.keyid == signature.keyid for one in kept):
             signatures = tuple(signature if one.keyid == signature.keyid else one for one in kept)
@@ -287,49 +289,24 @@ class Envelope:
         return json.dumps(self.values, indent=2, ensure_ascii=True) + "\n"
 
 
-def parse_json(text: str | bytes, what: str) -> Any:
-    """The values of a JSON text, without what readers of JSON disagree about.
+def _parse_json(text: str | bytes, what: str) -> Any:
+    """The values of a JSON text that all readers of JSON take for the same values.
 
     Raises:
-        SignatureError: no JSON, too long, a key given twice, or a number that is none or too large; it begins with
-            ``what``.
+        SignatureError: not such a text, or longer than ``MAX_BYTES``; the message begins with ``what``.
     """
-
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for name, value in found:
-            if name in values:
-                raise refusal(what, f"the key {name!r:.60} is given twice")
-            values[name] = value
-        return values
-
-    def number(found: str) -> float:
-        value = float(found)
-        if not math.isfinite(value):  # 1e999, which would be written back as Infinity, and that is no JSON
-            raise refusal(what, f"the number {found:.60} is too large")
-        return value
-
-    def no_number(found: str) -> NoReturn:
-        raise refusal(what, f"{found} is no number")
-
     if len(text) > MAX_BYTES:
-        raise refusal(what, f"it is longer than {MAX_BYTES} bytes")
+        raise _refusal(what, f"it is longer than {MAX_BYTES} bytes")
     try:
-        if isinstance(text, bytes):
-            text = text.decode("utf-8")
-        return json.loads(text, object_pairs_hook=pairs, parse_float=number, parse_constant=no_number)
+        return parse_json(text.decode("utf-8") if isinstance(text, bytes) else text, what).value
     except UnicodeDecodeError as error:
-        raise refusal(what, f"no UTF-8 text: {error.reason} at byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise refusal(what, f"no JSON: {error.msg} in line {error.lineno}, column {error.colno}") from error
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, SignatureError):
-            raise
-        raise refusal(what, "no JSON that can be read: nested too deep, or a number too long") from error
+        raise _refusal(what, f"no UTF-8 text: {error.reason} at byte {error.start}") from error
+    except PreparedFormatError as error:
+        raise _refusal(what, error.message.removeprefix(f"{what}: ")) from error
 
 
-def refusal(what: str, problem: str) -> SignatureError:
-    """The error that says what of the signed text is not as it has to be."""
+def _refusal(what: str, problem: str) -> SignatureError:
+    """The error for an invalid signed text."""
     return SignatureError(
         f"{what}: {problem}",
         hint="Take the signature again from where it was published, beside the file that it is of.",
@@ -340,7 +317,7 @@ def refusal(what: str, problem: str) -> SignatureError:
 def _text(values: Mapping[str, Any], key: str, what: str) -> str:
     value = values.get(key)
     if not isinstance(value, str):
-        raise refusal(what, f"{key!r} is missing, or no text")
+        raise _refusal(what, f"{key!r} is missing, or no text")
     return value
 
 
@@ -349,7 +326,7 @@ def _from_base64(values: Mapping[str, Any], key: str, what: str) -> bytes:
     try:
         data = base64.b64decode(text.encode("ascii"), validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
-        raise refusal(what, f"{key!r} is no standard base64") from error
-    if base64.b64encode(data).decode() != text:  # bits at its end that no byte takes: another spelling of the same
-        raise refusal(what, f"{key!r} is no standard base64")
+        raise _refusal(what, f"{key!r} is no standard base64") from error
+    if base64.b64encode(data).decode() != text:  # unused bits at its end make another spelling of the same bytes
+        raise _refusal(what, f"{key!r} is no standard base64")
     return data
