@@ -26,6 +26,7 @@ from registry.pins import AliasEntry, BuilderEntry, Pin, PinFile, PinSource, cho
 from registry.pins.citation import Citation
 from registry.pins.create import check_locations, check_names
 from registry.pins.layout import config_of, folder_of
+from registry.pins.pin_file import name_taken
 from registry.splits import ReadInstruction
 
 if TYPE_CHECKING:
@@ -384,7 +385,7 @@ def pin_dataset(
     if into is not None:  # before an hour is spent on hashing
         for name, text in chosen.items():
             if name in {*into} and (into[name].reference, into[name].split) != (dataset.reference, text):
-                raise into.name_taken(name, text)
+                raise name_taken(into[name], text)
     found = dataset.provenance
     entries = [
         make_entry(

@@ -1,4 +1,4 @@
-"""How do two pin files differ? Pin by pin: which records, whether they are the same, and what else changed."""
+"""Describes one pin in sentences, and how the pins of two files differ: in their records, and in what else they say."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class PinDifference:
 
     Attributes:
         name: of the pin.
-        kind: ``added``, ``removed``, ``changed``, or ``same`` where both files say the same of it.
-        records: ``same``; ``reordered``, the same in another order; ``other``; or ``""`` where only one file has it.
-        lines: what differs, in words.
+        kind: ``added``, ``removed``, ``changed``, or ``same`` if both files say the same about it.
+        records: ``same``; ``reordered``, the same in another order; ``other``; or ``""`` if only one file has it.
+        lines: the differences, in words.
     """
 
     name: str
@@ -32,21 +32,20 @@ class PinDifference:
 
 
 def compare_pins(old: PinFile, new: PinFile) -> tuple[PinDifference, ...]:
-    """What became of each pin of ``old``, then the pins that only ``new`` has."""
+    """The pins of ``old``, compared with those of ``new``; then the pins that only ``new`` has."""
+    before, after = dict(old), dict(new)  # by name only: in a file, an expression may name a pin too
     found = []
-    before, after = dict(old), dict(new)  # by their names alone: an expression names a pin of a file as well
-    for name, pin in before.items():
-        found.append(
-            _compare(pin, after[name])
-            if name in after
-            else PinDifference(name=name, kind="removed", lines=(_told(pin),))
-        )
-    added = {name: pin for name, pin in after.items() if name not in before}
-    found += [PinDifference(name=name, kind="added", lines=(_told(pin),)) for name, pin in added.items()]
+    for name in {**before, **after}:
+        if name in before and name in after:
+            found.append(_compare(before[name], after[name]))
+        elif name in before:
+            found.append(PinDifference(name=name, kind="removed", lines=(_describe(before[name]),)))
+        else:
+            found.append(PinDifference(name=name, kind="added", lines=(_describe(after[name]),)))
     return tuple(found)
 
 
-def _told(pin: Pin) -> str:
+def _describe(pin: Pin) -> str:
     return f"{pin.reference} {pin.split}, {counted(pin.num_examples, 'record')}"
 
 
@@ -85,7 +84,7 @@ def _lines(old: Pin, new: Pin) -> Iterator[str]:
 
 
 def _range_lines(old: Pin, new: Pin) -> Iterator[str]:
-    """Where the records stand, for slices of one version: of two versions numbers say nothing."""
+    """How the positions of the records differ; counts are only comparable within one version."""
     before, after = old.plan.ranges, new.plan.ranges
     if before == after:
         return
@@ -99,7 +98,7 @@ def _range_lines(old: Pin, new: Pin) -> Iterator[str]:
 
 def _other_lines(before: PinEntry, after: PinEntry) -> Iterator[str]:
     if before.order != after.order:
-        yield f"reading order: {_order_text(before)} -> {_order_text(after)}"
+        yield f"reading order: {_describe_order(before)} -> {_describe_order(after)}"
     if before.features.digest != after.features.digest:
         yield "the schema, or the names of its labels"
     if before.files != after.files:
@@ -114,17 +113,17 @@ def _other_lines(before: PinEntry, after: PinEntry) -> Iterator[str]:
         ("alias", before.alias, after.alias),
     ):
         if one != other:
-            yield f"{what}"
+            yield what
 
 
-def _order_text(entry: PinEntry) -> str:
+def _describe_order(entry: PinEntry) -> str:
     order = entry.order
     seed = "" if order.shuffle == "none" else f", seed {order.seed if order.seed is not None else order.global_seed}"
     return f"shuffle {order.shuffle}{seed}, {order.cycle_length} files by {order.block_length}"
 
 
 def explain_pin(pin: Pin) -> tuple[str, ...]:
-    """A pin in sentences: what was asked for, what that gave and why, which records, where, and how to prove them."""
+    """A pin in sentences: the request, the version and why, which records, where they are, and how to prove them."""
     return tuple(_sentences(pin))
 
 
@@ -151,7 +150,7 @@ def _sentences(pin: Pin) -> Iterator[str]:
     yield f"The sha256 over the sha256 of every record, in order, is {entry.records.ordered[7:]}."
     unordered = entry.records.unordered[7:]
     yield f"The same over the sorted digests, which does not depend on shards or order, is {unordered}."
-    yield _order(pin)
+    yield _explain_order(pin)
     if entry.provenance.builder is not None:
         builder = entry.provenance.builder
         yield f"It can be built with {builder.code} of {builder.package} {builder.version}."
@@ -161,7 +160,7 @@ def _sentences(pin: Pin) -> Iterator[str]:
         yield f"Licence: {entry.license}"
 
 
-def _order(pin: Pin) -> str:
+def _explain_order(pin: Pin) -> str:
     order = pin.entry.order
     turns = f"{order.cycle_length} files in turns, {order.block_length} records of each"
     if order.cycle_length == 1:

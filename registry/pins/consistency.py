@@ -1,4 +1,4 @@
-"""Do the fields of a pin agree with each other? What no single field can show, each fault with its key path."""
+"""Checks that the fields of a pin file agree with each other. Each fault has its key path."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from registry.pins.record_digests import RecordSums
 from registry.storage.names import check_relative_name
 
 Fault: TypeAlias = tuple[str, str]
-"""A key path, and what is wrong there."""
+"""A key path, and the problem there."""
 
 _MOST_SHARDS: Final = 2**24
+"""Of all splits of a file together."""
+
 _FEWEST_BYTES: Final = 16
-"""Of a record with its framing."""
+"""The smallest record with its framing."""
 
 _MOST_INFLATED: Final = 1032
-"""Bytes that one byte of gzip gives, at most."""
-
-"""Of all splits of a file together."""
+"""The most bytes that one byte of gzip inflates to."""
 
 
 def find_faults(document: PinDocument) -> list[Fault]:
-    """Everything in which a pin file contradicts itself."""
+    """All contradictions in a pin file."""
     faults: list[Fault] = []
     num_shards = 0
     for place, entry in enumerate(document.pins):
         for number, split in enumerate(entry.splits):
             num_shards += split.num_shards
-            if num_shards > _MOST_SHARDS:  # their lengths are laid out: a short text could fill the memory
+            if num_shards > _MOST_SHARDS:  # a list of their lengths is made: a short text could fill the memory
                 return [(f"pins[{place}].splits[{number}].num_shards", f"more than {_MOST_SHARDS} shards are not read")]
     names = Counter(entry.name for entry in document.pins)
     for place, entry in enumerate(document.pins):
@@ -58,7 +58,7 @@ def find_faults(document: PinDocument) -> list[Fault]:
 
 def _entry_faults(entry: PinEntry) -> list[Fault]:
     faults = list(_form_faults(entry)) + list(_file_faults(entry)) + list(_location_faults(entry))
-    # What follows builds on the above: one fault is told once.
+    # The records are checked only if all else is right: each fault is reported once.
     return faults or list(_record_faults(entry))
 
 
@@ -104,7 +104,7 @@ def _form_faults(entry: PinEntry) -> Iterator[Fault]:
 
 
 def features_digest(features_json: str, labels: Any) -> str:
-    """The digest of a schema and the names of its labels."""
+    """The digest over a schema and the names of its labels."""
     told = {"features": features_json, "labels": {stem: list(names) for stem, names in labels.items()}}
     return digest_text(canonical_json(told))
 
@@ -150,7 +150,7 @@ def _file_faults(entry: PinEntry) -> Iterator[Fault]:
 def _file_fault(
     file: FileEntry, split: SplitEntry, template: ShardedFileTemplate, before: tuple[int, int]
 ) -> Fault | None:
-    """What is wrong with a file; ``before`` is the index of the file before it, and the record at which that ends."""
+    """The fault of a file; ``before`` has the index of the preceding file, and the record at which that ends."""
     index, end = before
     if not index < file.index < split.num_shards:
         return "index", f"shards are in order, and there are {split.num_shards}"
@@ -180,7 +180,7 @@ def _location_faults(entry: PinEntry) -> Iterator[Fault]:
 
 
 def location_problem(text: str) -> str | None:
-    """Why ``text`` cannot be the location of pinned files, or None: a URL, an absolute path, or one below a folder."""
+    """Why ``text`` is not a location of pinned files; None for a URL, an absolute path, or one below a folder."""
     if "://" in text:
         try:
             parts = urlsplit(text)

@@ -1,4 +1,4 @@
-"""How is a slice pinned? Every file is hashed and held against the catalog, every record digested."""
+"""Makes the entry of a pin: hashes every file and compares it with the catalog, and digests every record."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PinSource:
 
 @contextmanager
 def _refusing_odd_values() -> Iterator[None]:
-    """Tell what cannot stand in a pin file by its key path: the name of a pin, or what a catalog says of a version."""
+    """Report values that a pin file cannot hold with their key paths: a pin's name, or facts of the catalog."""
     from pydantic import ValidationError
 
     try:
@@ -88,22 +88,22 @@ def make_entry(
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
 ) -> dict[str, Any]:
-    """The values of a pin of ``plan``, as they stand in a pin file.
+    """The values of a pin of ``plan``, as in a pin file.
 
     Args:
         source: the version.
         name: of the pin.
         plan: which records of it.
         read_config: the order in which they are to be read; None is the default order of the version.
-        locations: URLs of folders in which the files lie, for others to find.
-        processes: how many hash; None takes as many as there are cores where there is enough to do.
+        locations: URLs of folders that hold the files, for other readers.
+        processes: number of workers; None uses as many as there are cores if the data is large enough.
         advance: called with the number of bytes hashed since the last call.
 
     Raises:
-        ShardMismatchError: a file is not as the catalog promises.
+        ShardMismatchError: a file differs from what the catalog promises.
         CorruptRecordError, CorruptExampleError, StorageError: a record cannot be read.
-        UsageError: a shuffle without a seed, an order that text cannot hold, or a location that is none.
-        PinFormatError: a name, or a value of the version, that cannot stand in a pin file.
+        UsageError: a shuffle without a seed, an order that cannot be written as text, or an invalid location.
+        PinFormatError: a name, or a value of the version, that a pin file cannot hold.
     """
     version = source.readable.facts
     order = _order_entry(source.readable.order(read_config))
@@ -176,7 +176,7 @@ def make_entry(
 
 
 def check_names(names: Iterable[Any]) -> None:
-    """Raise UsageError for the first that cannot be the name of a pin."""
+    """Raise UsageError for the first invalid name of a pin."""
     for name in names:
         if not _is_form(LongLine, name):
             raise UsageError(
@@ -186,7 +186,7 @@ def check_names(names: Iterable[Any]) -> None:
 
 
 def check_locations(locations: Sequence[str]) -> None:
-    """Raise UsageError for the first that is no location for a pin; a password in it is not repeated."""
+    """Raise UsageError for the first invalid location of a pin; the message hides a password in it."""
     if isinstance(locations, str | bytes):
         raise UsageError(
             "locations are a list, and this is one text", hint='Put it in brackets: locations=["https://..."].'
@@ -202,7 +202,7 @@ def check_locations(locations: Sequence[str]) -> None:
 
 
 def _is_form(form: Any, value: Any) -> bool:
-    """Whether a value has the form of a field of pin files."""
+    """Whether a value is valid for a type of field of pin files."""
     from pydantic import TypeAdapter, ValidationError
 
     try:
@@ -213,7 +213,7 @@ def _is_form(form: Any, value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """What was given, for an error: shortly, and without a password."""
+    """A given value for an error message: shortened, and without a password."""
     shown = repr(mask(value) if isinstance(value, str) else value)
     return shown if len(shown) <= 100 else f"{shown[:97]}..."
 
@@ -238,20 +238,20 @@ def choose_names(
     taken: Collection[str],
     dataset: str,
 ) -> dict[str, str]:
-    """The name of each expression: those that were given, and for ``texts`` the split's, where only one is cut from it.
+    """The name of each expression: the given ones, and for one of ``texts`` that of its split if that is unique.
 
     Args:
-        named: expressions by the names they were given.
+        named: expressions by their given names.
         texts: expressions without a name.
         splits_of: gives the names of an expression's splits, joined by ``+``.
-        taken: names of pins that are there already, and are not pins of the same expression.
-        dataset: the reference of the version, which stands before a name that is taken.
+        taken: names of existing pins of other expressions.
+        dataset: the reference of the version, the prefix of a name that is taken.
 
     Returns:
         Names and expressions, those of ``texts`` first.
 
     Raises:
-        UsageError: an expression twice.
+        UsageError: an expression is given twice.
     """
     if len({*texts}) != len(texts):
         raise UsageError("a split expression is given twice", hint="Give one of them a name: NAME=SPLIT.")
@@ -265,7 +265,7 @@ def choose_names(
 
 
 def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
-    """What the dataset was made of, where its builder wrote that down: TFDS's ``downloadChecksums``."""
+    """The sources of the dataset, if its builder recorded them: TFDS's ``downloadChecksums``."""
     told = version.metadata.extra.get("downloadChecksums", version.metadata.extra.get("download_checksums"))
     if not isinstance(told, Mapping):
         return ()
@@ -284,7 +284,7 @@ def _sources(version: DatasetVersion) -> tuple[SourceEntry, ...]:
 
 
 def _rounding(plan: Plan) -> Rounding | None:
-    """The rounding of the expression's percents, which its text does not say; None for the usual one."""
+    """The rounding of the expression's percents, which its text does not hold; None for the default."""
     roundings = plan.instruction.roundings
     if len(roundings) > 1:
         raise UsageError(

@@ -1,7 +1,10 @@
-"""What stands in a pin file? Its fields, each with its form; unknown ones of later releases are kept.
+"""The fields of a pin file, their types, and the digest over all of them.
 
-Validated by pydantic, strictly: a number is no text. What several fields say together is checked in ``consistency``.
-The order of the fields is that of the file.
+Pydantic validates the fields strictly: a number is not accepted as text. Unknown fields of later releases are kept.
+``consistency`` checks what several fields say together. The fields have the order of the file.
+
+The digest is the sha256 of the file's values as JSON with sorted keys, without spaces, in ASCII, and without the keys
+``digest`` and ``finder``. Comments, the order of keys and the spelling of texts in YAML do not change it.
 """
 
 from __future__ import annotations
@@ -36,12 +39,12 @@ _faults_left: ContextVar[list[int] | None] = ContextVar("registry_pin_faults_lef
 
 
 class TooManyFaultsError(Exception):
-    """More values of a file have not their form than anybody wants to hear of: pydantic would collect them all."""
+    """A file has more invalid values than are reported. Pydantic would collect them all."""
 
 
 @contextmanager
 def at_most(count: int) -> Iterator[None]:
-    """Raise TooManyFaultsError in this block where more than ``count`` values have not their form."""
+    """Raise TooManyFaultsError in this block for more than ``count`` invalid values."""
     token = _faults_left.set([count])
     try:
         yield
@@ -50,7 +53,7 @@ def at_most(count: int) -> Iterator[None]:
 
 
 def _counted(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
-    """What ``check`` makes of ``value``; its faults are counted."""
+    """The result of ``check`` for ``value``; its faults are counted."""
     try:
         return check(value)
     except ValidationError:
@@ -68,7 +71,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), _Co
 Sums = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}-[0-9a-f]{64}$")]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
 LongLine = Annotated[str, StringConstraints(min_length=1, max_length=100_000, pattern=r"^[^\x00-\x1f\x7f]+$"), _Counted]
-"""A union of many slices, and a pin that is called by it."""
+"""For a union of many slices, and the name of a pin made from it."""
 
 Page = Annotated[str, StringConstraints(max_length=1_000_000), _Counted]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -86,7 +89,7 @@ class _Entry(BaseModel):
 
 
 class AliasEntry(_Entry):
-    """The alias that the request named, and the event that had set it."""
+    """The alias that was requested, and the event that set it."""
 
     name: Line
     set_at: Line
@@ -103,21 +106,21 @@ class RangeEntry(_Entry):
 
 
 class SpotEntry(_Entry):
-    """One record: what TFDS calls it, and the sha256 of its stored bytes."""
+    """One record: its TFDS id, and the sha256 of its stored bytes."""
 
     id: Line
     sha256: Sha256
 
 
 class RecordsEntry(_Entry):
-    """Digests over the records of the slice, as they are stored in TFRecord framing, without it.
+    """Digests over the records of the slice: over their stored bytes without the TFRecord framing.
 
     Attributes:
         ordered: sha256 over the sha256 of each record (32 bytes), in the order of ``ranges``.
-        unordered: the same over these digests sorted: independent of shards and of order.
-        finder: two sums that find a record that was changed (``registry.pins.record_digests``).
-        features: for each key of the records, a sha256 over what they hold under it (``registry.pins.record_digests``).
-        first, middle, last: spot checks; null where there are no records. The middle is record num_examples // 2.
+        unordered: the same over these digests sorted: it does not depend on shards or on order.
+        finder: two sums that locate a changed record (``record_digests.RecordSums``).
+        features: for each key of the records, a sha256 over their values under it (``record_digests.hash_leaf``).
+        first, middle, last: single records; null in an empty slice. The middle is record num_examples // 2.
     """
 
     ordered: Sha256
@@ -135,7 +138,7 @@ class RecordsEntry(_Entry):
 
 
 class OrderEntry(_Entry):
-    """In which order the records are read; the names of ``registry.ReadConfig``."""
+    """The order in which the records are read, with the names of ``registry.ReadConfig``."""
 
     shuffle: Literal["none", "files", "global"]
     seed: int | None = None
@@ -148,7 +151,7 @@ class OrderEntry(_Entry):
 
 
 class FeaturesEntry(_Entry):
-    """The schema of an example: ``json`` is the text of TFDS's features.json, ``labels`` the names of class labels."""
+    """The schema of an example: ``json`` is the text of TFDS's features.json; ``labels`` are names of class labels."""
 
     digest: Sha256
     labels: dict[Line, Annotated[tuple[Page, ...], Strict(False)]]
@@ -156,7 +159,7 @@ class FeaturesEntry(_Entry):
 
 
 class SplitEntry(_Entry):
-    """A split that the slice is cut from: how large it is, and what its files are called."""
+    """A split that the slice is cut from: its size, and the template of its file names."""
 
     name: Line
     num_examples: Count
@@ -166,7 +169,7 @@ class SplitEntry(_Entry):
 
 
 class FileEntry(_Entry):
-    """A shard file that holds records of the slice; ``locations`` are URLs of this very file, where it lies alone."""
+    """A shard file that holds records of the slice; ``locations`` are URLs of this file, if it is stored on its own."""
 
     name: Line
     split: Line
@@ -179,7 +182,7 @@ class FileEntry(_Entry):
 
 
 class SourceEntry(_Entry):
-    """What the dataset was made of."""
+    """A source of the dataset."""
 
     url: LongLine
     sha256: Sha256 | None = None
@@ -187,7 +190,7 @@ class SourceEntry(_Entry):
 
 
 class BuilderEntry(_Entry):
-    """The code that made the dataset: ``sha256`` is over its source file."""
+    """The code that built the dataset; ``sha256`` is that of its source file."""
 
     code: Line
     package: Line
@@ -249,7 +252,7 @@ class PinDocument(_Entry):
 
 
 def to_plain(entry: BaseModel) -> dict[str, Any]:
-    """The fields of ``entry`` as YAML and JSON hold them, unknown ones last."""
+    """The fields of ``entry`` as in YAML and JSON, unknown ones last."""
     return entry.model_dump(mode="json", by_alias=True)
 
 
@@ -262,7 +265,11 @@ _MOST_FAULTS: Final = 10_000
 
 
 def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
-    """The document that ``content`` is; or None, and what is wrong with its values."""
+    """The document in ``content``; or None, and its invalid values.
+
+    A hostile file may hold millions of invalid values, and pydantic makes about a kilobyte for each. So a long file is
+    first validated at the beginning of its lists, and as a whole only if that is valid.
+    """
     from pydantic import ValidationError
 
     beginning = _Beginning()
@@ -279,7 +286,7 @@ def check_form(content: Any) -> tuple[PinDocument | None, list[Fault]]:
 
 
 class _Beginning:
-    """Cuts lists once there were many items, and mappings with more keys than any part of a pin file has fields."""
+    """Cuts lists after many items, and mappings with more keys than any part of a pin file has fields."""
 
     def __init__(self) -> None:
         self.is_cut = False
@@ -306,12 +313,12 @@ OWN_KEYS: Final = ("digest", "finder")
 
 
 def canonical_json(value: Any) -> str:
-    """``value`` as the one JSON text that is hashed."""
+    """``value`` as the JSON text that is hashed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def seal(content: Mapping[str, Any]) -> tuple[str, str]:
-    """``digest`` and ``finder`` of the values of a pin file, which may hold these keys already."""
+    """``digest`` and ``finder`` of the values of a pin file, which may already hold these keys."""
     told = {key: value for key, value in content.items() if key not in OWN_KEYS}
     return digest_text(canonical_json(told)), str(_finder(told))
 
@@ -322,10 +329,10 @@ def digest_text(text: str | bytes) -> str:
 
 
 def find_changed(content: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
-    """The key path of what was changed since ``content`` was sealed; None for no change, or more than one.
+    """The key path of the value that was changed since ``content`` was sealed; None for no change or several.
 
-    ``digest`` and ``finder`` themselves are found as well. The content holds both, as texts of their form. ``known``
-    holds the same values and the defaults of those that are missing: so a field that was removed is found.
+    A change of ``digest`` or ``finder`` themselves is found as well; the content holds both. ``known`` holds the same
+    values and the defaults of missing ones, so that a removed field is found.
     """
     told = {key: value for key, value in content.items() if key not in OWN_KEYS}
     digest, kept, found = seal(content)[0], RecordSums.parse(content["finder"]), _finder(told)

@@ -1,7 +1,7 @@
-"""How does a pin become what a reader needs? Its splits, its plan and its dataset version, made of the file alone.
+"""Makes the splits, the plan and the dataset version of a pin from the pin file alone, for readers.
 
-A pin names the shards that its slice touches, and of the others only how many records they hold together. So a gap
-between named shards is laid out as one long shard and empty ones: no range of the pin leads there.
+A pin names the shards that its slice touches, and of the other shards only their total number of records. So the
+records between two named shards are laid out as one long shard and empty ones; no range of the pin reads them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ GENERATORS: Final = {
     "files": "tf.data shuffle of files: Philox 4x32-10, as TensorFlow 2 seeds it",
     "global": "dataset-registry permutation of records, version 1",
 }
-"""What draws the numbers of a shuffle, in words for a reader without this software (docs/order.md)."""
+"""The random generator of a shuffle, in words for a reader without this software (docs/order.md)."""
 
 
 def reference_of(entry: PinEntry) -> Reference:
@@ -55,10 +55,10 @@ def folder_of(entry: PinEntry) -> str:
 
 
 def splits_of(entry: PinEntry, *, fills_last: bool = False, guarded: bool = False) -> tuple[Split, ...]:
-    """The splits of a pin, laid out so that its own shards are where they are.
+    """The splits of a pin, in which its own shards have their true positions.
 
-    The records of a gap are laid into its first shard, or into its last where ``fills_last``. Where ``guarded``, who
-    asks for the length of such a shard is refused.
+    The records of a gap are put into its first shard, or into its last with ``fills_last``. With ``guarded``, the
+    length of such a shard raises UsageError.
 
     Raises:
         UsageError: the files contradict each other.
@@ -70,9 +70,9 @@ def splits_of(entry: PinEntry, *, fills_last: bool = False, guarded: bool = Fals
 
 
 def merge_entries(entries: Sequence[PinEntry]) -> PinEntry:
-    """The first of some pins of one version with the splits and files of all of them, so that it can read all slices.
+    """The first of some pins of one version with the splits and files of all of them: it can read all their slices.
 
-    Its ranges and digests are those of the first, and mean nothing for the others.
+    Its ranges and digests are those of the first pin only.
     """
     splits = {split.name: split for entry in entries for split in entry.splits}
     files = {(file.split, file.index): file for entry in entries for file in entry.files}
@@ -90,7 +90,7 @@ def plan_of(entry: PinEntry) -> Plan:
 
 
 def plan_ranges(entry: PinEntry, splits: Mapping[str, Split]) -> Plan:
-    """The plan that reads the ranges of a pin from ``splits``, which may be sharded otherwise."""
+    """The plan that reads the ranges of a pin from ``splits``, which may have other shards."""
     located = [
         (RecordRange(split=one.split, start=one.start, stop=one.stop), splits[one.split]) for one in entry.ranges
     ]
@@ -104,7 +104,7 @@ def instruction_of(entry: PinEntry) -> ReadInstruction:
 
 
 def promises_of(entry: PinEntry) -> KnownShards:
-    """What a pin promises of its files."""
+    """The facts that a pin promises about its files."""
     return KnownShards({file.name: _shard_of(file) for file in entry.files})
 
 
@@ -129,7 +129,7 @@ def features_of(entry: PinEntry) -> FeaturesDict:
 
 
 def version_of(entry: PinEntry) -> DatasetVersion:
-    """The dataset version as the pin knows it: of its shards, those that the slice touches."""
+    """The dataset version as the pin describes it, with only the shards that the slice touches."""
     state = VersionState(entry.status) if entry.status in ("deprecated", "yanked") else VersionState.SUPPORTED
     version = Version.parse(entry.version)
     return DatasetVersion(
@@ -152,7 +152,7 @@ def version_of(entry: PinEntry) -> DatasetVersion:
 
 
 def config_of(order: OrderEntry) -> ReadConfig:
-    """The read config that a pin's order is."""
+    """The read config of a pin's order."""
     return ReadConfig(
         interleave_cycle_length=order.cycle_length,
         interleave_block_length=order.block_length,
@@ -167,16 +167,16 @@ def config_of(order: OrderEntry) -> ReadConfig:
 
 
 def counts_shards(terms: Sequence[SplitSlice | EvenPart]) -> bool:
-    """Whether what these terms name hangs on where shards begin."""
+    """Whether the ranges of these terms depend on shard boundaries."""
     return any(one.unit == "shard" or (isinstance(one, EvenPart) and counts_shards(one.terms)) for one in terms)
 
 
 def resolve_again(entry: PinEntry, begins: Mapping[str, Split]) -> tuple[RecordRange, ...] | None:
-    """The ranges that the expression of a pin gives in its splits; None where that hangs on shards it does not name.
+    """The ranges of a pin's expression in its splits; None if they depend on shards that the pin does not name.
 
-    Shards that a slice names and the pin does not are empty ones, before or behind those that it reads. So a slice
-    begins where it does if all records of a gap lie before its bound, and ends where it does if all lie behind. One
-    that reads nothing is taken for what the pin says: where it stands, only those shards tell.
+    Shards that the expression names and the pin does not are empty, before or after the shards that it reads. So a
+    slice has its true start if all records of a gap lie before the bound, and its true stop if all lie after it. The
+    position of an empty slice is taken from the pin, since only the missing shards tell it.
     """
     terms = instruction_of(entry).terms
     for term in terms:
@@ -233,10 +233,10 @@ def _split_of(
 
 
 class GuardedLengths(ShardLengths):
-    """The lengths of the shards that a pin names. It does not know the others, and says so to who asks for one.
+    """The lengths of the shards that a pin names. The lengths of others are unknown.
 
     Raises:
-        UsageError: at the length or the beginning of a shard that is not pinned.
+        UsageError: the length or the start of a shard that is not pinned is needed.
     """
 
     __slots__ = ("_unknown",)
@@ -246,13 +246,13 @@ class GuardedLengths(ShardLengths):
         self._unknown = bytes(unknown)
 
     def start(self, index: int) -> int:
-        """Position in the split of the first record of a shard that is pinned, or stands beside one."""
+        """Position in the split of the first record of a shard that is pinned or next to a pinned one."""
         if 0 < index < len(self) and self._unknown[index] and self._unknown[index - 1]:
             raise self._refusal(index)
         return super().start(index)
 
     def shard_of(self, position: int) -> int:
-        """Index of the pinned shard that holds record ``position``."""
+        """The index of the pinned shard that holds record ``position``."""
         return self._known(super().shard_of(position))
 
     def __getitem__(self, index: Any) -> Any:

@@ -1,6 +1,6 @@
-"""What is one pin to its user? A slice of a version: its plan, its records, its proof.
+"""One pin: a slice of a version, with its plan, its records and their proof.
 
-Reading one needs the file and the shards, and nothing else: no catalog is opened, no connection is made.
+Reading a pin needs only the pin file and the shards: no catalog is opened and no connection is made.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 
 class Pin:
-    """One slice of one dataset version, pinned: which records, what proves them, and the way to them.
+    """A pinned slice of a dataset version: which records, what proves them, and where they are looked for.
 
     Attributes:
-        entry: everything that the file says of it.
+        entry: all that the pin file says about it.
         places: where its files are looked for.
     """
 
     def __init__(self, entry: PinEntry, places: Places, *, parts: Sequence[PinEntry] = ()) -> None:
-        """A pin as its file has it, or several pins of one version as one: then ``parts`` are these."""
+        """A pin of a file, or several pins of one version as one: then ``parts`` are their entries."""
         self.entry = entry
         self.places = places
         self._parts = tuple(parts) or (entry,)
@@ -54,7 +54,7 @@ class Pin:
 
     @property
     def name(self) -> str:
-        """What the pin is called in its file."""
+        """Its name in the pin file."""
         return self.entry.name
 
     @cached_property
@@ -79,7 +79,7 @@ class Pin:
 
     @cached_property
     def version(self) -> DatasetVersion:
-        """The dataset version as the pin knows it."""
+        """The dataset version as the pin describes it."""
         return version_of(self.entry)
 
     @cached_property
@@ -94,22 +94,22 @@ class Pin:
 
     @property
     def yank_note(self) -> str | None:
-        """What a reader should know where the version was yanked when it was pinned."""
+        """A note for readers if the version was yanked when it was pinned; else None."""
         if self.entry.status != "yanked":
             return None
         return f"{self.reference} was yanked when it was pinned: {self.entry.status_message}"
 
     def allowing(self, *, fetch: bool = False, allow_hosts: Iterable[str] = ()) -> Pin:
-        """The same pin, where more of the places that it names may be asked: see ``registry.load_pin``."""
+        """The same pin; more of the places that it names may be asked (see ``registry.load_pin``)."""
         if not fetch and not allow_hosts:
             return self
         return Pin(self.entry, self.places.allowing(fetch=fetch, hosts=allow_hosts), parts=self._parts)
 
     def store(self) -> Store:
-        """The folder in which all files of the pin lie, each with its pinned size.
+        """The folder that holds all files of the pin, each with its pinned size.
 
         Raises:
-            NotStoredError: there is none; the message names where was looked.
+            NotStoredError: there is none; the message lists the places.
             FetchNotAllowedError: the same, and places that the pin names were not asked.
         """
         return self.places.find(self.entry)
@@ -125,25 +125,25 @@ class Pin:
         fetch: bool = False,
         allow_hosts: Iterable[str] = (),
     ) -> Reader:
-        """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as those of ``Dataset.read``.
+        """The pinned examples as dicts of numpy arrays, in the pinned order; arguments as in ``Dataset.read``.
 
-        The first, the middle and the last record are held against the pin at once. Each file is proved to be the pinned
-        one when it is opened, or to hold all pinned records; and each record is held against its checksums.
+        The first, the middle and the last record are compared with the pin at once. Each file is proved to be the
+        pinned one, or to hold all pinned records, when it is opened; each record is checked against its checksums.
 
         Args:
             read_config: another order; None is the pinned one.
-            state: what ``Reader.state`` gave, to read on from there.
-            process: (index, count), where several processes share the examples.
+            state: the result of ``Reader.state``, to continue from there.
+            process: (index, count), if several processes share the examples.
             verify: how the checksums of records are checked.
             copy: False gives large values as read-only views of the mapped files.
             fetch: whether places that the pin names may be asked, as long as their addresses are public.
             allow_hosts: hosts, buckets and folders that may be asked; what the pin file was loaded with counts as well.
 
         Raises:
-            NotStoredError: the files are nowhere where they were looked for.
+            NotStoredError: no place holds the files.
             FetchNotAllowedError: the same, and places that the pin names were not asked.
-            RecordsMismatchError: they hold other records.
-            As ``Reader``, and while iterating as it does; ShardMismatchError also for a file that holds others.
+            RecordsMismatchError: the files hold other records.
+            As ``Reader``, and while iterating as it does; ShardMismatchError also for a file with other records.
         """
         if fetch or allow_hosts:
             allowing = self.allowing(fetch=fetch, allow_hosts=allow_hosts)
@@ -209,16 +209,16 @@ class Pin:
         )
 
     def check_samples(self) -> None:
-        """Hold the first, the middle and the last record against the pin, once.
+        """Compare the first, the middle and the last record with the pin, once.
 
         Raises:
-            RecordsMismatchError: one of them is another one.
+            RecordsMismatchError: one of them differs.
             CorruptRecordError, ShardMismatchError, NotStoredError, StorageError: one cannot be read.
         """
         from registry.pins.verify import find_wrong_sample
 
         store = self.store()
-        if self._is_checked or store.local_root is None:  # elsewhere each of them is a request or more
+        if self._is_checked or store.local_root is None:  # in other stores each record costs a request or more
             return
         fault = find_wrong_sample(self.entry, store, indexes=self.places.indexes())
         if fault is not None:
@@ -243,10 +243,10 @@ class Pin:
         """Prove that the records are the pinned ones, or say what differs: see ``registry.pins.verify``.
 
         Args:
-            folder: of the files, or of another version of the dataset; None looks where ``read`` does.
-            deep: decode every record too, and check all that the pin says of them.
-            quick: where all files are the pinned ones, look at three records instead of all.
-            processes: how many hash; None takes as many as there are cores where there is enough to do.
+            folder: of the files, or of another version of the dataset; None searches as ``read`` does.
+            deep: also decode every record, and check everything that the pin says about the records.
+            quick: if all files are the pinned ones, check three records instead of all.
+            processes: number of workers; None uses as many as there are cores if the data is large enough.
             advance: called with the number of bytes hashed since the last call.
             fetch: whether places that the pin names may be asked, as long as their addresses are public.
             allow_hosts: hosts, buckets and folders that may be asked; what the pin file was loaded with counts as well.

@@ -1,4 +1,4 @@
-"""What is a pin file to its user? Pins by name, sealed together; read, checked, joined and written."""
+"""The pin file: pins by name with one digest over all of them. It is read, checked, merged and written here."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 DEFAULT_FILENAME = "dataset.lock.yaml"
 
 _MOST_TRIES: Final = 100
-"""Of writing a file that others write as well: each time that one fails, another was done."""
+"""Of writing a file that others write too: each failure means that another writer succeeded."""
 
 _COMMENT = """The exact records that were used. What the fields mean: docs/pinning.md of {software}.
 Check it: registry pin verify FILE    Read it: registry.load_pin(FILE)["NAME"].read()"""
 
 
 class PinFile(Mapping[str, Pin]):
-    r"""The pins of a file, by name: ``pins["train"]``. The expression of a pin names it too, where only one has it.
+    r"""The pins of a file, by name: ``pins["train"]``, or by an expression that only one of them has.
 
     >>> PinFile.from_yaml(b"lock_version: 1\nlock_version: 1\n", "dataset.lock.yaml")
     Traceback (most recent call last):
@@ -61,10 +61,10 @@ class PinFile(Mapping[str, Pin]):
         places: Places | None = None,
         base: PinFile | None = None,
     ) -> PinFile:
-        """The file that holds ``entries``, the plain values of its pins; unknown fields of ``base`` are kept.
+        """The file of ``entries``, the plain values of its pins; unknown fields of ``base`` are kept.
 
         Raises:
-            PinFormatError: an entry that cannot be.
+            PinFormatError: an invalid entry.
         """
         content: dict[str, Any] = {"lock_version": LOCK_VERSION, "created_by": created_by}
         content |= {"digest": "", "finder": "", "pins": list(entries)}
@@ -78,13 +78,13 @@ class PinFile(Mapping[str, Pin]):
         """The pins in the YAML text ``data`` of the file ``source``.
 
         Raises:
-            PinFormatError: it is no pin file; every fault is named with its key path and line.
-            PinChangedError: it was changed since it was written; the field is named, where it was one.
+            PinFormatError: it is not a valid pin file; every fault has its key path and line.
+            PinChangedError: it was changed since it was written; the message names the field if only one was.
         """
         return cls._checked(read_yaml(data, source), source, Places() if places is None else places)
 
     def with_places(self, places: Places) -> PinFile:
-        """The same pins, whose files are looked for in other places."""
+        """The same pins; their files are looked for in other places."""
         return PinFile(self.content, self.document, places)
 
     @classmethod
@@ -118,11 +118,11 @@ class PinFile(Mapping[str, Pin]):
         document, wrong = check_form(content)
         told = ((_key_path(keys, content), problem) for keys, problem in wrong)
         _refuse(source, read, [(key, problem[:1].lower() + problem[1:]) for key, problem in told])
-        assert document is not None  # noqa: S101 (else something is wrong, and was told)
+        assert document is not None  # noqa: S101 (otherwise a fault was raised)
         sealed = seal(content)
         is_changed = sealed != (document.digest, document.finder)
         key = find_changed(content, to_plain(document)) if is_changed else None
-        if key is None:  # else the one field that was changed says more than what it contradicts
+        if key is None:  # otherwise the changed field says more than what it contradicts
             _refuse(source, read, find_faults(document))
         if is_changed:
             where = f"line {_line(read.lines, key)}, {key}: this was" if key and read.lines else f"{key or 'it'} was"
@@ -134,7 +134,7 @@ class PinFile(Mapping[str, Pin]):
         return cls(content, document, places)
 
     def without_secrets(self) -> PinFile:
-        """These pins without passwords and signatures in their URLs, as older releases let them in; itself, if none."""
+        """These pins without passwords and signatures in URLs, which older releases kept; itself if there are none."""
         entries = [_without_secrets(entry) for entry in self._content["pins"]]
         if entries == self._content["pins"]:
             return self
@@ -147,7 +147,7 @@ class PinFile(Mapping[str, Pin]):
 
     @property
     def digest(self) -> str:
-        """``sha256:`` and 64 hex digits over all that the file says."""
+        """``sha256:`` and 64 hex digits over all values of the file."""
         return self.document.digest
 
     def to_yaml(self) -> str:
@@ -168,16 +168,16 @@ class PinFile(Mapping[str, Pin]):
         overwrite: bool = False,
         expected: str | None = None,
     ) -> str:
-        """Write the file in one step; the path. A file with the same content is left as it is.
+        """Write the file in one step and return its path. A file with the same content is not changed.
 
         Args:
             path: of the file.
             overwrite: whether another file is replaced.
-            expected: the digest of the file that is to be replaced; None replaces any.
+            expected: the digest of the file to replace; None replaces any.
 
         Raises:
-            AlreadyStoredError: another file is there, and ``overwrite`` is False.
-            ConflictError: the file that is there is not the expected one: somebody else changed it meanwhile.
+            AlreadyStoredError: another file exists, and ``overwrite`` is False.
+            ConflictError: the existing file is not the expected one: somebody else changed it meanwhile.
         """
         place = Path(path).expanduser().absolute()
         store, data = open_store(place.parent), self.to_yaml().encode()
@@ -196,15 +196,15 @@ class PinFile(Mapping[str, Pin]):
         return str(place)
 
     def add_to(self, path: str | os.PathLike[str], base: PinFile) -> PinFile:
-        """Write these pins, made as ``base`` with some more, to the file at ``path`` that ``base`` was read from.
+        """Write these pins, which are ``base`` with new ones, to the file at ``path`` from which ``base`` was read.
 
-        Where others changed the file meanwhile, the new pins are put behind theirs.
+        If others changed the file meanwhile, the new pins are added to theirs.
 
         Returns:
             What was written.
 
         Raises:
-            ConflictError: another pin has the name of a new one by now, or the file is changed again and again.
+            ConflictError: another pin has the name of a new one by now, or the file changes again and again.
             As ``load``.
         """
         new = [name for name in self._pins if name not in base._pins]
@@ -223,27 +223,19 @@ class PinFile(Mapping[str, Pin]):
         return made
 
     def merged(self, other: PinFile) -> PinFile:
-        """This file with the pins of ``other`` behind its own, and the unknown fields of both; of one name, its own.
+        """This file with the pins of ``other`` after its own, and the unknown fields of both.
 
         Raises:
-            ConflictError: both have a pin of one name that are not equal.
+            ConflictError: both have a pin of one name, and they differ.
         """
         entries = list(self._content["pins"])
         for entry in other.content["pins"]:
             if entry["name"] in self._pins and entry != self._content["pins"][list(self).index(entry["name"])]:
-                raise self.name_taken(entry["name"], entry["split"])
+                raise name_taken(self[entry["name"]], entry["split"])
             if entry["name"] not in self._pins:
                 entries.append(entry)
         both = PinFile({**other.content, **self._content}, self.document, self.places)
         return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=both)
-
-    def name_taken(self, name: str, split: str) -> ConflictError:
-        """The error for a pin of the expression ``split`` that cannot have a name, because another one has it."""
-        return ConflictError(
-            f"there is another pin {name!r} in the file already: {self[name].reference} {self[name].split}",
-            hint=f"Give it a name: NAME={split}",
-            details={"name": name},
-        )
 
     def only(self, names: Collection[str]) -> PinFile:
         """This file with some of its pins.
@@ -331,13 +323,22 @@ class PinFile(Mapping[str, Pin]):
         return f"<PinFile {self.digest[:19]}: {', '.join(self)}>"
 
     def _ordered(self) -> dict[str, Any]:
-        """The values with known fields in the order of the format, and unknown ones behind them."""
+        """The values with known fields in the order of the format, and unknown ones after them."""
         ordered: dict[str, Any] = _in_order(to_plain(self.document), self._content)
         return ordered
 
 
+def name_taken(pin: Pin, split: str) -> ConflictError:
+    """The error for a pin of the expression ``split`` whose name ``pin`` already has."""
+    return ConflictError(
+        f"there is another pin {pin.name!r} in the file already: {pin.reference} {pin.split}",
+        hint=f"Give it a name: NAME={split}",
+        details={"name": pin.name},
+    )
+
+
 def _without_secrets(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a pin; what a later release put into it is kept."""
+    """The values of a pin without secrets; unknown fields of later releases are kept."""
 
     def cleaned(value: Mapping[str, Any]) -> dict[str, Any]:
         return {**value, "locations": [remove_secrets(url) for url in value["locations"]]}
@@ -361,7 +362,7 @@ def _in_order(model: Any, value: Any) -> Any:
 
 
 def _digest_of(data: bytes | None) -> str | None:
-    """The digest of the pin file ``data``; None where that is none, or not as it was written."""
+    """The digest of the pin file ``data``; None if it is invalid or was changed."""
     try:
         return None if data is None else PinFile.from_yaml(data, "the file").digest
     except (PinFormatError, PinChangedError):
@@ -369,7 +370,7 @@ def _digest_of(data: bytes | None) -> str | None:
 
 
 def _refuse(source: str, read: YamlDocument, faults: Sequence[tuple[str, str]]) -> None:
-    """Raise for ``faults``, where there are some."""
+    """Raise PinFormatError for ``faults``, if there are any."""
     if faults:
         raise PinFormatError.of(source, [(key, _line(read.lines, key), problem) for key, problem in faults])
 
@@ -378,7 +379,7 @@ def _key_path(location: Sequence[str | int], content: Any) -> str:
     path = ""
     for key in location:
         if key == "[key]" and not (isinstance(content, Mapping) and key in content):
-            break  # pydantic's mark for a key that is wrong itself
+            break  # pydantic's mark for a key that is invalid itself
         path = join_key(path, key)
         is_there = (
             isinstance(content, list) if isinstance(key, int) else isinstance(content, Mapping) and key in content
@@ -388,7 +389,7 @@ def _key_path(location: Sequence[str | int], content: Any) -> str:
 
 
 def _line(lines: Mapping[str, int], key: str | None) -> int | None:
-    """The line of ``key``, or of the nearest that holds it: a missing field has none."""
+    """The line of ``key``, or of the nearest value that holds it: a missing field has no line."""
     while key:
         if key in lines:
             return lines[key]

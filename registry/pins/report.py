@@ -1,4 +1,4 @@
-"""What came of holding records against a pin? Faults with their place and both digests, and one report for each pin."""
+"""The result of a verification: one report for each pin, and its faults with their place and both digests."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from registry.errors import RecordsMismatchError, RegistryError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinFault:
-    """What is not as pinned.
+    """One difference from a pin.
 
     Attributes:
-        code: of the error it would raise.
+        code: of the error that it would raise.
         problem: in one sentence.
-        filename, record: the file, and the index of the record in it; None where it is not of one.
+        filename, record: the file, and the index of the record in it; None if the fault is not of one.
         position: the record's place in the slice.
-        features: what differs in content, by key: the digest over the slice that is pinned, and the one found.
+        features: the features that differ, by key: the pinned digest over the slice, and the one found.
         pinned, found: the sha256 of the record, or of the file, or of the slice.
     """
 
@@ -47,16 +47,16 @@ class PinFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinReport:
-    """What the verification of one pin found.
+    """The result for one pin.
 
     Attributes:
         name, dataset, split, num_examples: the pin.
         folder: where its records were read.
-        proved_by: ``files`` where every file is the pinned one, ``records`` where only the records are; ``""`` where
-            there are faults.
-        deep: whether every record was digested and decoded.
-        num_files, num_bytes: how many files, and how much of them, were looked at.
-        notes: what a reader should know though all is well.
+        proved_by: ``files`` if every file is the pinned one, ``records`` if only the records are; ``""`` if there are
+            faults.
+        deep: whether every record was also decoded.
+        num_files, num_bytes: the number of files that were read, and their size.
+        notes: what a reader should know although there are no faults.
     """
 
     name: str
@@ -77,7 +77,7 @@ class PinReport:
         return not self.faults
 
     def require_sound(self) -> None:
-        """Raise RecordsMismatchError that lists the faults; do nothing where there are none."""
+        """Raise RecordsMismatchError that lists the faults, if there are any."""
         if self.faults:
             listed = "".join(f"\n  {fault.problem}" for fault in self.faults)
             raise RecordsMismatchError(
@@ -88,7 +88,7 @@ class PinReport:
 
 
 def as_fault(error: RegistryError, filename: str | None = None) -> PinFault:
-    """The fault that an error tells of; ``filename`` where it does not name the file as the pin does."""
+    """The fault that an error reports; ``filename`` if the error does not name the file as the pin does."""
     record = error.details.get("record")
     path = filename or error.details.get("path")
     return PinFault(

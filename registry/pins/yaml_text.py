@@ -1,7 +1,10 @@
-"""How is a pin file read without surprises? YAML that every reader takes for the same values (see ``yaml_writing``).
+"""Reads and writes the YAML of pin files: a subset that every reader of YAML takes for the same values.
 
-One document of mappings with text keys, lists and scalars. What readers of YAML disagree about is refused, with its key
-path and line: a key given twice, ``no`` for false, ``010`` for 8, dates, tags, references to other places.
+It is one document of mappings with text keys, lists and scalars. Where readers of YAML disagree, the text is rejected
+with its key path and line: a key given twice, ``no`` for false, ``010`` for 8, dates, tags, references to other places.
+
+The same values give the same text, on every machine and in later releases, because the text is signed. A library could
+change its quotes, line breaks and indents, so the text is written here. Keys keep their order.
 """
 
 from __future__ import annotations
@@ -18,16 +21,16 @@ import yaml
 from registry.errors import PinFormatError
 
 MAX_BYTES: Final = 64 * 2**20
-"""Longest pin file that is read: a quarter of a million shards."""
+"""The longest pin file that is read; it holds a quarter of a million shards."""
 
 MAX_DEPTH: Final = 50
 _MAX_KEY: Final = 1000
 _MAX_PATH: Final = 2000
-"""Longest key path: each value has one, and a few long keys would make a file a thousand times as large in memory."""
+"""The longest key path. Each value has one: a few long keys could take a thousand times the file's size in memory."""
 
 _MAX_LINES_BYTES: Final = 128 * 2**20
 _LINE_BYTES: Final = 150
-"""What keeping a line takes in memory, beside the characters of the key path."""
+"""The memory for a line number, beside the characters of its key path."""
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,99})")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)\.[0-9]+(?:[eE][-+][0-9]+)?")
@@ -40,10 +43,10 @@ _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", 
 _TAG: Final = "tag:yaml.org,2002:"
 _RESOLVER: Final = yaml.resolver.Resolver()
 _ODD_BREAK = re.compile("[\x85\u2028\u2029]")
-"""What ends a line in YAML 1.1, and is a character like others in YAML 1.2."""
+"""Characters that end a line in YAML 1.1, but not in YAML 1.2."""
 
 _TAG_LINE = re.compile(r"(?:^|[\r\n\ufeff])%TAG")
-"""Names tags, which have no meaning here; the parser holds each such line against all before it."""
+"""Names tags, which have no meaning here; the parser compares each such line with all before it."""
 
 _ODD_HINT: Final = r"Within a text in double quotes it is written \N, \L or \P."
 
@@ -52,7 +55,7 @@ _ODD_HINT: Final = r"Within a text in double quotes it is written \N, \L or \P."
 class YamlDocument:
     """The values of a YAML text, and the line, counted from 1, in which the value of each key path begins.
 
-    Of a text with very many values only the first have their line here.
+    Of a text with very many values, only the first have a line.
     """
 
     value: Any
@@ -60,7 +63,7 @@ class YamlDocument:
 
 
 def join_key(path: str, key: str | int) -> str:
-    """The key path of what stands in ``path`` under ``key``.
+    """The key path of the value under ``key`` in ``path``.
 
     >>> join_key("pins[0]", "split"), join_key("pins", 0), join_key("", "pins"), join_key("labels", "a.b")
     ('pins[0].split', 'pins[0]', 'pins', 'labels["a.b"]')
@@ -76,15 +79,15 @@ def read_yaml(data: bytes, source: str) -> YamlDocument:
     """The values in the YAML text ``data`` of the file ``source``.
 
     Raises:
-        PinFormatError: no YAML of the form above; the message names line and key path.
+        PinFormatError: not YAML of this subset; the message names line and key path.
     """
     return _Reading(source).read(data)
 
 
 class _Reading:
-    """One file that is read, event by event: where faults are, and the lines of what was read.
+    """Reads one file, event by event, and keeps the lines of its values for errors.
 
-    Events, and not the parser's nodes: its C code calls itself for each level of these, as deep as the text wants.
+    It reads events, not the parser's nodes: the C code that makes nodes recurses as deep as the text is nested.
     """
 
     def __init__(self, source: str) -> None:
@@ -117,7 +120,7 @@ class _Reading:
         return YamlDocument(value, self._lines)
 
     def _document(self) -> dict[str, Any]:
-        """The one mapping that the text is."""
+        """The one mapping of the text."""
         next(self._events)  # of the stream
         if isinstance(next(self._events), yaml.DocumentStartEvent):
             event = next(self._events)
@@ -129,7 +132,7 @@ class _Reading:
         return self._fail("a pin file is one YAML mapping", hint="Make one with: registry pin create REF SPLIT -o FILE")
 
     def _value(self, event: Any, path: str, depth: int) -> Any:
-        """What begins with ``event``; all of its events are taken."""
+        """The value that begins with ``event``; all of its events are consumed."""
         line = event.start_mark.line + 1
         self._keep_line(path, line)
         if isinstance(event, yaml.AliasEvent):
@@ -176,7 +179,7 @@ class _Reading:
         return inner
 
     def _keep_line(self, path: str, line: int) -> None:
-        """Keep the line in which a path begins first; no more of them once they take too much memory."""
+        """Keep the line in which a path first begins, until all lines take too much memory."""
         if self._lines_bytes < _MAX_LINES_BYTES and path not in self._lines:
             self._lines[path] = line
             self._lines_bytes += len(path) + _LINE_BYTES
@@ -215,7 +218,7 @@ class _Reading:
 
 
 def is_ambiguous(text: str) -> bool:
-    """Whether some reader of YAML takes ``text``, without quotes, for something else than this text.
+    """Whether a reader of YAML takes ``text`` without quotes for something other than this text.
 
     >>> [text for text in ("no", "010", "1e3", "1.0", "12:30:00", "2026-11-21", "digits:1.*") if is_ambiguous(text)]
     ['no', '010', '1e3', '1.0', '12:30:00', '2026-11-21']
@@ -227,7 +230,7 @@ def is_ambiguous(text: str) -> bool:
 
 
 def iter_leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value that holds no other, with its key path; an empty mapping or list is one."""
+    """Every value that holds no other, with its key path; empty mappings and lists are included."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from iter_leaves(inner, join_key(path, key))
@@ -242,11 +245,11 @@ _PLAIN = re.compile(r"[A-Za-z0-9_/.(][^\n]*")
 _NOT_PLAIN = re.compile(r": | #|[: ]\Z")
 _NOT_A_BLOCK = re.compile(r"\A[ \n]| (?:\n|\Z)|\n\n\Z")
 _MOST_SIMPLE_KEY: Final = 1000
-"""YAML asks that a longer key is marked by ``?``."""
+"""YAML requires ``?`` before a longer key."""
 
 
 def write_yaml(value: Mapping[str, Any], *, comment: str = "") -> str:
-    """``value`` as YAML text, below ``comment``, whose lines become comments.
+    """``value`` as YAML text below ``comment``, whose lines become comments.
 
     Mappings with text keys, lists, texts, finite numbers, booleans and None.
 
@@ -271,7 +274,7 @@ def _mapping_lines(value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _value_lines(head: str, value: Any) -> Iterator[str]:
-    """The lines of a value; ``head`` is what stands before it in its first line."""
+    """The lines of a value; its first line begins with ``head``."""
     if isinstance(value, Mapping) and value:
         yield head
         yield from (f"  {line}" if line else "" for line in _mapping_lines(value))
@@ -288,7 +291,7 @@ def _value_lines(head: str, value: Any) -> Iterator[str]:
 
 
 def _item_lines(value: Any) -> Iterator[str]:
-    """The lines of an element of a list: its first key stands beside the dash."""
+    """The lines of an element of a list: its first key is on the line of the dash."""
     if isinstance(value, Mapping) and value:
         first, *more = _mapping_lines(value)
         yield f"- {first}"
@@ -318,7 +321,7 @@ def _text(text: str) -> str:
 
 
 def _is_readable(text: str) -> bool:
-    """Whether every character of a text of several lines stands for itself."""
+    """Whether every character of a text of several lines is printable."""
     return all(line.isprintable() for line in text.split("\n"))
 
 
