@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from registry.api.imports import ImportedVersion, ImportProgress
     from registry.building import BuildProgress, DatasetBuilder
     from registry.prepared import PreparedDataset
-    from registry.publishing import Advance, Preview, Publication
+    from registry.publishing import Advance, Preview, Publication, Target
     from registry.storage import Store
 
 
@@ -94,7 +94,7 @@ class Publishing:
             VersionExistsError: other content is published under the number.
         """
         from registry.building import build_dataset, open_builder
-        from registry.publishing import Target, publish_staged
+        from registry.publishing import publish_staged
 
         builder = open_builder(wanted)
         self._refuse_protected(builder.reference, promote)
@@ -107,15 +107,10 @@ class Publishing:
         store = self.data_store()
         # Older code must not take an unversioned look-up back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
-        target = Target(
-            store=store,
-            catalog=self.backend,
-            promote=False if is_experimental else promote,
+        target = replace(
+            self._target(False if is_experimental else promote, processes=processes),
             default_config=builder.config_name == builder.default_config(),
-            actor=log_actor(),
-            processes=processes,
             experiment_defaults=defaults,
-            indexes=open_indexes(),
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             publication = publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
@@ -142,7 +137,7 @@ class Publishing:
             VersionExistsError: other content is published under the number.
         """
         from registry.building import build_dataset, open_builder
-        from registry.publishing import Target, preview_folder
+        from registry.publishing import preview_folder
 
         builder = open_builder(wanted)
         published = self._published(builder.reference)
@@ -150,7 +145,7 @@ class Publishing:
             return None
         defaults = self._experiment_defaults(builder, published)
         builder, store = builder.with_experiment_defaults(defaults), self.data_store()
-        target = Target(store=store, catalog=self.backend, promote=False, actor=log_actor(), processes=processes)
+        target = self._target(False, processes=processes)
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
             return preview_folder(build.staged.store, target, show=show, advance=advance)
 
@@ -177,21 +172,14 @@ class Publishing:
             ConflictError: the same content is published already, with another ``version_to_prepare``.
         """
         from registry.prepared import read_prepared
-        from registry.publishing import Target, publish_folder
+        from registry.publishing import publish_folder
         from registry.storage import open_store
 
         code = None if version_to_prepare is None else read_code_version(version_to_prepare)
         source = open_store(folder)
         if promote:
             self._refuse_protected(read_prepared(source).reference, promote)
-        target = Target(
-            store=self.data_store(),
-            catalog=self.backend,
-            promote=promote,
-            actor=log_actor(),
-            indexes=open_indexes(),
-        )
-        publication = publish_folder(source, target, version_to_prepare=code, advance=advance)
+        publication = publish_folder(source, self._target(promote), version_to_prepare=code, advance=advance)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
         return publication
@@ -231,17 +219,13 @@ class Publishing:
             UsageError: ``name`` is given for the versions of several datasets.
         """
         from registry.api.imports import find_tfds, list_found, publish_found
-        from registry.publishing import Target
 
         found = find_tfds(folder, name=name)
         if dry_run:
             return list_found(found)
-        target = Target(
-            store=self.data_store(), catalog=self.backend, promote=False, actor=log_actor(), indexes=open_indexes()
-        )
         return publish_found(
             found,
-            target,
+            self._target(False),  # each version says for itself
             copy=copy,
             trust_lengths=trust_lengths,
             store_of=self.version_store,
@@ -301,17 +285,10 @@ class Publishing:
         Raises:
             As ``publish``.
         """
-        from registry.publishing import Target, publish_folder
+        from registry.publishing import publish_folder
 
         self._refuse_protected(prepared.reference, promote)
-        target = Target(
-            store=self.data_store(),
-            catalog=self.backend,
-            promote=promote,
-            actor=log_actor(),
-            indexes=open_indexes(),
-        )
-        return publish_folder(source, target, prepared=prepared, in_place=in_place, advance=advance)
+        return publish_folder(source, self._target(promote), prepared=prepared, in_place=in_place, advance=advance)
 
     def preview_parquet(
         self,
@@ -335,13 +312,23 @@ class Publishing:
 
         Nothing is written. ``show`` is how many differing records of each split are described.
         """
-        from registry.publishing import Target, preview_folder
+        from registry.publishing import preview_folder
         from registry.storage import open_store
 
-        target = Target(
-            store=self.data_store(), catalog=self.backend, promote=False, actor=log_actor(), indexes=open_indexes()
+        return preview_folder(open_store(folder), self._target(False), show=show, advance=advance)
+
+    def _target(self, promote: bool | None, *, processes: int | None = None) -> Target:
+        """Where a publication goes: this catalog and its data directory."""
+        from registry.publishing import Target
+
+        return Target(
+            store=self.data_store(),
+            catalog=self.backend,
+            promote=promote,
+            actor=log_actor(),
+            processes=processes,
+            indexes=open_indexes(),
         )
-        return preview_folder(open_store(folder), target, show=show, advance=advance)
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:
         """The flags that a build is given; those of its first time where it is published already."""
