@@ -12,16 +12,13 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from registry.api.aliases import Aliases
 from registry.api.arguments import Moment, log_actor, parse_reference, read_moment
 from registry.api.dataset import Dataset
-from registry.api.experiments import Experiments
-from registry.api.lifecycle import Lifecycle
+from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder, open_indexes
 from registry.api.lock import current_lock, may_be_exact, refuse_moving
 from registry.api.provenance import FoundAt, FoundNow
 from registry.api.publishing import Publishing
-from registry.api.reservations import Reservations
 from registry.catalog import (
     DatasetSummary,
     EventFilter,

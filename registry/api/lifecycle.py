@@ -1,4 +1,4 @@
-"""What may be done to a published version: promote, deprecate, yank, drop; and the default config.
+"""What may be changed in a catalog: the lifecycle of versions, aliases, experiments, and reservations of places.
 
 Published records never change. What changes is which version a reference gives, and what its reader is told.
 """
@@ -9,12 +9,26 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from registry.api.arguments import log_actor, make_uses, parse_reference, parse_version
-from registry.catalog import CatalogBackend, Change, ConfigSummary, DefaultChange, ProtectionChange, load_shards
+from registry.catalog import (
+    AliasChange,
+    AliasMove,
+    AliasSummary,
+    CatalogBackend,
+    Change,
+    ConfigSummary,
+    DefaultChange,
+    ProtectionChange,
+    Reservation,
+    load_shards,
+)
+from registry.catalog.backend import AliasCalls, Expected, ExperimentCalls
 from registry.errors import ShardMismatchError, UsageError
-from registry.model import DatasetVersion, Reference, Use, Version
+from registry.model import DatasetVersion, Experiment, ExperimentChange, Reference, Use, Version
 
-if TYPE_CHECKING:  # fsspec is loaded when a folder is opened
+if TYPE_CHECKING:
+    from registry.publishing import Cleared
     from registry.storage import Store
+
 
 _SHOWN: Final = 3
 
@@ -174,4 +188,168 @@ def _dataset(text: str) -> Reference:
     wanted = parse_reference(text)
     if wanted.request is not None or wanted.alias is not None:
         raise UsageError(f"{text}: name a dataset without a version", hint=f"Write {wanted.dataset}.")
+    return wanted
+
+
+class Aliases:
+    """The aliases of a catalog: ``catalog.aliases``.
+
+    An alias belongs to one config of a dataset and is looked up as ``name[/config]@alias``. Every move is one
+    transaction with its event and an entry in the alias's history. ``expect`` makes it a compare-and-swap: the version
+    that the caller saw there, or ``"none"``; of many who move an alias at once from one place, one wins.
+    """
+
+    def __init__(self, calls: AliasCalls, *, actor: str) -> None:
+        self._calls = calls
+        self._actor = actor
+
+    def set(
+        self,
+        name: str,
+        reference: str | Reference,
+        *,
+        expect: str | Version | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> AliasChange:
+        """Let the alias ``name`` point to the version that ``reference`` names today; setting it again is no change.
+
+        Raises:
+            ReferenceSyntaxError: a name that no alias can have, because it reads as a version, or a bad reference.
+            NotFoundError: nothing answers the reference.
+            VersionWithdrawnError: what answers is yanked or dropped.
+            AliasMovedError: it points to another version than ``expect``; it names who set it, and when.
+        """
+        wanted = parse_reference(reference)
+        return self._calls.set(
+            name, wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run
+        )
+
+    def remove(
+        self,
+        reference: str | Reference,
+        *,
+        expect: str | Version | None = None,
+        message: str = "",
+        dry_run: bool = False,
+    ) -> AliasChange:
+        """Remove the alias that ``reference`` names, ``name[/config]@alias``; its history stays.
+
+        Raises:
+            UsageError: the reference names no alias.
+            AliasNotFoundError: there is none.
+            AliasMovedError: it points to another version than ``expect``.
+        """
+        wanted = parse_reference(reference)
+        return self._calls.remove(wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run)
+
+    def list(self, dataset: str | None = None) -> tuple[AliasSummary, ...]:
+        """Every alias, by dataset and name, or those of ``name[/config]``."""
+        return self._calls.list(dataset)
+
+    def history(self, reference: str | Reference) -> tuple[AliasMove, ...]:
+        """Everything that was done to an alias, the oldest first, even where it is removed by now.
+
+        Raises:
+            AliasNotFoundError: there was never one.
+        """
+        return self._calls.history(parse_reference(reference))
+
+
+def _expected(expect: str | Version | None) -> Expected:
+    if expect is None or isinstance(expect, Version):
+        return expect
+    if not isinstance(expect, str):
+        raise UsageError(f"a version or 'none' is expected, not {expect!r:.60}")
+    return "none" if expect == "none" else Version.parse(expect)
+
+
+class Experiments:
+    """The experiments of a catalog: ``catalog.experiments``.
+
+    Every change is one transaction with one event, and a change that is there already is none. ``dry_run`` tells what
+    would be changed, with the same errors, and changes nothing.
+    """
+
+    def __init__(self, calls: ExperimentCalls, *, actor: str) -> None:
+        self._calls = calls
+        self._actor = actor
+
+    def add(self, name: str, description: str, default: bool = False, *, dry_run: bool = False) -> ExperimentChange:
+        """Add a flag that versions may override; ``default`` is meant where one does not.
+
+        Raises:
+            UsageError: a name that no flag can have, or no description.
+            ConflictError: it is there with another description or default, or it is retired.
+        """
+        return self._calls.add(name, description, default=default, actor=self._actor, dry_run=dry_run)
+
+    def list(self) -> tuple[Experiment, ...]:
+        """Every flag, by name, with its default and the number of live versions that override it."""
+        return self._calls.list()
+
+    def set_default(self, name: str, value: bool, *, dry_run: bool = False) -> ExperimentChange:
+        """Flip a default, for versions that are built from now on. Published versions keep what they were built with.
+
+        Raises:
+            ExperimentNotFoundError: it was never added.
+            ConflictError: it is retired, and is never off again.
+        """
+        return self._calls.set_default(name, value, actor=self._actor, dry_run=dry_run)
+
+    def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
+        """Switch a flag on for good: no version that is published from now on can override it.
+
+        Raises:
+            ExperimentNotFoundError: it was never added.
+            ConflictError: it is off by default, or versions that are neither yanked nor dropped switch it off.
+        """
+        return self._calls.retire(name, actor=self._actor, dry_run=dry_run)
+
+
+class Reservations:
+    """The reservations of a catalog: ``catalog.reservations``.
+
+    A publisher reserves the place of a version in an object store before it puts a file there; the row that publishes
+    the version ends it. One that stays is of a publisher who was killed, and the next run of it goes on there.
+    """
+
+    def __init__(self, catalog: CatalogBackend, *, data: Callable[[], Store]) -> None:
+        self._catalog = catalog
+        self._data = data
+
+    def list(self, dataset: str | None = None) -> tuple[Reservation, ...]:
+        """Every reservation, or those of ``name[/config]``."""
+        return self._catalog.reservations.list(None if dataset is None else parse_reference(dataset).dataset)
+
+    def release(
+        self, reference: str | Reference, *, force: bool = False, dry_run: bool = False
+    ) -> tuple[Reservation, ...]:
+        """Take the reservations of a version away from publishers that died on other machines; gives them as they were.
+
+        What they put into the store stays: the next publisher finishes it, or removes it and says so.
+
+        Raises:
+            NotFoundError: there is no reservation of that version.
+            ConflictError: its publisher is a process of this machine that lives, and ``force`` is False.
+            UsageError: the reference does not name one version.
+        """
+        wanted = _exactly(reference)
+        return self._catalog.reservations.release(wanted.dataset, str(wanted.request), force=force, dry_run=dry_run)
+
+    def clear(self, reference: str | Reference, *, force: bool = False, dry_run: bool = False) -> Cleared:
+        """Move what lies at the place of an unpublished version aside; see ``publishing.clear_place``."""
+        from registry.publishing import clear_place
+
+        wanted = _exactly(reference)
+        return clear_place(self._data(), self._catalog, wanted, actor=log_actor(), force=force, dry_run=dry_run)
+
+
+def _exactly(reference: str | Reference) -> Reference:
+    wanted = parse_reference(reference)
+    if wanted.request is None or wanted.request.exact is None:
+        raise UsageError(
+            f"{wanted} does not name one version by its number",
+            hint=f"Write {wanted.dataset}:1.0.0. See what is reserved: registry reservation list",
+        )
     return wanted

@@ -5,23 +5,53 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from catalog_proxy import serve
 
 from registry.catalog import CatalogBackend, open_catalog
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
+PROTOCOL = {"aliases", "experiments", "fingerprints", "history", "lifecycle", "lookup", "protection", "publish"}
+PROTOCOL |= {"backend", "reservations", "search", "stored_lengths"}
+"""The files ``test_catalog_NAME.py`` that are the behaviour suite of the catalog protocol."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each test runs on both databases, and those of the protocol behind a proxy, through which only values get."""
+    chosen = any("catalog_url" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "catalog_url" in metafunc.fixturenames and not chosen:
+        is_suite = metafunc.module.__name__.rpartition(".")[2].removeprefix("test_catalog_") in PROTOCOL
+        proxied = ["proxied"] if is_suite and "catalog" in metafunc.fixturenames else []
+        metafunc.parametrize("catalog_url", ["sqlite", "postgresql", *proxied], indirect=True)
+
+
 @pytest.fixture
-def catalog(catalog_url: str) -> Iterator[CatalogBackend]:
-    """A catalog without datasets, on each kind of database."""
+def catalog_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a fresh catalog without datasets; the one behind the proxy is an SQLite file."""
+    if request.param == "postgresql":
+        url: str = request.getfixturevalue("postgres_server").create_database(template="catalog_template")
+        return url
+    template: Path = request.getfixturevalue("sqlite_template")
+    return f"sqlite:///{shutil.copy(template, tmp_path / 'catalog.db')}"
+
+
+@pytest.fixture
+def catalog(request: pytest.FixtureRequest, catalog_url: str) -> Iterator[CatalogBackend]:
+    """A catalog without datasets, on each kind of database; for the behaviour suite also behind a proxy."""
     with open_catalog(catalog_url) as opened:
-        yield opened
+        if request.node.callspec.params.get("catalog_url") == "proxied":
+            with tempfile.TemporaryDirectory() as folder, serve(opened, Path(folder)) as client:
+                yield client
+        else:
+            yield opened
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

@@ -246,7 +246,7 @@ def test_a_loser_never_takes_away_what_a_winner_put_there(
     catalog_url: str, tmp_path: Path, prepared: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the loser's move and its row the number is taken elsewhere, and the winner's bytes come here too."""
-    from registry.catalog import SqlCatalog
+    from registry.catalog.sql_catalog import SqlCatalog
 
     here, there = tmp_path / "here", tmp_path / "there"
     publish, rivals = SqlCatalog.publish, []

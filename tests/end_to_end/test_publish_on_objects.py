@@ -241,7 +241,7 @@ def test_a_refused_publisher_removes_nothing_that_others_may_count_on(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     """Its files are in place when it is refused; by then its number is published, or its marker is another's."""
-    from registry.catalog import SqlCatalog
+    from registry.catalog.sql_catalog import SqlCatalog
 
     mine, place, publish = folders(98), open_store(f"{bucket}/animals/1.0.0"), SqlCatalog.publish
 
@@ -267,7 +267,7 @@ def test_a_refused_publisher_removes_what_it_put_there(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While its files are in place, the number is published with other content in another data directory."""
-    from registry.catalog import SqlCatalog
+    from registry.catalog.sql_catalog import SqlCatalog
 
     mine, other, publish = folders(98), folders(99), SqlCatalog.publish
 
@@ -361,7 +361,7 @@ def test_clearing_a_place_moves_nothing_of_a_publisher_who_came_while_it_looked(
 def test_objects_that_were_imported_in_place_under_another_name_stay(
     bucket: str, tmp_path: Path, folders: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
-    from registry.catalog import SqlCatalog
+    from registry.catalog.sql_catalog import SqlCatalog
 
     mine, place, publish = folders(98), f"{bucket}/animals/1.0.0", SqlCatalog.publish
 

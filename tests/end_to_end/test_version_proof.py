@@ -48,7 +48,7 @@ def publish_as_older_software(catalog_url: str, folder: Path, data_dir: Path, te
     with registry.connect(scratch, data_dir=data_dir) as made, open_catalog(catalog_url) as target:
         made.publish(folder)
         version = made.dataset(f"animals:{folder.name}").facts
-        shards = {split.name: load_shards(made.shards, version, split.name) for split in version.splits}
+        shards = {split.name: load_shards(made.backend.shards, version, split.name) for split in version.splits}
         assert target.publish(version, shards, promote=True, actor="ann")
         assert target.fingerprints(version) == {}
 
