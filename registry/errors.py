@@ -1,18 +1,18 @@
-"""Every exception of the registry, and the exit code and hint that go with it.
+"""Every exception and warning of the registry, with its code, its exit code and its hint.
 
     RegistryError
     ├── UsageError (ValueError)                 the call itself is wrong
-    │   ├── ReferenceSyntaxError                a reference, version or request that does not parse
-    │   ├── SplitSyntaxError                    a split expression that does not parse
-    │   ├── SliceError                          a slice that parses and cannot be resolved
-    │   ├── CitationSyntaxError                 a citation of a pin that does not parse
-    │   ├── StateMismatchError                  a state of another read than the one that is to go on
-    │   └── WrongTypeError (TypeError)          a value of a type that cannot be used there
-    ├── NotFoundError (LookupError)             nothing of that name
+    │   ├── ReferenceSyntaxError                a malformed reference, version or request
+    │   ├── SplitSyntaxError                    a malformed split expression
+    │   ├── SliceError                          a slice that cannot be resolved: out of range, reversed ...
+    │   ├── CitationSyntaxError                 a malformed citation of a pin
+    │   ├── StateMismatchError                  the state of another read
+    │   └── WrongTypeError (TypeError)          a value of the wrong type
+    ├── NotFoundError (LookupError)             no such name
     │   ├── DatasetNotFoundError
     │   ├── ConfigNotFoundError
     │   ├── VersionNotFoundError
-    │   │   └── VersionWithdrawnError           what answers is yanked or dropped
+    │   │   └── VersionWithdrawnError           the version is yanked or dropped
     │   ├── AliasNotFoundError
     │   ├── SplitNotFoundError
     │   ├── ExperimentNotFoundError
@@ -20,50 +20,47 @@
     │   ├── PinNotFoundError (KeyError)
     │   ├── ItemNotFoundError (KeyError, ValueError)
     │   └── FeatureNotFoundError (KeyError)
-    ├── ConflictError                           somebody was there before
-    │   ├── VersionExistsError                  that number is published with other content
-    │   ├── AliasMovedError                     an alias stands elsewhere than the caller expected
-    │   ├── ProtectedError                      a canonical version that only a promotion moves
-    │   ├── NeighboursChangedError              a version beside it was published meanwhile: prove again
-    │   └── ReservedError                       others hold the place of a version in an object store
-    │       └── ReservationLostError            it was ours, and was taken away
-    ├── LockedError                             a reference that may move, where look-ups have to be exact
-    ├── VerificationError (ValueError)          stored bytes are not what was promised
+    ├── ConflictError                           the call contradicts what is published
+    │   ├── VersionExistsError                  the number is published with other content
+    │   ├── AliasMovedError                     an alias points elsewhere than the caller expected
+    │   ├── ProtectedError                      only `registry promote` may move this canonical version
+    │   ├── NeighboursChangedError              an adjacent version was published meanwhile: prove again
+    │   └── ReservedError                       another publisher holds the version's place in an object store
+    │       └── ReservationLostError            our reservation was taken away
+    ├── LockedError                             a reference that may move, while look-ups are locked
+    ├── VerificationError (ValueError)          stored bytes differ from what was published
     │   ├── CorruptRecordError                  framing or checksum of one record
-    │   ├── CorruptExampleError                 a record that is no example, or not of these features
+    │   ├── CorruptExampleError                 a record that is not an example of these features
     │   ├── ShardMismatchError                  size, count or sha256 of a shard
-    │   │   └── ForeignShardError               a whole file of records that were not promised
-    │   ├── LogTamperedError                    the event log, or rows, were changed past the registry
-    │   ├── PinChangedError                     a pin file that is not as it was written
-    │   ├── RecordsMismatchError                records that are not those of a pin
-    │   ├── SignatureError                      a signature that does not hold
-    │   └── VersionTooSmallError                what changed asks for a larger step of the version number
-    ├── PreparedFormatError (ValueError)        a folder or file that is no prepared dataset
-    ├── PinFormatError (ValueError)             a file that is no pin file; every fault with its key path
-    ├── FeatureError (ValueError)               a value that does not fit its feature, or a bad schema
-    ├── BuildError                              a builder that cannot be run to its end
+    │   │   └── ForeignShardError               an intact file with other records
+    │   ├── LogTamperedError                    the event log, or rows, were changed by other software
+    │   ├── PinChangedError                     a pin file was edited
+    │   ├── RecordsMismatchError                records differ from those of a pin
+    │   ├── SignatureError                      an invalid signature
+    │   └── VersionTooSmallError                the changes require a larger step of the version number
+    ├── PreparedFormatError (ValueError)        not a prepared dataset
+    ├── PinFormatError (ValueError)             not a pin file; every fault with its key path
+    ├── FeatureError (ValueError)               a value that does not fit its feature, or an invalid schema
+    ├── BuildError                              a builder that failed
     │   └── DuplicateKeyError
     ├── StorageError (OSError)                  bytes could not be read or written
     │   ├── AlreadyStoredError (FileExistsError)
     │   │   └── FolderExistsError               the final name of a staged folder is taken
     │   ├── NotStoredError (FileNotFoundError)
-    │   ├── FetchNotAllowedError (PermissionError)  a place that somebody else named, and the reader did not agree to
+    │   ├── FetchNotAllowedError (PermissionError)  a URL that a pin names and the reader did not allow
     │   └── StorageUnavailableError             a store that is unreachable, silent or overloaded: try again
     ├── CatalogError                            the SQL catalog
-    │   ├── NotACatalogError                    a database that holds something else
+    │   ├── NotACatalogError                    the database holds something else
     │   ├── SchemaBehindError                   run `registry db upgrade`
     │   ├── SchemaAheadError                    written by a newer registry
     │   └── CatalogUnavailableError             busy, locked, or not answering: try again
     ├── OutOfRangeError (StopIteration)         a data provider has handed out its last record
-    ├── ReaderFailedError (RuntimeError)        a reader of somebody's own failed in the middle of a file
+    ├── ReaderFailedError (RuntimeError)        a user-defined reader failed in the middle of a file
     └── MissingExtraError (ImportError)         an optional dependency is not installed
 
-Warnings are ``RegistryWarning`` (UserWarning), of which there are ``UnknownFeatureWarning``, ``YankedVersionWarning``,
-``TwoRecordsWarning``, ``AbsentFeatureWarning``, ``NullLabelWarning`` and ``LeftoverWarning``.
-
-Fields come first, prose second: ``code`` is stable and machine-readable, ``details`` holds the place
-(span, key path, file and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the
-message alone; the command line prints the hint below it. Passwords in URLs are masked in all of them.
+Fields come before prose: ``code`` is stable and machine-readable, ``details`` holds the location (span, key path, file
+and offset) as plain values, ``hint`` says what to do now. ``str(error)`` is the message alone; the command line prints
+the hint below it. Passwords in URLs are masked in all of them. Warnings derive from ``RegistryWarning``.
 """
 
 from __future__ import annotations
@@ -72,48 +69,48 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from registry.escaping import point_at
 from registry.masking import mask, mask_all
 
 
 class RegistryWarning(UserWarning):
-    """Base of every warning of the registry: what was asked for was done, and there is something to know."""
+    """Base of the registry's warnings: the call succeeded, and its caller should know something."""
 
 
 class YankedVersionWarning(RegistryWarning):
-    """A look-up gave a version that was yanked: it was named exactly, or by an alias."""
+    """A look-up by an exact number or an alias gave a yanked version."""
 
 
 class UnknownFeatureWarning(RegistryWarning):
-    """A dataset has features of a class or form that is not known here, which are read as the raw values stored."""
+    """A dataset has features of an unknown class or form; they are read as the raw values that are stored."""
 
 
 class TwoRecordsWarning(RegistryWarning):
-    """Items were asked for one after the other, and so they are of two records: TF-Slim gives those of one."""
+    """Items were requested one after the other and belong to two records, where TF-Slim gives those of one."""
 
 
 class AbsentFeatureWarning(RegistryWarning):
-    """A feature was declared that no record holds, so that there is nothing of it but defaults."""
+    """No record holds a declared feature, so that all its values are defaults."""
 
 
 class NullLabelWarning(RegistryWarning):
-    """A class label is null in some rows of an import, and is stored as -1: no label."""
+    """A class label is null in some rows of an import; it is stored as -1, which means no label."""
 
 
 class LeftoverWarning(RegistryWarning):
-    """Files that nobody needs any more could not be removed; a later run removes them."""
+    """Files that are no longer needed could not be removed; a later run removes them."""
 
 
 class RegistryError(Exception):
-    """Base of everything the registry raises on purpose.
+    """Base of every error of the registry.
 
     Attributes:
-        code: stable, machine-readable name of the fault, the same for every instance of a class; a class without one
-            has that of its base.
+        code: stable, machine-readable name of the fault; a class that declares none has that of its base.
         exit_code: with which the command line ends.
         noun: what was not found, for the message of ``NotFoundError``.
         message: what is wrong, in one or more lines.
         hint: what to do now, or None where there is nothing to suggest.
-        details: the fault's place and values, JSON-able.
+        details: location and values, JSON-able.
     """
 
     code: ClassVar[str] = "registry_error"
@@ -122,12 +119,9 @@ class RegistryError(Exception):
 
     def __init_subclass__(cls, code: str | None = None, exit_code: int | None = None, noun: str | None = None) -> None:
         super().__init_subclass__()
-        if code is not None:
-            cls.code = code
-        if exit_code is not None:
-            cls.exit_code = exit_code
-        if noun is not None:
-            cls.noun = noun
+        cls.code = cls.code if code is None else code
+        cls.exit_code = cls.exit_code if exit_code is None else exit_code
+        cls.noun = cls.noun if noun is None else noun
 
     def __init__(self, message: str, *, hint: str | None = None, details: Mapping[str, Any] | None = None) -> None:
         message = mask(message)
@@ -194,15 +188,15 @@ class CitationSyntaxError(UsageError, code="citation_syntax"):
 
 
 class StateMismatchError(UsageError, code="state_mismatch"):
-    """A reader's state that is of another version, plan or order, or is none; ``details['differs']`` says which."""
+    """A state of another version, plan or order, or a malformed one; ``details['differs']`` says which."""
 
 
 class WrongTypeError(UsageError, TypeError, code="wrong_type"):
-    """A value of a type that cannot be used there, e.g. a number where texts are to be filled in."""
+    """A value of the wrong type, e.g. a number where a text is expected."""
 
 
 class NotFoundError(RegistryError, LookupError, code="not_found", exit_code=3):
-    """Nothing of that name; the hint offers the nearest names there are."""
+    """No such name; the hint offers the nearest known ones."""
 
     @classmethod
     def of(cls, name: str, known: Iterable[str], *, where: str = "", hint: str | None = None) -> NotFoundError:
@@ -225,7 +219,7 @@ class VersionNotFoundError(NotFoundError, code="version_not_found", noun="versio
 
 
 class VersionWithdrawnError(VersionNotFoundError, code="version_withdrawn", exit_code=6):
-    """What answers the request is yanked or dropped; the hint names what can be read instead."""
+    """The requested version is yanked or dropped; the hint names what can be read instead."""
 
 
 class AliasNotFoundError(NotFoundError, code="alias_not_found", noun="alias"):
@@ -257,7 +251,7 @@ class FeatureNotFoundError(NotFoundError, KeyError, code="feature_not_found", no
 
 
 class ConflictError(RegistryError, code="conflict", exit_code=4):
-    """Somebody was there before: what was asked for contradicts what is published."""
+    """The call contradicts what is published."""
 
 
 class VersionExistsError(ConflictError, code="version_exists"):
@@ -265,7 +259,7 @@ class VersionExistsError(ConflictError, code="version_exists"):
 
 
 class AliasMovedError(ConflictError, code="alias_moved"):
-    """An alias stands elsewhere than the caller expected; somebody moved it meanwhile.
+    """An alias points elsewhere than the caller expected; somebody moved it meanwhile.
 
     ``details`` holds ``alias``, ``expected`` and ``found`` (numbers, or None for no alias), and ``by`` and ``at``: who
     moved it, and when.
@@ -285,19 +279,19 @@ class NeighboursChangedError(ConflictError, code="neighbours_changed"):
 
 
 class ReservedError(ConflictError, code="reserved"):
-    """Others hold the place of a version in an object store, or took it over; ``details`` says who and since when."""
+    """Another publisher holds a version's place in an object store; ``details`` says who and since when."""
 
 
 class ReservationLostError(ReservedError, code="reservation_lost"):
-    """The reservation under which files were put in place is not ours any more: the version was not published by us."""
+    """The reservation under which files were stored was taken away: this process did not publish the version."""
 
 
 class LockedError(RegistryError, code="locked", exit_code=6):
-    """A reference that does not name one version exactly, where look-ups are locked; the hint names what it gives."""
+    """A reference that may move, while look-ups are locked; the hint names the exact version that it gives."""
 
 
 class VerificationError(RegistryError, ValueError, code="verification_failed", exit_code=5):
-    """Stored bytes are not what the catalog promises."""
+    """Stored bytes differ from what was published."""
 
 
 class CorruptRecordError(VerificationError, code="corrupt_record"):
@@ -316,15 +310,15 @@ class CorruptRecordError(VerificationError, code="corrupt_record"):
 
 
 class CorruptExampleError(VerificationError, code="corrupt_example"):
-    """A record that is no tf.train.Example, or one that does not hold the dataset's features."""
+    """A record that is not a tf.train.Example, or does not hold the dataset's features."""
 
 
 class ShardMismatchError(VerificationError, code="shard_mismatch"):
-    """A shard whose size, number of records or sha256 is not the catalog's."""
+    """A shard whose size, number of records or sha256 differs from the catalog's."""
 
 
 class ForeignShardError(ShardMismatchError, code="foreign_shard"):
-    """A shard that is whole, every record with its checksum, and is another file than the catalog's."""
+    """An intact shard, every record with its checksum, that is another file than the published one."""
 
 
 class VersionTooSmallError(VerificationError, code="version_too_small"):
@@ -335,23 +329,23 @@ class VersionTooSmallError(VerificationError, code="version_too_small"):
 
 
 class LogTamperedError(VerificationError, code="log_tampered"):
-    """The event log, or rows of the catalog, were changed past the registry; ``details`` holds ``faults``."""
+    """The event log or rows of the catalog were changed by other software; ``details`` holds ``faults``."""
 
 
 class PinChangedError(VerificationError, code="pin_changed"):
-    """A pin file was changed since it was written; ``details['key']`` is the path of the field, where one was."""
+    """A pin file was edited; ``details['key']`` is the path of the field, if one can be named."""
 
 
 class RecordsMismatchError(VerificationError, code="records_mismatch"):
-    """Records that are not those of a pin; ``details['faults']`` has file, record, features and digests of each."""
+    """Records differ from those of a pin; ``details['faults']`` has file, record, features and digests of each."""
 
 
 class SignatureError(VerificationError, code="signature"):
-    """A signature that is not of this file, not of this key, or is none."""
+    """An invalid signature, or one of another file or key."""
 
 
 class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=VerificationError.exit_code):
-    """A file that is no pin file, or holds values that cannot be; every fault with its key path.
+    """A file that is not a pin file, or holds invalid values; every fault with its key path.
 
     ``details['faults']`` lists them: ``key`` (``pins[0].files[2].num_bytes``), ``line`` (from 1, or None), ``problem``.
     """
@@ -380,7 +374,7 @@ class PinFormatError(RegistryError, ValueError, code="pin_format", exit_code=Ver
 
 
 class PreparedFormatError(RegistryError, ValueError, code="prepared_format"):
-    """A folder that is no prepared dataset, or one of its JSON files is malformed (``details['key']`` is the path)."""
+    """A folder that is not a prepared dataset, or a malformed JSON file in it (``details['key']`` is the path)."""
 
 
 class FeatureError(RegistryError, ValueError, code="feature"):
@@ -391,7 +385,7 @@ class FeatureError(RegistryError, ValueError, code="feature"):
 
 
 class BuildError(RegistryError, code="build"):
-    """A builder that cannot be run to its end."""
+    """A builder that failed."""
 
 
 class DuplicateKeyError(BuildError, code="duplicate_key"):
@@ -406,11 +400,11 @@ class StorageError(RegistryError, OSError, code="storage"):
 
 
 class AlreadyStoredError(StorageError, FileExistsError, code="already_stored"):
-    """A file or folder of that name is stored already, and stored bytes are not replaced unasked."""
+    """A file or folder of that name exists, and nothing is replaced without being asked to."""
 
 
 class FolderExistsError(AlreadyStoredError, code="folder_exists"):
-    """The name that a staged folder was to have is taken: somebody else published there, or a run died after it did."""
+    """The final name of a staged folder is taken: somebody else published there, or a run died after it did."""
 
 
 class NotStoredError(StorageError, FileNotFoundError, code="not_stored"):
@@ -418,7 +412,7 @@ class NotStoredError(StorageError, FileNotFoundError, code="not_stored"):
 
 
 class FetchNotAllowedError(StorageError, PermissionError, code="fetch_not_allowed", exit_code=6):
-    """A place that a pin names was not asked, because its reader did not agree to that.
+    """A URL that a pin names was not requested, because the reader did not allow it.
 
     ``details['allow']`` is what ``--allow-host`` takes to agree, or None where nothing does.
     """
@@ -436,7 +430,7 @@ class CatalogError(RegistryError, code="catalog"):
 
 
 class NotACatalogError(CatalogError, code="not_a_catalog"):
-    """The database holds something else than a registry catalog, or the file is no database."""
+    """The database holds something else than a catalog, or the file is not a database."""
 
 
 class SchemaBehindError(CatalogError, code="schema_behind", exit_code=8):
@@ -452,11 +446,11 @@ class CatalogUnavailableError(CatalogError, code="catalog_unavailable", exit_cod
 
 
 class OutOfRangeError(RegistryError, StopIteration, code="out_of_range"):
-    """A data provider has handed out its last record: TensorFlow's name for the end of the data."""
+    """A data provider has returned its last record; the name is TensorFlow's."""
 
 
 class ReaderFailedError(RegistryError, RuntimeError, code="reader_failed"):
-    """A reader of somebody's own failed while it read a file; ``__cause__`` is what it raised.
+    """A user-defined reader failed while it read a file; ``__cause__`` is what it raised.
 
     ``details`` holds ``path``, ``reader``, ``record`` (how many it gave before) and ``key`` (of the last of them).
     """
@@ -488,27 +482,6 @@ def require_extra(extra: str, *, package: str, needed_for: str) -> Iterator[None
         if (error.name or "").partition(".")[0] == "registry":
             raise  # a broken import of our own is not an extra that is missing
         raise MissingExtraError(package=package, extra=extra, needed_for=needed_for) from error
-
-
-def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:
-    """Two lines: ``text`` and a caret under ``text[start:stop]``, tildes over the rest of the span.
-
-    Long text is cut to a window around the place, and characters that would break the line are shown as spaces,
-    so that the answer stays two short lines whatever was typed.
-
-    >>> print(point_at("train[:1O%]", 8, 9))
-        train[:1O%]
-                ^
-    """
-    shown = "".join(character if character.isprintable() else " " for character in text)
-    start = min(max(start, 0), len(shown))
-    stop = min(max(stop, start + 1), start + width)
-    begin = max(0, min(start - width // 2, len(shown) - width))
-    window = shown[begin : begin + width]
-    prefix, suffix = ("…" if begin else ""), ("…" if begin + width < len(shown) else "")
-    caret_column = indent + len(prefix) + start - begin
-    marks = "^" + "~" * max(0, min(stop, begin + width + 1) - start - 1)
-    return f"{' ' * indent}{prefix}{window}{suffix}\n{' ' * caret_column}{marks}"
 
 
 def suggest(name: str, known: Iterable[str], *, have: str = "There are:", most: int = 10) -> str | None:

@@ -53,6 +53,27 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else REPLACEMENT for one in text)
 
 
+def point_at(text: str, start: int, stop: int, *, indent: int = 4, width: int = 72) -> str:
+    """Two lines: ``text`` and a caret under ``text[start:stop]``, tildes over the rest of the span.
+
+    Long text is cut to a window around the place, and characters that would break the line are shown as spaces,
+    so that the answer stays two short lines whatever was typed.
+
+    >>> print(point_at("train[:1O%]", 8, 9))
+        train[:1O%]
+                ^
+    """
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    start = min(max(start, 0), len(shown))
+    stop = min(max(stop, start + 1), start + width)
+    begin = max(0, min(start - width // 2, len(shown) - width))
+    window = shown[begin : begin + width]
+    prefix, suffix = ("…" if begin else ""), ("…" if begin + width < len(shown) else "")
+    caret_column = indent + len(prefix) + start - begin
+    marks = "^" + "~" * max(0, min(stop, begin + width + 1) - start - 1)
+    return f"{' ' * indent}{prefix}{window}{suffix}\n{' ' * caret_column}{marks}"
+
+
 def _escape(found: re.Match[str]) -> str:
     number = ord(found[0])
     if number < 0x10000:

@@ -311,9 +311,9 @@ def apply_shuffle_files(dataset: Dataset, read_config: ReadConfig | None, *, shu
             f"{dataset.reference} keeps its records in their order, and shuffle_files=True asks for another one",
             hint="Leave shuffle_files out; or insist: read_config=registry.ReadConfig(shuffle_files=True).",
         )
-    from registry.order.config import check_kind
+    from registry.order.config import read_config_or_default
 
-    return replace(check_kind(read_config), shuffle_files=True)
+    return replace(read_config_or_default(read_config), shuffle_files=True)
 
 
 T = TypeVar("T")

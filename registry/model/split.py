@@ -230,11 +230,7 @@ class ShardSpan:
         return cls(lengths, start, stop, first, last, lengths.empty_shards(first, last))
 
     def __reduce__(self) -> tuple[Callable[..., ShardSpan], tuple[AbstractShardLengths, int, int]]:
-        return ShardSpan.of, (
-            self.lengths,
-            self.start,
-            self.stop,
-        )  # the empty shards may be a view, which is not pickled
+        return ShardSpan.of, (self.lengths, self.start, self.stop)  # the empty shards may be a view: not pickled
 
     @property
     def count(self) -> int:
@@ -424,11 +420,6 @@ class KnownShards:
     def __init__(self, shards: Mapping[str, Shard]) -> None:
         """``shards`` by the names of their files."""
         self._shards = dict(shards)
-
-    @classmethod
-    def of_splits(cls, splits: Iterable[Split], shards: Mapping[str, Iterable[Shard]]) -> KnownShards:
-        """The promises of all ``shards`` of ``splits``, by the splits' names."""
-        return cls({split.filename(shard.index): shard for split in splits for shard in shards[split.name]})
 
     def find(self, name: str) -> Shard | None:
         """What was promised of the file ``name``, or None."""

@@ -7,6 +7,7 @@ catalog looks versions up by ``request_bounds``.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,11 @@ from registry.model.experiment import experiment_name, no_experiment, read_exper
 
 MAX_PART: Final = 2**31 - 1
 """The largest MAJOR, MINOR or PATCH: what every SQL database holds in an INTEGER."""
+
+Number: TypeAlias = tuple[int, int, int]
+
+LOWEST: Final[Number] = (0, 0, 0)
+HIGHEST: Final[Number] = (MAX_PART, MAX_PART, MAX_PART)
 
 _PART = r"(?:0|[1-9][0-9]*)"
 _VERSION = re.compile(rf"({_PART})\.({_PART})\.({_PART})")
@@ -278,34 +284,53 @@ class VersionClause:
     minor: int | None = None
     patch: int | None = None
 
-    def allows(self, version: Version) -> bool:
-        """Whether ``version`` meets this condition."""
-        given = (self.major, self.minor, self.patch)
-        actual = (version.major, version.minor, version.patch)
-        in_series = all(part is None or part == other for part, other in zip(given, actual, strict=True))
-        prefix = tuple(part for part in given if part is not None)
-        series = actual[: len(prefix)]
+    @property
+    def bounds(self) -> tuple[Number, Number]:
+        """The lowest and the highest number between which every version lies that meets this condition."""
+        prefix = self.prefix
         match self.operator:
             case "":
-                return in_series
-            case "!=":
-                return not in_series
+                return _first(prefix), _last(prefix)
             case ">=":
-                return series >= prefix
+                return _first(prefix), HIGHEST
             case ">":
-                return series > prefix
+                return _after(_last(prefix)), HIGHEST
             case "<=":
-                return series <= prefix
+                return LOWEST, _last(prefix)
             case "<":
-                return series < prefix
+                return LOWEST, _before(_first(prefix))
             case "~":
-                return series >= prefix and actual[: min(2, len(prefix))] == prefix[:2]
-            case _:
+                return _first(prefix), _last(prefix[:2])
+            case "^":  # the parts up to the first that is not zero stay
                 fixed = next((index for index, part in enumerate(prefix) if part), len(prefix) - 1) + 1
-                return series >= prefix and actual[:fixed] == prefix[:fixed]
+                return _first(prefix), _last(prefix[:fixed])
+            case _:
+                return LOWEST, HIGHEST
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """The numbers before the first wildcard."""
+        return tuple(itertools.takewhile(lambda part: part is not None, self._given))  # type: ignore[arg-type] # mypy does not see that None ends it
+
+    @property
+    def says_more(self) -> bool:
+        """Whether versions between ``bounds`` do not meet it: ``!=``, or a wildcard before a number (``3.*.1``)."""
+        return self.operator == "!=" or len(self.prefix) < sum(part is not None for part in self._given)
+
+    def allows(self, version: Version) -> bool:
+        """Whether ``version`` meets this condition."""
+        if self.operator in ("", "!="):
+            is_in_series = all(part in (None, actual) for part, actual in zip(self._given, version.parts, strict=True))
+            return is_in_series == (self.operator == "")
+        low, high = self.bounds
+        return low <= version.parts <= high
+
+    @property
+    def _given(self) -> tuple[int | None, int | None, int | None]:
+        return self.major, self.minor, self.patch
 
     def __str__(self) -> str:
-        parts = ["*" if part is None else str(part) for part in (self.major, self.minor, self.patch)]
+        parts = ["*" if part is None else str(part) for part in self._given]
         if self.operator in ("", "!="):
             return self.operator + ".".join(parts)
         return self.operator + ".".join(part for part in parts if part != "*")
@@ -390,12 +415,6 @@ def _bad_request(text: str) -> ReferenceSyntaxError:
     )
 
 
-Number: TypeAlias = tuple[int, int, int]
-
-LOWEST: Final[Number] = (0, 0, 0)
-HIGHEST: Final[Number] = (MAX_PART, MAX_PART, MAX_PART)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionBounds:
     """The lowest and the highest number that may meet a request; nothing does where ``low`` is above ``high``.
@@ -420,49 +439,12 @@ def request_bounds(request: VersionRequest) -> VersionBounds:
     >>> bounds.low, bounds.high, str(bounds.rest[0])
     ((3, 1, 0), (3, 2147483647, 2147483647), '!=3.2.0')
     """
-    bounds = [_clause_bounds(clause) for clause in request.clauses]
+    bounds = [clause.bounds for clause in request.clauses]
     return VersionBounds(
         low=max((low for low, _ in bounds), default=LOWEST),
         high=min((high for _, high in bounds), default=HIGHEST),
-        rest=tuple(clause for clause in request.clauses if _says_more(clause)),
+        rest=tuple(clause for clause in request.clauses if clause.says_more),
     )
-
-
-def _clause_bounds(clause: VersionClause) -> tuple[Number, Number]:
-    prefix = _prefix(clause)
-    match clause.operator:
-        case "":
-            return _first(prefix), _last(prefix)
-        case ">=":
-            return _first(prefix), HIGHEST
-        case ">":
-            return _after(_last(prefix)), HIGHEST
-        case "<=":
-            return LOWEST, _last(prefix)
-        case "<":
-            return LOWEST, _before(_first(prefix))
-        case "~":
-            return _first(prefix), _last(prefix[:2])
-        case "^":  # the parts up to the first that is not zero stay
-            fixed = next((index for index, part in enumerate(prefix) if part), len(prefix) - 1) + 1
-            return _first(prefix), _last(prefix[:fixed])
-        case _:
-            return LOWEST, HIGHEST
-
-
-def _says_more(clause: VersionClause) -> bool:
-    parts = [clause.major, clause.minor, clause.patch]
-    return clause.operator == "!=" or len(_prefix(clause)) < sum(part is not None for part in parts)
-
-
-def _prefix(clause: VersionClause) -> tuple[int, ...]:
-    """The numbers before the first wildcard."""
-    prefix: list[int] = []
-    for part in (clause.major, clause.minor, clause.patch):
-        if part is None:
-            break
-        prefix.append(part)
-    return tuple(prefix)
 
 
 def _first(prefix: tuple[int, ...]) -> Number:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from registry.lazy import lazy_exports
 from registry.model import tfds_id
-from registry.order.config import ReadConfig, check_config
+from registry.order.config import ReadConfig, check_read_config
 
 if TYPE_CHECKING:
     from registry.order.order import Order, Run
     from registry.order.shuffles import KeyedPermutation, shuffle_permutation
 
-__all__ = ["KeyedPermutation", "Order", "ReadConfig", "Run", "check_config", "shuffle_permutation", "tfds_id"]
+__all__ = ["KeyedPermutation", "Order", "ReadConfig", "Run", "check_read_config", "shuffle_permutation", "tfds_id"]
 
 # These need numpy.
 __getattr__, __dir__ = lazy_exports(

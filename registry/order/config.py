@@ -142,7 +142,7 @@ class ReadConfig:
         return replace(self, seed=seed) if self.shuffle == "global" else replace(self, shuffle_seed=seed)
 
 
-def check_kind(config: ReadConfig | None) -> ReadConfig:
+def read_config_or_default(config: ReadConfig | None) -> ReadConfig:
     """``config``, or the default where it is None; UsageError where it is something else."""
     if config is None:
         config = ReadConfig()
@@ -154,7 +154,7 @@ def check_kind(config: ReadConfig | None) -> ReadConfig:
     return config
 
 
-def check_config(config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
+def check_read_config(config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
     """The config to read with: ``config``, or the default where it is None.
 
     ``is_ordered`` says that the records are stored in the order in which they were made: they are read in it, one file
@@ -163,7 +163,7 @@ def check_config(config: ReadConfig | None, *, is_ordered: bool = False) -> Read
     Raises:
         UsageError: it is something else, or has a seed and no shuffle.
     """
-    config = check_kind(config)
+    config = read_config_or_default(config)
     config.check_seeds()
     if is_ordered and isinstance(config.interleave_cycle_length, _DefaultNumber):
         return replace(config, interleave_cycle_length=1)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from registry.features import FeaturesDict, features_from_json
 from registry.features.schema import features_to_json
 from registry.model import DatasetVersion, Promises, SlicingRule
-from registry.order import ReadConfig, check_config
+from registry.order import ReadConfig, check_read_config
 from registry.prepared import PreparedDataset
 from registry.shards import STORED_ORDER, ProvedStore, RecordsProof
 from registry.storage import Store
@@ -79,7 +79,7 @@ class ReadableVersion:
         Raises:
             UsageError: it is not a ReadConfig, or has a seed without a shuffle.
         """
-        return self.default_order if config is None else check_config(config, is_ordered=keeps_order(self.facts))
+        return self.default_order if config is None else check_read_config(config, is_ordered=keeps_order(self.facts))
 
     def files(self, splits: Collection[str]) -> Store:
         """The files of ``splits``, each of which is proved when it is opened."""
@@ -130,7 +130,7 @@ def make_readable(
         facts=facts,
         store=store,
         features=features or features_from_json(facts.features_json).with_labels(facts.labels),
-        default_order=default_order or check_config(None, is_ordered=keeps_order(facts)),
+        default_order=default_order or check_read_config(None, is_ordered=keeps_order(facts)),
         proof=proof,
         indexes=indexes,
     )

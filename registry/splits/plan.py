@@ -132,9 +132,9 @@ class Plan(Sequence[FileInstruction]):
             UsageError: a shuffle without a seed, which every read draws anew; or an ``interleave_sort_fn`` that
                 returns something else than the instructions it was given.
         """
-        from registry.order import Order, check_config
+        from registry.order import Order, check_read_config
 
-        config = check_config(read_config)
+        config = check_read_config(read_config)
         sort_files = config.interleave_sort_fn
         sorted_files = None if sort_files is None else sorted_places(list(self), sort_files)
         return Order([run.span for run in self._runs], config, epoch=epoch, sorted_files=sorted_files)

@@ -11,7 +11,7 @@ import pytest
 
 import registry
 from registry.errors import UsageError
-from registry.order import ReadConfig, check_config
+from registry.order import ReadConfig, check_read_config
 from registry.splits import resolve
 
 CHOOSE = 'Choose one: shuffle="global" with seed, or shuffle_files=True with shuffle_seed.'
@@ -106,10 +106,10 @@ def test_ordered_records_have_another_default_than_16_files_in_turns() -> None:
         replace(ReadConfig(), add_tfds_id=True),
         pickle.loads(pickle.dumps(ReadConfig())),  # noqa: S301 (our own bytes)
     ):
-        assert check_config(given).interleave_cycle_length == 16
-        assert check_config(given, is_ordered=True).interleave_cycle_length == 1
+        assert check_read_config(given).interleave_cycle_length == 16
+        assert check_read_config(given, is_ordered=True).interleave_cycle_length == 1
     asked = ReadConfig(interleave_cycle_length=16)
-    assert check_config(asked, is_ordered=True) is asked
+    assert check_read_config(asked, is_ordered=True) is asked
     assert asked == ReadConfig()
     assert repr(asked) == repr(ReadConfig())
 

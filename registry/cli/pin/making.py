@@ -221,14 +221,14 @@ class _Wanted:
 
 def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *, force: bool, dry_run: bool) -> None:
     """Pin what is wanted in a new file, or in the file that holds ``into`` already."""
-    from registry.order import check_config
+    from registry.order import check_read_config
     from registry.pins.create import check_locations, check_names, check_order
 
     schema = "pin.create" if into is None else "pin.add"
     slices = [_named(text) for text in wanted.splits]
     check_names(name for one in slices if isinstance(one, Mapping) for name in one)
     check_locations(wanted.locations)
-    check_order(check_config(wanted.order))
+    check_order(check_read_config(wanted.order))
     with session.connect() as catalog:
         dataset = session.look_up(catalog, wanted.reference)
         texts = [text for one in slices for text in ([one] if isinstance(one, str) else one.values())]
