@@ -123,7 +123,6 @@ T = TypeVar("T")
 
 _STEP_RECORDS: Final = 1024
 _STEP_BYTES: Final = 8 * 2**20
-_PIECE_BYTES: Final = 2**20
 
 
 def read_records(
@@ -195,7 +194,7 @@ def walk_file(
             num_payload_bytes += len(record)
     num_bytes, digest = 0, hashlib.sha256()
     with store.open(name) as file:
-        while piece := file.read(_PIECE_BYTES):
+        for piece in file.pieces():
             digest.update(piece)
             num_bytes += len(piece)
     return FileFacts(

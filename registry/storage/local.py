@@ -277,15 +277,26 @@ class LocalFile(StoredFile):
         """Views of the mapping, in the order of ``ranges``: nothing is copied."""
         del in_order
         view = memoryview(self.mapping() or b"")
-        check_ranges(
-            ranges, min(self.num_bytes, len(view)), self.path
-        )  # it may have been cut short since it was mapped
-        return ((index, view[start:stop]) for index, (start, stop) in enumerate(ranges))
+        return self._views(check_ranges(ranges, min(self.num_bytes, len(view)), self.path), view)
+
+    def _views(self, ranges: Sequence[Range], view: memoryview) -> Iterator[tuple[int, memoryview]]:
+        for index, (start, stop) in enumerate(ranges):
+            # It may have been cut short meanwhile, and to touch what is gone ends the process.
+            if self._mapped is not None and (size := self._mapped.size()) < stop:
+                check_ranges([(start, stop)], size, self.path)
+            yield index, view[start:stop]
 
 
 def open_raw(path: str, mode: str) -> RawFile:
     """Open ``path`` without buffers: ``rb`` to read, ``xb`` to write a file that does not exist yet."""
-    return io.FileIO(path, mode)
+    return _ReadFile(path) if mode == "rb" else io.FileIO(path, mode)
+
+
+class _ReadFile(io.FileIO):
+    """A file that is read, by readers who keep it open for as long as they live: closed when it is collected."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def make_folders(path: str) -> None:

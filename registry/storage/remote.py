@@ -211,9 +211,8 @@ class _Arrived:
             self.num_bytes += len(part)
             if len(part) == stop - start:
                 # A few bytes that wait for their turn must not keep a whole request in memory.
-                self._ready[index] = (
-                    memoryview(bytes(part)) if self._in_order and 2 * num_wanted < len(content) else part
-                )
+                is_small = self._in_order and 2 * num_wanted < len(content)
+                self._ready[index] = memoryview(bytes(part)) if is_small else part.toreadonly()
                 continue
             if index not in self._parts:
                 self._parts[index] = memoryview(bytearray(stop - start)), stop - start

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final
+from typing import Final
 
 import numpy as np
 
 from registry.errors import ShardMismatchError, UsageError
 from registry.storage import Store
+from registry.storage.faults import StoredFile
 from registry.tfrecord.block import Octets, find_fault, walk_frames
 from registry.tfrecord.framing import (
     FRAMING_BYTES,
@@ -69,39 +70,37 @@ def walk_file(store: Store, name: str, *, num_records: int | None = None) -> Fil
         StorageError: the file cannot be read.
     """
     with store.open(name) as file:
-        is_plain = not is_gzip(file.read(HEADER_BYTES))
-        file.seek(0)
-        found = walk_whole(file, num_bytes=store.size(name)) if is_plain else None
-    if found is None:
-        return _walk_each(store, name, promised=num_records)
+        found = None if is_gzip(file.read(HEADER_BYTES)) else walk_whole(file)
+        if found is None:
+            return _walk_each(file, store.locate(name), promised=num_records)
     if num_records is not None and found.num_records != num_records:
         raise not_so_many(store.locate(name), num_records, found=found.num_records)
     return found
 
 
-def _walk_each(store: Store, name: str, *, promised: int | None) -> FileFacts:
+def _walk_each(file: StoredFile, path: str, *, promised: int | None) -> FileFacts:
     """The same record by record, inflated where it is compressed: a fault is named by record and place."""
     num_records = num_payload_bytes = num_bytes = 0
-    with store.open(name) as file:
-        digest = hashlib.sha256()
+    digest = hashlib.sha256()
 
-        def read(size: int) -> bytes:
-            nonlocal num_bytes
-            piece = file.read(size)
-            digest.update(piece)
-            num_bytes += len(piece)
-            return piece
+    def read(size: int) -> bytes:
+        nonlocal num_bytes
+        piece = file.read(size)
+        digest.update(piece)
+        num_bytes += len(piece)
+        return piece
 
-        stream = stream_pieces(read, read(HEADER_BYTES), size=store.size(name), path=store.locate(name))
-        claims = _claims(store, name) if stream.compressed else {}
-        for record in iterate_records(stream, skip=0, take=None, num_records=promised):
-            start = num_payload_bytes + FRAMING_BYTES * num_records
-            if claims and claims.pop(num_records, start) != start:
-                raise wrong_claim(stream.path, num_records)
-            num_records += 1
-            num_payload_bytes += len(record)
-        if claims:
-            raise wrong_claim(stream.path, min(claims))
+    claims = {one.first_record: one.content_start for one in find_members(file)}  # none of a file that is no gzip file
+    file.seek(0)
+    stream = stream_pieces(read, read(HEADER_BYTES), size=file.num_bytes, path=path)
+    for record in iterate_records(stream, skip=0, take=None, num_records=promised):
+        start = num_payload_bytes + FRAMING_BYTES * num_records
+        if claims and claims.pop(num_records, start) != start:
+            raise wrong_claim(path, num_records)
+        num_records += 1
+        num_payload_bytes += len(record)
+    if claims:
+        raise wrong_claim(path, min(claims))
     return FileFacts(
         num_records=num_records,
         num_payload_bytes=num_payload_bytes,
@@ -123,8 +122,7 @@ def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "
     digest, num_bytes = hashlib.sha256(), 0
     with store.open(name) as file:
         is_compressed = is_gzip(file.read(HEADER_BYTES))
-        file.seek(0)
-        while piece := file.read(2**20):
+        for piece in file.pieces():
             digest.update(piece)
             num_bytes += len(piece)
     if file_format == "tfrecord":
@@ -140,56 +138,58 @@ def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "
     return FileFacts(num_records=num_records, num_payload_bytes=0, num_bytes=num_bytes, sha256=digest.hexdigest())
 
 
-def _claims(store: Store, name: str) -> dict[int, int]:
-    """Where in the content of a gzip file records begin, as its members claim: the first record of each."""
-    with store.open(name) as file:
-        return {one.first_record: one.content_start for one in find_members(file, store.size(name))}
+def walk_whole(file: StoredFile) -> FileFacts | None:
+    """What a file holds, walked many records at a time; None where it is not sound, or was cut short meanwhile.
 
+    The fast way through a file that is not compressed: read record by record, the file says what is wrong, and where.
+    """
+    digest, size = hashlib.sha256(), file.num_bytes
+    num_records = num_payload_bytes = num_bytes = 0
 
-_PIECE_BYTES: Final = 4 * 2**20
-"""What is read, hashed and checked at a time: it stays in the processor's cache."""
-
-
-def walk_whole(file: BinaryIO, *, num_bytes: int) -> FileFacts | None:
-    """What ``file``, of so many bytes and open at its start, holds; None where it is not sound, or is another size."""
-    digest = hashlib.sha256()
-    buffer: Octets = np.empty(_PIECE_BYTES, np.uint8)
-    filled = num_records = num_payload_bytes = num_read = 0
-    while num_read < num_bytes:
-        count = file.readinto(buffer.data[filled:])  # type: ignore[attr-defined]  # every stored file is a raw or buffered one
-        if not count:
+    def walk(data: Octets) -> int | None:
+        """Where the last whole record of ``data`` ends; None where one is not sound."""
+        nonlocal num_records, num_payload_bytes
+        bounds = walk_frames(data, 0, limit=data.size, most=data.size)
+        lengths = bounds[1:] - bounds[:-1] - FRAMING_BYTES
+        if lengths.size and find_fault(data, bounds[:-1], lengths, verify="block") is not None:
             return None
-        digest.update(buffer.data[filled : filled + count])
-        num_read += count
-        filled += count
-        data = buffer[:filled]
-        bounds = walk_frames(data, 0, limit=filled, most=filled)
-        if bounds.size > 1:
-            lengths = bounds[1:] - bounds[:-1] - FRAMING_BYTES
-            if find_fault(data, bounds[:-1], lengths, verify="block") is not None:
+        num_records += lengths.size
+        num_payload_bytes += int(lengths.sum())
+        return int(bounds[-1])
+
+    begun = bytearray()  # a record of which the next pieces hold the rest
+    for piece in file.pieces():
+        digest.update(piece)
+        num_bytes += len(piece)
+        data: Octets = np.frombuffer(piece, np.uint8)
+        for wanted in (HEADER_BYTES, None) if begun else ():
+            needed = wanted or _frame_bytes(begun, most=len(begun) + data.size + size - num_bytes)
+            if needed is None:
                 return None
-            num_records += lengths.size
-            num_payload_bytes += int(lengths.sum())
-        rest = data[int(bounds[-1]) :]
-        size = _room_for(rest, left=num_bytes - num_read)
-        if size is None:
-            return None
-        following = buffer if size <= buffer.size else np.empty(size, np.uint8)
-        following[: rest.size] = rest.copy()
-        buffer, filled = following, rest.size
-    if filled:
+            taken = max(0, needed - len(begun))
+            begun += data[:taken].data
+            data = data[taken:]
+            if len(begun) < needed:
+                break
+            if wanted is None:
+                if walk(np.frombuffer(bytes(begun), np.uint8)) != needed:
+                    return None
+                begun.clear()
+        if data.size:
+            end = walk(data)
+            if end is None:
+                return None
+            begun += data[end:].data
+    if begun or num_bytes != size:
         return None
     return FileFacts(
         num_records=num_records, num_payload_bytes=num_payload_bytes, num_bytes=num_bytes, sha256=digest.hexdigest()
     )
 
 
-def _room_for(rest: Octets, *, left: int) -> int | None:
-    """How large a buffer the record takes that begins with ``rest``; None where the file cannot hold it."""
-    if rest.size < HEADER_BYTES:
-        return 0
-    header = rest[:HEADER_BYTES].tobytes()
+def _frame_bytes(start: bytearray, *, most: int) -> int | None:
+    """The size of the frame that begins with ``start``; None where it is not sound, or longer than ``most``."""
+    header = bytes(start[:HEADER_BYTES])
     length = int.from_bytes(header[:8], "little")
-    if not is_header(header) or length > MAX_RECORD_BYTES or length + FRAMING_BYTES > rest.size + left:
-        return None
-    return length + FRAMING_BYTES
+    fits = length <= MAX_RECORD_BYTES and length + FRAMING_BYTES <= most
+    return length + FRAMING_BYTES if is_header(header) and fits else None

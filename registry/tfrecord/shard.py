@@ -15,7 +15,7 @@ import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cached_property
 from typing import BinaryIO, Final, Protocol
 
@@ -23,7 +23,7 @@ import numpy as np
 
 from registry.errors import CorruptRecordError, ShardMismatchError, StorageError
 from registry.storage import Store
-from registry.storage.faults import storage_errors
+from registry.storage.faults import StoredFile, storage_errors
 from registry.tfrecord.block import (
     FrameFault,
     Octets,
@@ -89,21 +89,13 @@ def open_shard(
         UsageError: another ``verify``.
     """
     check_verify(verify)
-    if store.local_root is None:
-        return StreamedShard(store, name, num_records=num_records, verify=verify)
-    path = store.locate(name)
-    with store.open(name) as file:
-        mapped, facts = map_file(file, path)
-    if mapped is not None and is_gzip(mapped[:HEADER_BYTES]):
-        return StreamedShard(store, name, num_records=num_records, verify=verify)
-    return MappedShard(mapped, path, facts, num_records=num_records, verify=verify, indexes=indexes)
-
-
-def map_file(file: BinaryIO, path: str) -> tuple[mmap.mmap | None, os.stat_result]:
-    """An open file's bytes, mapped: None where there are none, which cannot be mapped. It may be closed then."""
-    with storage_errors("read", path):
+    file, path = store.open(name), store.locate(name)
+    mapped = file.mapping()
+    if mapped is None or is_gzip(mapped[:HEADER_BYTES]):
+        return StreamedShard(file, path, num_records=num_records, verify=verify)
+    with file, storage_errors("read", path):
         facts = os.fstat(file.fileno())
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if facts.st_size else None, facts
+    return MappedShard(mapped, path, facts, num_records=num_records, verify=verify, indexes=indexes)
 
 
 class MappedShard:
@@ -223,13 +215,12 @@ _DENSE: Final = 4
 class StreamedShard:
     """A shard that is read forwards."""
 
-    def __init__(self, store: Store, name: str, *, num_records: int | None, verify: Verify) -> None:
-        self._window: Window | None = None  # first, for __del__
-        self._store = store
-        self._name = name
+    def __init__(self, file: StoredFile, path: str, *, num_records: int | None, verify: Verify) -> None:
+        self._file = file
+        self._path = path
         self._num_records = num_records
         self._verify = verify
-        self._size = store.size(name)
+        self._window: Window | None = None
         self._copy: MappedShard | None = None
         self._may_copy = True
 
@@ -237,7 +228,7 @@ class StreamedShard:
         """Records ``first`` to ``first + count``, checked."""
         stop = first + count
         if self._num_records is not None and stop > self._num_records:
-            raise no_such_record(self._store.locate(self._name), stop - 1, found=self._num_records)
+            raise no_such_record(self._path, stop - 1, found=self._num_records)
         if self._copy is not None:
             return self._copy.read(first, count)
         window = self._window_at(first)
@@ -268,18 +259,16 @@ class StreamedShard:
         return found.take(np.searchsorted(ordered, records))
 
     def __del__(self) -> None:
-        if self._window is not None:
-            self._window.close()
+        self._file.close()
 
     def _step(self, window: Window, most: int, verify: Verify, stop: int) -> RecordBlock:
         """The next records that lie in the window as it is, at least one."""
         try:
             return window.take(most, verify)
         except EOFError:
-            path = self._store.locate(self._name)
             if self._num_records is not None:
-                raise not_so_many(path, self._num_records, found=window.record) from None
-            raise no_such_record(path, stop - 1, found=window.record) from None
+                raise not_so_many(self._path, self._num_records, found=window.record) from None
+            raise no_such_record(self._path, stop - 1, found=window.record) from None
 
     def _window_at(self, first: int) -> Window:
         """A window that has not come to ``first`` yet: the one that is open, or a new one."""
@@ -289,56 +278,50 @@ class StreamedShard:
         place = bisect_right(self._members, first, key=lambda member: member.first_record) - 1
         begins = self._members[place].first_record if place >= 0 else 0
         if window is None or window.record > first or begins > window.record:
-            if window is not None:
-                window.close()
             self._window = window = self._open(max(place, 0))
         return window
 
     @cached_property
     def _members(self) -> list[Member]:
         """The gzip members of the file that say what they hold."""
-        with self._store.open(self._name) as file:
-            return find_members(file, self._size)
+        return find_members(self._file)
 
     def _open(self, first_member: int = 0) -> Window:
-        """A window that begins with a member, or with the file."""
-        file = self._store.open(self._name)
-        path = self._store.locate(self._name)
+        """A window that begins with a member, or with the file; the one before is not used any more."""
+        file, path = self._file, self._path
         if not self._members:
-            stream = stream_pieces(file.read, file.read(HEADER_BYTES), size=self._size, path=path)
-            return Window(stream, file.close, record=0, base=0)
-        member = self._members[first_member]
-        file.seek(member.start)
-        ahead = MembersAhead(file, (one.claim for one in self._members[first_member:]))
-        limit = MOST_INFLATION * self._size
-        stream = ByteStream(path=path, start=b"", more=ahead, limit=limit, compressed=True)
-        claims = {one.content_start: one.first_record for one in self._members[first_member:]}
-        return Window(stream, file.close, record=member.first_record, base=member.content_start, claims=claims)
+            file.seek(0)
+            stream = stream_pieces(file.read, file.read(HEADER_BYTES), size=file.num_bytes, path=path)
+            return Window(stream, record=0, base=0)
+        members = self._members[first_member:]
+        limit = MOST_INFLATION * file.num_bytes
+        stream = ByteStream(path=path, start=b"", more=MembersAhead(file, members), limit=limit, compressed=True)
+        claims = {one.content_start: one.first_record for one in members}
+        first = members[0]
+        return Window(stream, record=first.first_record, base=first.content_start, claims=claims)
 
     def _copy_content(self) -> None:
         """A copy of the content that is mapped; none where the stream is damaged, and is read record by record."""
-        window = self._open()
-        with closing(window), self._temporary_file() as file:
+        self._window, window = None, self._open()
+        with self._temporary_file() as file:
             try:
-                for piece in window.pieces():
+                for piece in window.pieces() if window.is_compressed else self._file.pieces():
                     file.write(piece)
                 file.flush()
             except DamagedStreamError:
                 self._may_copy = False
                 return
-            path = self._store.locate(self._name)
-            mapped, facts = map_file(file, path)
+            with storage_errors("read", self._path):
+                facts = os.fstat(file.fileno())
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if facts.st_size else None
             self._copy = MappedShard(
                 mapped,
-                path,
+                self._path,
                 facts,
                 num_records=self._num_records,
                 verify=self._verify,
                 compressed=window.is_compressed,
             )
-        if self._window is not None:
-            self._window.close()
-            self._window = None
 
     @contextmanager
     def _temporary_file(self) -> Iterator[BinaryIO]:
@@ -348,7 +331,7 @@ class StreamedShard:
         except StorageError:
             raise
         except OSError as error:
-            path = self._store.locate(self._name)
+            path = self._path
             failed = StorageError(
                 f"cannot copy the content of {path} to a temporary file: {error.strerror or error}",
                 hint="To read it in any order needs room for its content: set TMPDIR to a folder that has it.",

@@ -11,18 +11,18 @@ and the number of records of each, so that a reader may start in the middle of t
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import struct
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from registry.storage import Store
+from registry.storage.faults import StoredFile
 from registry.tfrecord.framing import (
     HEADER_BYTES,
     ByteStream,
@@ -40,6 +40,7 @@ _GZIP_PIECE_BYTES: Final = 2**16
 _GZIP_MAGIC: Final = b"\x1f\x8b\x08"
 _GZIP_FORMAT: Final = 16 + zlib.MAX_WBITS
 _MEMBERS_AHEAD: Final = 4
+_MEMBERS_ASKED: Final = 16
 MOST_INFLATION: Final = 1032
 """Deflate turns one byte into at most so many: 258 bytes take two bits at least."""
 
@@ -48,12 +49,11 @@ MOST_INFLATION: Final = 1032
 def open_stream(store: Store, name: str) -> Iterator[ByteStream]:
     """The bytes of a stored file, mapped where it is a plain file on this machine."""
     with store.open(name) as file:
-        size = store.size(name)
         start = file.read(HEADER_BYTES)
-        if store.local_root is None or size == 0 or is_gzip(start):
-            yield stream_pieces(file.read, start, size=size, path=store.locate(name))
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        mapped = None if is_gzip(start) else file.mapping()
+        if mapped is None:
+            yield stream_pieces(file.read, start, size=file.num_bytes, path=store.locate(name))
+        else:
             yield ByteStream(path=store.locate(name), start=mapped, more=bytes, limit=len(mapped), compressed=False)
 
 
@@ -73,30 +73,34 @@ def is_gzip(start: bytes) -> bool:
 class MembersAhead:
     """Called again and again, gives the content of one gzip member after the other; the next ones by threads, ahead.
 
-    ``members`` are (bytes of the member, bytes of its content), as they claim. Where one is not what it claims, the
-    rest is inflated piece by piece, so that what can be read is.
+    Where a member is not what it claims, the rest is inflated piece by piece, so that what can be read is.
     """
 
-    def __init__(self, file: BinaryIO, members: Iterable[tuple[int, int]]) -> None:
+    def __init__(self, file: StoredFile, members: Sequence[Member]) -> None:
         self._file = file
-        self._members = iter(members)
-        self._ahead: deque[tuple[bytes, Future[bytes | None]]] = deque()
+        self._members = members
+        self._end = members[-1].start + members[-1].num_bytes
+        self._stored = _read_members(file, members)
+        self._ahead: deque[tuple[Member, Future[bytes | None]]] = deque()
         self._rest: Callable[[], bytes] | None = None
 
     def __call__(self) -> bytes:
         """The next content; ``b""`` at the end, after every member."""
         while self._rest is None:
-            while len(self._ahead) < _MEMBERS_AHEAD and (claim := next(self._members, None)) is not None:
-                data = self._file.read(claim[0])
-                self._ahead.append((data, inflating_threads().submit(_inflate_member, data, claim[1])))
+            while len(self._ahead) < _MEMBERS_AHEAD and (found := next(self._stored, None)) is not None:
+                member, data = found
+                self._ahead.append(
+                    (member, inflating_threads().submit(_inflate_member, data, member.num_content_bytes))
+                )
             if not self._ahead:
                 self._rest = self._read_on()
                 break
-            data, inflated = self._ahead.popleft()
+            member, inflated = self._ahead.popleft()
             content = inflated.result()
             if content:
                 return content
-            self._rest = _Inflater(b"".join((data, *(later for later, _ in self._ahead))), self._read)
+            self._file.seek(member.start)
+            self._rest = _Inflater(b"", self._read)
         return self._rest()
 
     def _read(self) -> bytes:
@@ -104,12 +108,24 @@ class MembersAhead:
 
     def _read_on(self) -> Callable[[], bytes]:
         """What reads on after the last member that says what it holds."""
+        self._file.seek(self._end)
         start = self._read()
         if not start:
             return bytes
         if not start.startswith(_GZIP_MAGIC):
             raise DamagedStreamError("other bytes follow the gzip stream")
         return _Inflater(start, self._read)
+
+
+def _read_members(file: StoredFile, members: Sequence[Member]) -> Iterator[tuple[Member, bytes]]:
+    """The members as they are stored; many are asked for at once.
+
+    Copied: a thread must not look at the mapping of a file that may be cut short meanwhile.
+    """
+    for first in range(0, len(members), _MEMBERS_ASKED):
+        asked = members[first : first + _MEMBERS_ASKED]
+        for index, data in file.read_ranges([(one.start, one.start + one.num_bytes) for one in asked], in_order=True):
+            yield asked[index], bytes(data)
 
 
 def _inflate_member(data: bytes, num_bytes: int) -> bytes | None:
@@ -205,11 +221,6 @@ class Member(NamedTuple):
     num_bytes: int
     num_content_bytes: int
 
-    @property
-    def claim(self) -> tuple[int, int]:
-        """The bytes of the member, and of its content."""
-        return self.num_bytes, self.num_content_bytes
-
 
 def write_gzip_records(
     file: BinaryIO, records: Iterable[bytes], *, member_bytes: int = _MEMBER_BYTES, level: int = 6
@@ -248,13 +259,14 @@ def write_gzip_records(
     )
 
 
-def find_members(file: BinaryIO, size: int) -> list[Member]:
-    """The members of an open gzip file of ``size`` bytes, as far as they say what they hold: none of other writers.
+def find_members(file: StoredFile) -> list[Member]:
+    """The members of an open gzip file, as far as they say what they hold: none of other writers.
 
     Nothing is inflated, so nothing is proved but the claims' own checksums; a reader checks what it comes to read.
     """
     members: list[Member] = []
     start = content_start = first_record = 0
+    size = file.num_bytes
     while start < size:
         file.seek(start)
         claim = _read_claim(file.read(_HEAD_BYTES))

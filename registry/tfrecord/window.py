@@ -34,14 +34,12 @@ class Window:
     def __init__(
         self,
         stream: ByteStream,
-        close: Callable[[], None],
         *,
         record: int,
         base: int,
         claims: Mapping[int, int] | None = None,
     ) -> None:
         self.record = record
-        self.close = close
         self._stream = stream
         self._data: Octets = np.frombuffer(bytes(stream.start), np.uint8)
         self._position = 0
@@ -202,13 +200,12 @@ def read_blocks(
         start = file.read(HEADER_BYTES)
         if check_start is not None:
             check_start(start)
-        size = store.size(name)
         if is_gzip(start):
-            stream = stream_pieces(file.read, start, size=size, path=path)
+            stream = stream_pieces(file.read, start, size=file.num_bytes, path=path)
         else:
             more = partial(file.read, WINDOW_BYTES)
-            stream = ByteStream(path=path, start=start, more=more, limit=size, compressed=False)
-        window = Window(stream, file.close, record=0, base=0)
+            stream = ByteStream(path=path, start=start, more=more, limit=file.num_bytes, compressed=False)
+        window = Window(stream, record=0, base=0)
         try:
             while window.record < skip:
                 window.take(skip - window.record, "off")
