@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,8 +14,17 @@ import numpy.typing as npt
 
 from registry.errors import require_extra
 from registry.features.dtypes import exact_array, wire_kind
-from registry.features.feature import Part, Shape, corrupt_fault, feature_fault, fits_shape, stack_values
-from registry.features.image import read_file
+from registry.features.feature import (
+    Part,
+    Shape,
+    corrupt_fault,
+    feature_fault,
+    file_bytes,
+    fits_shape,
+    is_file,
+    stack_values,
+    take_files,
+)
 from registry.features.tensor import Tensor
 from registry.wire import FlatValue
 
@@ -74,7 +81,7 @@ class Audio(Tensor):
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """The samples, or the file's bytes."""
-        data = _file_bytes(value, path)
+        data = file_bytes(value, path)
         if self.lazy_decode:
             if data is None:
                 raise feature_fault(
@@ -90,7 +97,7 @@ class Audio(Tensor):
 
     def flatten_many(self, values: Sequence[Any] | npt.NDArray[Any], path: str) -> tuple[FlatValue, ...]:
         """All values, one after the other."""
-        if self.lazy_decode or (not isinstance(values, np.ndarray) and any(map(_is_file, values))):
+        if self.lazy_decode or (not isinstance(values, np.ndarray) and any(map(is_file, values))):
             return super(Tensor, self).flatten_many(values, path)
         return super().flatten_many(values, path)
 
@@ -98,7 +105,7 @@ class Audio(Tensor):
         """The samples; with ``count`` an array of as many."""
         if not self.lazy_decode:
             return super().restore(flat, count, path)
-        arrays = [self._samples(data, path) for data in self._files(flat, count, path)]
+        arrays = [self._samples(data, path) for data in take_files(flat, count, "audio files", path)]
         return arrays[0] if count is None else stack_values(arrays, self.shape, self.dtype)
 
     def restore_content(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
@@ -107,18 +114,12 @@ class Audio(Tensor):
             return super().restore_content(flat, count, path)
         return [
             (b"samples", self._samples(data, path)) if is_wave(data) else (b"file", data)
-            for data in self._files(flat, count, path)
+            for data in take_files(flat, count, "audio files", path)
         ]
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """As a Tensor; None for files."""
         return None if self.lazy_decode else super().restore_block(parts, path)
-
-    def _files(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> FlatValue:
-        files, expected = flat[0], 1 if count is None else count
-        if len(files) != expected:
-            raise corrupt_fault(path, f"holds {len(files)} audio files, where {expected} belong")
-        return files
 
     def _samples(self, data: bytes, path: str) -> npt.NDArray[Any]:
         with np.errstate(over="ignore"):
@@ -137,24 +138,6 @@ class Audio(Tensor):
         if not fits_shape(samples.shape, self.shape):
             raise fault(path, f"audio of shape {samples.shape} does not fit the declared shape {self.shape}")
         return samples
-
-
-def _is_file(value: Any) -> bool:
-    return isinstance(value, (str, bytes, os.PathLike)) or hasattr(value, "read")
-
-
-def _file_bytes(value: Any, path: str) -> bytes | None:
-    """The bytes of the audio file that ``value`` is, or None where it is none."""
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, (str, os.PathLike)):
-        return read_file(Path(value), path)
-    if not hasattr(value, "read"):
-        return None
-    data = value.read()
-    if not isinstance(data, bytes):
-        raise feature_fault(path, "the file was opened as text", "Open it with 'rb'.")
-    return data
 
 
 MAX_SAMPLES: Final = 2**28

@@ -8,9 +8,11 @@ bytes of a record are made in ``registry.wire``.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import numpy as np
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 Shape: TypeAlias = tuple[int | None, ...]
 """Number of values in each dimension; None where it differs from example to example."""
+
+_MAX_FILE: Final = 2**30
 
 TEXT: Final = np.dtype(object)
 """The dtype of text and bytes: NumPy has no other one that holds bytes of any length and content."""
@@ -170,6 +174,48 @@ def fits_shape(actual: tuple[int, ...], declared: Shape) -> bool:
     return len(actual) == len(declared) and all(
         size is None or size == found for size, found in zip(declared, actual, strict=True)
     )
+
+
+def is_file(value: Any) -> bool:
+    """Whether ``value`` is a file: its bytes, its path, or open for reading."""
+    return isinstance(value, (str, bytes, os.PathLike)) or hasattr(value, "read")
+
+
+def file_bytes(value: Any, path: str) -> bytes | None:
+    """The bytes of the file that ``value`` is; None where it is not one.
+
+    Raises:
+        FeatureError: with the feature's ``path``; the file cannot be read, or was opened as text.
+    """
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, (str, os.PathLike)):
+        return _read_file(Path(value), path)
+    if not hasattr(value, "read"):
+        return None
+    data = value.read(_MAX_FILE)
+    if not isinstance(data, bytes):
+        raise feature_fault(path, "the file was opened as text", "Open it with 'rb'.")
+    return data
+
+
+def _read_file(file: Path, path: str) -> bytes:
+    try:
+        size = file.stat().st_size
+        data = file.read_bytes() if size <= _MAX_FILE else b""
+    except (OSError, ValueError) as error:
+        raise feature_fault(path, f"{file} cannot be read: {error}") from error
+    if size > _MAX_FILE:
+        raise feature_fault(path, f"{file} has {size} bytes, more than {_MAX_FILE}")
+    return data
+
+
+def take_files(flat: tuple[FlatValue, ...], count: int | None, noun: str, path: str) -> FlatValue:
+    """The files of a leaf that stores one for each value. Raises CorruptExampleError where they are not ``count``."""
+    files, expected = flat[0], 1 if count is None else count
+    if len(files) != expected:
+        raise corrupt_fault(path, f"holds {len(files)} {noun}, where {expected} belong")
+    return files
 
 
 def is_text(value: Any) -> bool:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final, Self
 
 import numpy as np
@@ -14,7 +13,17 @@ import numpy.typing as npt
 
 from registry.features.containers import Sequence
 from registry.features.dtypes import as_dtype, check_shape, exact_array
-from registry.features.feature import Leaf, Part, Shape, corrupt_fault, feature_fault, fits_shape, stack_values
+from registry.features.feature import (
+    Leaf,
+    Part,
+    Shape,
+    corrupt_fault,
+    feature_fault,
+    file_bytes,
+    fits_shape,
+    stack_values,
+    take_files,
+)
 from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
 from registry.features.png import encode_png
 from registry.features.tensor import Tensor
@@ -24,7 +33,6 @@ from registry.wire import FlatValue
 MAX_UNDECLARED_PIXELS: Final = 2**26
 """Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""
 
-_MAX_FILE: Final = 2**30
 _DTYPES: Final = {None: ("uint8", "uint16", "float32"), "png": ("uint8", "uint16", "float32"), "jpeg": ("uint8",)}
 _CHANNELS: Final = {None: (None, 1, 2, 3, 4), "png": (None, 1, 2, 3, 4), "jpeg": (None, 1, 3)}
 
@@ -75,13 +83,8 @@ class Image(Leaf):
         """The bytes of a PNG or JPEG file."""
         if isinstance(value, np.ndarray):
             return ([self._encode(value, path)],)
-        if isinstance(value, bytes):
-            data = value
-        elif isinstance(value, (str, os.PathLike)):
-            data = read_file(Path(value), path)
-        elif hasattr(value, "read"):
-            data = value.read(_MAX_FILE)
-        else:
+        data = file_bytes(value, path)
+        if data is None:
             raise feature_fault(
                 path,
                 f"{type(value).__name__} is no image",
@@ -89,7 +92,7 @@ class Image(Leaf):
             )
         try:
             picture = read_picture(data)
-        except (PictureError, TypeError) as error:
+        except PictureError as error:
             raise feature_fault(path, f"{error}", "Give an array, or the bytes of a PNG or JPEG file.") from error
         if not fits_shape((picture.height, picture.width), self.shape[:2]):
             raise feature_fault(
@@ -99,7 +102,7 @@ class Image(Leaf):
 
     def restore(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> Any:
         """An array (height, width, channels); with ``count`` an array of images."""
-        files = self._take(flat, count, path)
+        files = take_files(flat, count, "images", path)
         if count is None:
             return self._decode(files[0], path)
         return stack_values([self._decode(file, path) for file in files], self.shape, self.dtype)
@@ -109,7 +112,7 @@ class Image(Leaf):
 
         JPEG has many decoders, which differ. What comes first tells the two apart.
         """
-        files = self._take(flat, count, path)
+        files = take_files(flat, count, "images", path)
         return [self._content(data, path) for data in files]
 
     @property
@@ -123,12 +126,6 @@ class Image(Leaf):
         if self._is_float:
             array = np.ascontiguousarray(array, "<f4").view(np.uint8)
         return encode_jpeg(array) if self.encoding_format == "jpeg" else encode_png(array)
-
-    def _take(self, flat: tuple[FlatValue, ...], count: int | None, path: str) -> FlatValue:
-        files, expected = flat[0], 1 if count is None else count
-        if len(files) != expected:
-            raise corrupt_fault(path, f"holds {len(files)} images, where {expected} belong")
-        return files
 
     def _content(self, data: Any, path: str) -> tuple[bytes, Any]:
         try:
@@ -158,18 +155,6 @@ class Image(Leaf):
         except PictureError as error:
             raise corrupt_fault(path, f"holds {error}") from error
         return np.ascontiguousarray(pixels).view("<f4").astype(self.dtype) if self._is_float else pixels
-
-
-def read_file(file: Path, path: str) -> bytes:
-    """The bytes of ``file``. Raises FeatureError, with the feature's ``path``, where it cannot be read."""
-    try:
-        size = file.stat().st_size
-        data = file.read_bytes() if size <= _MAX_FILE else b""
-    except (OSError, ValueError) as error:
-        raise feature_fault(path, f"{file} cannot be read: {error}") from error
-    if size > _MAX_FILE:
-        raise feature_fault(path, f"{file} has {size} bytes, more than {_MAX_FILE}")
-    return data
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

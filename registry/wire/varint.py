@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from registry.wire.gather import as_rows, chunks_of, constant, take, take_ragged, take_windows
+from registry.wire.gather import Octets, Places, as_rows, chunks_of, constant, take, take_ragged, take_windows
 
 _MOST_BYTES: Final = 10
 _FEW_BYTES: Final = 4
@@ -22,7 +21,24 @@ _BLOCK_VALUES: Final = 2**12
 """Their bytes, ten words each, stay in a processor's cache: twice as fast as 2**16, as measured."""
 
 _SHIFTS: Final = np.arange(0, 7 * _MOST_BYTES, 7, dtype=np.uint64)
-_MASK: Final = np.uint64(0x7F)
+_LOW_BITS: Final = np.uint64(0x7F)
+_NONE: Final = np.empty(0, np.int64)
+
+_CHUNK_BYTES: Final = 2**16
+# By the number of bytes of a varint, of its first eight bytes: all bits that are its own; of each byte the top bit; and
+# which top bits are set.
+_OWN: Final = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(_MOST_BYTES + 1)], np.uint64)
+_TOPS: Final = _OWN & np.uint64(0x8080808080808080)
+_SET: Final = np.array(
+    [
+        0,
+        *(
+            sum(0x80 << 8 * byte for byte in range(min(size, 8))) - (0x80 << 8 * (size - 1) if size <= 8 else 0)
+            for size in range(1, _MOST_BYTES + 1)
+        ),
+    ],
+    np.uint64,
+)
 
 
 # The tag of a field is its number times 8, plus 2 for "length, then that many bytes", which all fields of a
@@ -81,7 +97,7 @@ def read_varint(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     return value, position
 
 
-def write_varints(values: npt.NDArray[np.int64]) -> bytes:
+def write_varints(values: Places) -> bytes:
     """Signed integers one after the other, as a packed field holds them.
 
     >>> write_varints(np.array([1, 300, -1])).hex()
@@ -98,13 +114,13 @@ def write_varints(values: npt.NDArray[np.int64]) -> bytes:
         rest = unsigned[start : start + _BLOCK_VALUES, np.newaxis] >> _SHIFTS[:longest]
         used = rest != 0
         used[:, 0] = True
-        columns = (rest & _MASK).astype(np.uint8)
+        columns = (rest & _LOW_BITS).astype(np.uint8)
         columns[:, :-1] |= used[:, 1:].astype(np.uint8) << 7
         blocks.append(columns[used].tobytes())
     return b"".join(blocks)
 
 
-def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> npt.NDArray[np.int64]:
+def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
     """The signed integers in ``buffer[start:stop]``; a new array, which may be written to.
 
     Raises:
@@ -125,38 +141,10 @@ def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> npt.NDArr
         if position != stop:
             raise ValueError("the last varint is cut off")
         return np.array(values, dtype=np.uint64).view(np.int64)
-    ends = np.flatnonzero(octets < 0x80)
-    if ends.size == 0 or ends[-1] != size - 1:
-        raise ValueError("the last varint is cut off")
-    lengths = np.diff(ends, prepend=-1)
-    longest = int(lengths.max())
-    if longest > _MOST_BYTES or (longest == _MOST_BYTES and octets[ends[lengths == _MOST_BYTES]].max() > 1):
-        raise ValueError("a varint of more than 64 bits")
-    starts = ends - lengths + 1
-    result = (octets[starts] & 0x7F).astype(np.uint64)
-    for place in range(1, longest):
-        longer = np.flatnonzero(lengths > place)
-        bits = (octets[starts[longer] + place] & 0x7F).astype(np.uint64)
-        result[longer] |= bits << np.uint64(7 * place)
-    return result.view(np.int64)
-
-
-_CHUNK_BYTES: Final = 2**16
-_LOW_BITS: Final = np.uint64(0x7F)
-# By the number of bytes of a varint, of its first eight bytes: all bits that are its own; of each byte the top bit; and
-# which top bits are set.
-_OWN: Final = np.array([(1 << 8 * min(size, 8)) - 1 for size in range(_MOST_BYTES + 1)], np.uint64)
-_TOPS: Final = _OWN & np.uint64(0x8080808080808080)
-_SET: Final = np.array(
-    [
-        0,
-        *(
-            sum(0x80 << 8 * byte for byte in range(min(size, 8))) - (0x80 << 8 * (size - 1) if size <= 8 else 0)
-            for size in range(1, _MOST_BYTES + 1)
-        ),
-    ],
-    np.uint64,
-)
+    found, _, odd, _ = _read_run(octets, np.array([size]), 0)
+    if odd.size:
+        raise ValueError("the last varint is cut off, or one has more than 64 bits")
+    return found
 
 
 class Integers(NamedTuple):
@@ -166,18 +154,13 @@ class Integers(NamedTuple):
     are the numbers of bytes of the values; None where nobody asked.
     """
 
-    values: npt.NDArray[np.int64]
-    counts: int | npt.NDArray[np.int64]
-    odd: npt.NDArray[np.int64]
-    widths: npt.NDArray[np.int64] | None = None
+    values: Places
+    counts: int | Places
+    odd: Places
+    widths: Places | None = None
 
 
-_NONE: Final = np.empty(0, np.int64)
-
-
-def read_varint_rows(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> Integers:
+def read_varint_rows(data: Octets, starts: Places, sizes: Places) -> Integers:
     """The signed integers in each ``data[start : start + size]``."""
     size = constant(sizes)
     if size == 0 or not starts.size:
@@ -190,7 +173,7 @@ def read_varint_rows(
     return read_any_rows(data, starts, sizes) if found is None else found
 
 
-def read_any_rows(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> Integers:
+def read_any_rows(data: Octets, starts: Places, sizes: Places) -> Integers:
     """The same for any number of integers in each piece, with their widths."""
     chunks = [
         _read_run(take_ragged(data, starts[first:last], sizes[first:last]), sizes[first:last], first)
@@ -200,7 +183,7 @@ def read_any_rows(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], si
     return Integers(values, counts, odd, widths)
 
 
-def _read_same_size(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], size: int) -> Integers | None:
+def _read_same_size(data: Octets, starts: Places, size: int) -> Integers | None:
     """The integers, if each piece is one varint, or has as many as bytes."""
     rows = as_rows(take(data, starts, size), np.uint8)
     if int(rows.max()) < 0x80:
@@ -216,9 +199,7 @@ def _read_same_size(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], 
     return Integers(value.view(np.int64), 1, _NONE)
 
 
-def _read_single(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> Integers | None:
+def _read_single(data: Octets, starts: Places, sizes: Places) -> Integers | None:
     """The integers, if each piece, of 1 to 10 bytes, is one varint."""
     words = take_windows(data, starts, 16).view("<u8").reshape(starts.size, 2)
     value = words[:, 0] & _OWN[sizes]
@@ -239,9 +220,7 @@ def _read_single(
     return Integers(value.view(np.int64), 1, _NONE)
 
 
-def _read_run(
-    octets: npt.NDArray[np.uint8], sizes: npt.NDArray[np.int64], first: int
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _read_run(octets: Octets, sizes: Places, first: int) -> tuple[Places, Places, Places, Places]:
     """Values, counts, odd pieces counted from ``first``, and widths, of pieces of ``sizes`` in one run."""
     last = octets < 0x80
     number = np.zeros(octets.size + 1, np.int64)
