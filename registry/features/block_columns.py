@@ -12,7 +12,7 @@ import numpy.typing as npt
 from registry.features.dtypes import is_bfloat16
 from registry.features.feature import TEXT
 from registry.wire import FlatColumn
-from registry.wire.gather import SMALL_TEXT, as_rows, constant, cut_views, take, take_texts
+from registry.wire.gather import SMALL_TEXT, Octets, Places, as_rows, constant, cut_views, take, take_texts
 
 _LARGE_ROW: Final = 2**14
 """From this size on each row gets memory of its own."""
@@ -30,9 +30,9 @@ class BlockParts:
     """
 
     num_records: int
-    data: npt.NDArray[np.uint8]
+    data: Octets
     columns: tuple[FlatColumn, ...]
-    counts: int | npt.NDArray[np.int64] | None
+    counts: int | Places | None
     copy: bool
 
 
@@ -75,9 +75,9 @@ class ArrayColumn:
 class TextColumn:
     """Texts: ``data[start : start + size]`` for each; memoryviews of it where nothing is to be copied."""
 
-    data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int64]
+    data: Octets
+    starts: Places
+    sizes: Places
     copy: bool
 
     @property
@@ -113,8 +113,8 @@ class TextColumn:
 class StoredColumn:
     """Arrays of one ``shape``, that are stored as they are, at ``starts`` in ``data``."""
 
-    data: npt.NDArray[np.uint8]
-    starts: npt.NDArray[np.int64]
+    data: Octets
+    starts: Places
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     copy: bool
@@ -142,7 +142,7 @@ class StoredColumn:
         """Bytes of one array, as it is stored."""
         return self.dtype.itemsize * int(np.prod(self.shape))
 
-    def _stacked(self, starts: npt.NDArray[np.int64], *, copy: bool) -> npt.NDArray[Any]:
+    def _stacked(self, starts: Places, *, copy: bool) -> npt.NDArray[Any]:
         pieces = take(self.data, starts, self.num_bytes)
         if copy and not pieces.flags.owndata:
             pieces = pieces.copy()
@@ -158,7 +158,7 @@ class MaskedColumn:
     """
 
     present: BlockColumn
-    rows_present: npt.NDArray[np.int64]
+    rows_present: Places
     num_rows: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -19,7 +19,6 @@ from operator import setitem
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, RegistryError, suggest
 from registry.features.block_columns import BlockColumn
@@ -28,7 +27,7 @@ from registry.features.containers import Dataset, FeaturesDict, Sequence, column
 from registry.features.feature import Feature, Leaf, RawFeature, feature_fault
 from registry.features.nested import NestedExamples, NestedNode, Ragged, plain_tree
 from registry.wire import BlockDecoder, FlatBlock, FlatValue, decode_example, encode_example
-from registry.wire.gather import check_pieces, constant
+from registry.wire.gather import Octets, Places, check_pieces, constant
 
 _MIN_VECTORIZED: Final = 13
 _MIN_VECTORIZED_UNLIKE: Final = 65
@@ -107,14 +106,7 @@ class Codec:
         """The example of these flat values; keys that no feature asks for are ignored, as TFDS does."""
         return fill_tree(self.tree, [column.read(flat) for column in self.columns])
 
-    def decode_block(
-        self,
-        data: npt.NDArray[np.uint8],
-        offsets: npt.NDArray[np.int64],
-        lengths: npt.NDArray[np.int64],
-        *,
-        copy: bool = True,
-    ) -> ExampleBlock:
+    def decode_block(self, data: Octets, offsets: Places, lengths: Places, *, copy: bool = True) -> ExampleBlock:
         """The examples in many records at once: of each of ``lengths`` bytes from one of ``offsets`` in ``data`` on.
 
         ``data`` is contiguous, 1-d uint8, and may be a read-only view of a mapped file; records may be in any order and
@@ -155,9 +147,7 @@ class Codec:
             columns.append(column)
         return ExampleBlock(self.tree, columns, num_sound, None if fault is None else at_record(fault, num_sound))
 
-    def _decode_each(
-        self, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
-    ) -> ExampleBlock:
+    def _decode_each(self, data: Octets, offsets: Places, lengths: Places) -> ExampleBlock:
         """The same one by one."""
         check_pieces(data, offsets, lengths)
         rows: list[list[Any]] = []

@@ -276,10 +276,7 @@ def as_feature(value: Any) -> Feature:
 
 
 def columns_of(
-    feature: Feature,
-    names: tuple[str, ...] = (),
-    lengths: tuple[int | None, ...] = (),
-    words: tuple[str, ...] = (),
+    feature: Feature, names: tuple[str, ...] = (), lengths: tuple[int | None, ...] = (), words: tuple[str, ...] = ()
 ) -> list[Column]:
     """Every leaf below ``feature``, in the order of its names."""
     if isinstance(feature, Leaf):

@@ -227,10 +227,7 @@ class Video(Sequence):
         if len(self.shape) != 4:
             raise feature_fault("", f"{self.shape} is no shape of a video", "It is (frames, height, width, channels).")
         frame = Image(
-            shape=self.shape[1:],
-            dtype=self.dtype,
-            encoding_format=self.encoding_format,
-            use_colormap=self.use_colormap,
+            shape=self.shape[1:], dtype=self.dtype, encoding_format=self.encoding_format, use_colormap=self.use_colormap
         )
         object.__setattr__(self, "feature", frame)
         object.__setattr__(self, "length", self.shape[0])

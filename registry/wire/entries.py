@@ -17,7 +17,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from registry.wire.gather import Places, constant
+from registry.wire.gather import Octets, Places, constant
 from registry.wire.varint import FIELD_1, FIELD_2, OtherFormError, read_varint
 
 WireKind: TypeAlias = Literal["int64", "float", "bytes"]
@@ -87,7 +87,7 @@ class Form:
         pairs = zip(np.frombuffer(bytes(mask), "<u8"), np.frombuffer(bytes(same), "<u8"), strict=True)
         return tuple((word, np.uint64(bits), np.uint64(value)) for word, (bits, value) in enumerate(pairs))
 
-    def read_lengths(self, windows: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def read_lengths(self, windows: Octets) -> tuple[Places, npt.NDArray[np.bool_]]:
         """Of heads whose ``words`` agree: the entry's own length, and whether all lengths end where the entry does."""
         own = _read_length(windows, *self.lengths[0][:2])
         least = len(self.fixed) - self.num_entry_bytes
@@ -198,7 +198,7 @@ def _length_at(record: bytes, position: int) -> tuple[int, int]:
     return size, start
 
 
-def _read_length(windows: npt.NDArray[np.uint8], place: int, width: int) -> npt.NDArray[np.int64]:
+def _read_length(windows: Octets, place: int, width: int) -> Places:
     """The lengths at ``place`` in each row, whose bytes are known to be as many as ``width``."""
     length = windows[:, place].astype(np.int64)
     if width > 1:

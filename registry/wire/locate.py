@@ -198,7 +198,7 @@ class FormBook:
 
 
 def walk_records(
-    data: npt.NDArray[np.uint8], rows: Places, starts: Places, stops: Places, book: FormBook, found: SpanCollector
+    data: Octets, rows: Places, starts: Places, stops: Places, book: FormBook, found: SpanCollector
 ) -> None:
     """Adds the entries of ``rows``, whose records are ``data[start:stop]``, to ``found``."""
     places = _enter_features(data, starts, stops)
@@ -233,9 +233,7 @@ def _merge_small(groups: list[_Group]) -> list[_Group]:
 class _Step:
     """The next entry of each record of a group: which of the forms it has, and where the one after it starts."""
 
-    def __init__(
-        self, data: npt.NDArray[np.uint8], rows: Places, places: Places, stops: Places, found: SpanCollector
-    ) -> None:
+    def __init__(self, data: Octets, rows: Places, places: Places, stops: Places, found: SpanCollector) -> None:
         self._data = data
         self._rows = rows
         self._places = places
@@ -306,7 +304,7 @@ class _Step:
         return True
 
 
-def _enter_features(data: npt.NDArray[np.uint8], starts: Places, stops: Places) -> Places:
+def _enter_features(data: Octets, starts: Places, stops: Places) -> Places:
     """Where each record's first entry stands; the end for a record without any; -1 for another form."""
     sizes = stops - starts
     words = _words(take_windows(data, starts, 8))[:, 0]
@@ -335,7 +333,7 @@ def _words(windows: npt.NDArray[np.void]) -> npt.NDArray[np.uint64]:
     return windows.view("<u8").reshape(windows.size, windows.itemsize // 8)
 
 
-def _scan_rest(data: npt.NDArray[np.uint8], rows: Places, places: Places, stops: Places, found: SpanCollector) -> None:
+def _scan_rest(data: Octets, rows: Places, places: Places, stops: Places, found: SpanCollector) -> None:
     """The entries from each of ``places`` on, read in Python."""
     odd = []
     for row, start, stop in zip(rows.tolist(), places.tolist(), stops.tolist(), strict=True):

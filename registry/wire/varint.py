@@ -141,10 +141,15 @@ def read_varints(buffer: bytes | memoryview, start: int, stop: int) -> Places:
         if position != stop:
             raise ValueError("the last varint is cut off")
         return np.array(values, dtype=np.uint64).view(np.int64)
-    found, _, odd, _ = _read_run(octets, np.array([size]), 0)
-    if odd.size:
-        raise ValueError("the last varint is cut off, or one has more than 64 bits")
-    return found
+    # As _read_run, without its count of pieces, which would take half as long again.
+    ends = np.flatnonzero(octets < 0x80)
+    if ends.size == 0 or ends[-1] != size - 1:
+        raise ValueError("the last varint is cut off")
+    lengths = np.diff(ends, prepend=-1)
+    longest = int(lengths.max())
+    if longest > _MOST_BYTES or (longest == _MOST_BYTES and octets[ends[lengths == _MOST_BYTES]].max() > 1):
+        raise ValueError("a varint of more than 64 bits")
+    return _join_bits(octets, ends - lengths + 1, lengths, longest)
 
 
 class Integers(NamedTuple):
@@ -236,9 +241,13 @@ def _read_run(octets: Octets, sizes: Places, first: int) -> tuple[Places, Places
     if cut.size or wide.any():
         owners = np.searchsorted(bounds, ends[wide], side="right")
         return _NONE, counts, np.union1d(cut, owners) + first, _NONE
-    starts = ends - widths + 1
+    return _join_bits(octets, ends - widths + 1, widths, int(widths.max(initial=1))), counts, _NONE, widths
+
+
+def _join_bits(octets: Octets, starts: Places, widths: Places, longest: int) -> Places:
+    """The signed integers of sound varints of ``widths`` bytes, at most ``longest``."""
     values = (octets[starts] & np.uint8(0x7F)).astype(np.uint64)
-    for place in range(1, int(widths.max(initial=1))):
+    for place in range(1, longest):
         longer = np.flatnonzero(widths > place)
         values[longer] |= (octets[starts[longer] + place].astype(np.uint64) & _LOW_BITS) << np.uint64(7 * place)
-    return values.view(np.int64), counts, _NONE, widths
+    return values.view(np.int64)
