@@ -1,4 +1,9 @@
-"""How is audio stored? As a tensor of its samples, or as the bytes of its file, which readers decode."""
+"""Audio: stored as a tensor of samples, or as the bytes of a file that is decoded when it is read.
+
+WAV files of integers are decoded here, all others by soundfile, to the samples that TFDS gets from pydub. pydub has
+integers of 8, 16 or 32 bits: samples of 24 bits are shifted up by 8, and the lowest byte of a negative one is 255.
+Channels are mixed and doubled as pydub's ``set_channels`` does it.
+"""
 
 from __future__ import annotations
 
@@ -46,11 +51,11 @@ class Audio(Tensor):
         encoding: of the samples, as of a ``Tensor``; none with ``lazy_decode``.
         file_format: what files are, e.g. ``wav``; kept for TFDS.
         sample_rate: samples a second; kept for readers.
-        lazy_decode: whether the file's bytes are stored, and decoded by whoever reads.
+        lazy_decode: whether the file's bytes are stored, and decoded when they are read.
 
     Raises:
         FeatureError: a contradiction in these, or a value that does not fit.
-        MissingExtraError: a file that is no WAV, and soundfile is not installed.
+        MissingExtraError: a file is not WAV, and soundfile is not installed.
     """
 
     shape: Shape = (None,)
@@ -145,7 +150,7 @@ MAX_SAMPLES: Final = 2**28
 
 _INTEGERS: Final = 1
 _EXTENSIBLE: Final = 0xFFFE
-"""Codings of a WAV: samples are integers; the coding stands further behind."""
+"""Codings of a WAV file: samples are integers; the coding is in a later field."""
 
 _READ_AS: Final = {"PCM_24": "int32", "PCM_32": "int32", "FLOAT": "float64", "DOUBLE": "float64"}
 """What samples are read as, int16 where nothing is said; floats, which are in -1..1, become 32 bits."""
@@ -167,7 +172,7 @@ def decode_sound(data: bytes, channels: int | None) -> npt.NDArray[Any]:
 
     Raises:
         SoundError: no audio file, a damaged one, or one whose channels cannot be made ``channels``.
-        MissingExtraError: it is no WAV, and soundfile is not installed.
+        MissingExtraError: it is not WAV, and soundfile is not installed.
     """
     found = _read_wave(data) if is_wave(data) else None
     samples = _read_with_soundfile(data) if found is None else found
@@ -183,7 +188,7 @@ def read_sample_rate(data: bytes) -> int:
 
     Raises:
         SoundError: no audio file, or a damaged one.
-        MissingExtraError: it is no WAV, and soundfile is not installed.
+        MissingExtraError: it is not WAV, and soundfile is not installed.
     """
     if is_wave(data):
         form, _ = _wave_chunks(data)

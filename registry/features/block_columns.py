@@ -1,4 +1,4 @@
-"""What are the values of one leaf in many examples? As one array, or one by one, made when they are asked for."""
+"""The values of one leaf in the examples of a block: one array, or values made when they are asked for."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BlockColumn(Protocol):
 
 @dataclass(frozen=True)
 class ArrayColumn:
-    """Values that stand in an array already."""
+    """Values that are in an array already."""
 
     values: npt.NDArray[Any]
 
@@ -66,7 +66,7 @@ class ArrayColumn:
         return self.values[:stop]
 
     def rows(self, start: int, stop: int) -> list[Any]:
-        """Scalars, or the rows of a copy: whoever keeps one keeps no more than these."""
+        """Scalars, or the rows of a copy, so that a kept row keeps only these in memory."""
         some = self.values[start:stop]
         return list(some if some.ndim == 1 else some.copy())
 
@@ -96,7 +96,7 @@ class TextColumn:
             return list(cut_views(self.data.data, starts, sizes))
         if self._size is not None:
             return take(self.data, starts, self._size).tolist() if self._size else [b""] * starts.size
-        if self.sizes.mean() > SMALL_TEXT:  # so that no more is copied than is asked for
+        if self.sizes.mean() > SMALL_TEXT:  # copies only these
             return list(map(bytes, cut_views(self.data.data, starts, sizes)))
         return list(self._small[start:stop])
 
@@ -194,7 +194,7 @@ class MaskedColumn:
 
 def all_masked(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ma.MaskedArray[Any, Any]:
     """A masked array of which all is missing, with a mask of its own for each entry."""
-    # NaN, so that whoever loses the mask of floats, as np.asarray does, computes nothing that looks right.
+    # NaN: code that drops the mask of floats, as np.asarray does, then computes NaN and not a plausible number.
     is_float = dtype.kind == "f" or is_bfloat16(dtype)
     values = np.full(shape, np.nan if is_float else None if dtype == TEXT else 0, dtype)
     return np.ma.MaskedArray(values, np.ones(shape, np.bool_), fill_value=np.nan if is_float else None)

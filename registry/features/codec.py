@@ -35,8 +35,8 @@ _MIN_VECTORIZED_UNLIKE: Final = 65
 
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
-"""Most examples, and bytes of them, that are made at a time: they fit the processor's cache, and whoever keeps one
-example keeps no more than its chunk."""
+"""Most examples, and bytes of them, that are made at a time: they fit the processor's cache, and an example that is
+kept keeps only its chunk in memory."""
 
 
 def codec_of(features: FeaturesDict) -> Codec:
@@ -128,7 +128,7 @@ class Codec:
     def restore_block(self, blocks: AnySequence[FlatBlock], num_records: int, *, copy: bool = True) -> ExampleBlock:
         """The examples of ``num_records`` rows that were never records: ``blocks`` has a block for each of ``columns``.
 
-        A row that is no example ends the block, as in ``decode_block``.
+        A row that is not an example ends the block, as in ``decode_block``.
         """
         if not num_records:
             return ExampleBlock(self.tree, [reader.column_of([]) for reader in self.columns], 0)
@@ -241,7 +241,7 @@ def at_record(error: RegistryError, place: int) -> RegistryError:
 
 
 def fill_tree(tree: Mapping[str, Any], values: list[Any]) -> dict[str, Any]:
-    """The nested dict ``tree``, each place in it replaced by the value that stands there."""
+    """The nested dict ``tree``, with the value of each place in it."""
     return {name: values[at] if type(at) is int else _fill(at, values) for name, at in tree.items()}
 
 
@@ -377,7 +377,7 @@ def _tree_of(feature: Feature, names: tuple[str, ...], places: Iterator[int], *,
 def make_dicts(tree: Mapping[str, Any], columns: AnySequence[list[Any]], count: int) -> list[dict[str, Any]]:
     """The dicts ``tree``, one for each of ``count`` values of the columns that it names."""
     lists = [columns[at] if type(at) is int else _make_inner(at, columns, count) for at in tree.values()]
-    match list(tree):  # dicts with so many keys at once are made fastest, as measured
+    match list(tree):  # dicts are made fastest from four keys at once, as measured
         case []:
             return [{} for _ in range(count)]
         case [a]:

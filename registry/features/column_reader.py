@@ -62,7 +62,7 @@ class ColumnReader:
         return self._read(flat, self.leaf.restore)
 
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
-        """What of the value two examples are compared by; where it may be None, a list of one value, or of none."""
+        """What two examples are compared by: the value, or a list of it that is empty for None where it may be None."""
         if not self.may_be_absent:
             return self._read(flat, self.leaf.restore_content)
         return [] if self._is_absent(flat) else [self._read(flat, self.leaf.restore_content)]
@@ -241,7 +241,7 @@ class ColumnReader:
 
 @dataclass(frozen=True, slots=True)
 class RawReader(ColumnReader):
-    """Reads a feature that is not known: whatever stands under its key, if it is of no other feature."""
+    """Reads a feature that is not known: what is stored under its key, unless another feature has that key."""
 
     others: frozenset[str]
 

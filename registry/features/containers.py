@@ -1,7 +1,7 @@
-"""How are features put together? FeaturesDict gives them names, Sequence repeats one of them.
+"""The containers of features: FeaturesDict gives features names, Sequence repeats one, Dataset repeats an example.
 
-Containers store nothing themselves: nested names are joined by ``/``, a Sequence adds a level to every leaf below it.
-Turning examples into records and back is ``codec``'s work, made once for each FeaturesDict.
+They store nothing themselves: nested names are joined by ``/``, and a Sequence adds a level to every leaf below it.
+They are data: ``codec`` makes records of examples, and ``schema`` the JSON form.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
         return found
 
     def with_labels(self, labels: Mapping[str, AnySequence[str]]) -> FeaturesDict:
-        """This schema with the names of its labels, by the stem of their files; a stem that nobody asks for is ignored.
+        """This schema with the names of its labels, by the stem of their files; stems of other files are ignored.
 
         Raises:
             FeatureError: not as many names as classes, or other names than the schema has.
@@ -141,8 +141,8 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
     def missing_as_tfds(self) -> FeaturesDict:
         """This schema with what TFDS reads through TensorFlow for the missing values of its optional features.
 
-        That is the lowest number of the dtype, ``b""`` or False, which nobody can tell from an equal value that is
-        there. Columns are plain arrays. features.json is the same.
+        That is the lowest number of the dtype, ``b""`` or False, which cannot be told from an equal value that is
+        stored. Columns are plain arrays. features.json is the same.
 
         >>> from registry.features import Scalar, codec_of
         >>> features = FeaturesDict({"age": Scalar("int8", optional=True)})

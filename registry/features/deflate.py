@@ -1,9 +1,9 @@
-"""How are bytes compressed so that they are the same everywhere? A small deflate encoder of our own.
+"""Compresses bytes to the same zlib stream on every machine, by a small deflate encoder of our own.
 
 ``zlib.compress`` gives other bytes with zlib, zlib-ng or another version, so a file made with it has another sha256 on
 another machine. This encoder (RFC 1950, RFC 1951) is fixed by its code: one block, matches at distance 1 only (runs of
 one byte; after PNG's filters flat areas are runs), with Huffman codes made for the data, the fixed codes, or stored,
-whichever is smallest. All in integers. Any zlib reads it.
+whichever is smallest. It computes in integers only. Any zlib reads its streams.
 """
 
 from __future__ import annotations

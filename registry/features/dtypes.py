@@ -1,4 +1,8 @@
-"""Which dtypes and shapes may a tensor have? Their names in features.json, and which list of a record holds them."""
+"""The dtypes and shapes of tensors, and the casts between values, arrays and flat values, which change no number.
+
+As TFDS stores them in a tf.train.Example: bool and all integers as int64 (uint64 with its bits kept), all floats as
+float32, text and bytes as bytes, flattened in C order.
+"""
 
 from __future__ import annotations
 

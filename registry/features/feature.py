@@ -1,9 +1,9 @@
-"""What is a feature? The base of every feature, and the flat values that it is stored as.
+"""The base of every feature, the feature that is not known, and the faults of both.
 
 A feature is the type of one entry of an example. It is stored as *flat values*, what a tf.train.Example can hold: a 1-d
 int64 array, a 1-d float32 array or a list of bytes. A leaf (``Tensor``, ``Text``, ``Image``) turns a value into flat
-values and back; the containers (``FeaturesDict``, ``Sequence``) say where the leaves are. ``codec`` walks the tree; the
-bytes of a record are made in ``registry.wire``.
+values and back; the containers (``FeaturesDict``, ``Sequence``) arrange leaves. ``codec`` walks the tree, and
+``registry.wire`` makes the bytes of a record.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Feature:
 
     Every feature has ``shape`` (a tuple, None for an unknown dimension) and ``dtype`` (of NumPy; ``object`` for text
     and bytes); for a dict of features both are dicts. ``description`` and ``value_range`` are for people.
-    ``unknown_fields`` are those of its features.json that nobody here knows, kept for whoever does.
+    ``unknown_fields`` are those of its features.json that are not known here; they are written as they were read.
     """
 
     description: str = ""
@@ -114,7 +114,7 @@ class Leaf(Feature, ABC):
 
     @property
     def class_label(self) -> ClassLabel | None:
-        """The label whose names stand in a file beside the records, if the feature has one."""
+        """The label whose names are in a file beside the records, if the feature has one."""
         return None
 
     def with_label_names(self, names: tuple[str, ...]) -> Self:  # noqa: ARG002
@@ -122,7 +122,7 @@ class Leaf(Feature, ABC):
         return self
 
     def restore_absent(self) -> Any:
-        """What stands for a value that is None."""
+        """The value that a missing one decodes to."""
         raise NotImplementedError(type(self).__name__)
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:  # noqa: ARG002
@@ -170,7 +170,7 @@ def stack_values(values: list[npt.NDArray[Any]], shape: Shape, dtype: np.dtype[A
 
 
 def fits_shape(actual: tuple[int, ...], declared: Shape) -> bool:
-    """Whether an array of shape ``actual`` may stand where ``declared`` is asked for."""
+    """Whether an array of shape ``actual`` has the ``declared`` shape."""
     return len(actual) == len(declared) and all(
         size is None or size == found for size, found in zip(declared, actual, strict=True)
     )
@@ -251,7 +251,7 @@ class RawFeature(Leaf):
     """A feature of a class, or of a form, that is not known here. It can be read, not written.
 
     Decodes to what the record stores under its key: an array of int64 or float32, or an object array of ``bytes``.
-    Where there is no such key: a dict of what is stored under each ``key/suffix``, by suffix; empty if there is none.
+    Where there is no such key: a dict of what is stored under each ``key/suffix``, by suffix, maybe empty.
 
     Attributes:
         class_name: TFDS's name of its class, or another package's.

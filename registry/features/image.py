@@ -1,4 +1,4 @@
-"""How is an image stored? As the bytes of a PNG or JPEG file, in one entry."""
+"""Images, images of classes, videos and boxes. An image is stored as the bytes of a PNG or JPEG file."""
 
 from __future__ import annotations
 

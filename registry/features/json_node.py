@@ -1,7 +1,7 @@
-"""Where in a JSON file is the fault? A value with its key path, read as proto3 JSON is read.
+"""Reads JSON values together with their key paths, so that every fault names its file and key.
 
 ``features.json`` and ``dataset_info.json`` are proto3 JSON: camelCase names (snake_case is read, too), a default value
-left out or null, 64-bit integers as text or as numbers. Every fault is a PreparedFormatError that names file and key.
+left out or null, 64-bit integers as text or as numbers. Every fault is a PreparedFormatError.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def parse_json(text: str, source: str) -> JsonNode:
 
     def finite(number: str) -> float:
         found = float(number)
-        if math.isinf(found):  # written again it would be Infinity, which nobody reads
+        if math.isinf(found):  # it would be written as Infinity, which is not JSON
             root.fail(f"{number[:40]} is more than a JSON number can be")
         return found
 

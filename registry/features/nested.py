@@ -1,7 +1,7 @@
-"""What does a nested sequence decode to? One array of all values, and how many of them are in each row.
+"""Decoded values that are not arrays: ``Ragged`` of nested sequences, and ``NestedExamples`` of a Dataset.
 
-NumPy has no array whose rows differ in length. This is the form that TFDS stores, and the same as TensorFlow's
-RaggedTensor made from ``flat_values`` and ``nested_row_lengths``.
+NumPy has no array whose rows differ in length. ``Ragged`` is the form that TFDS stores: one array of all values, and
+how many of them are in each row. It equals TensorFlow's RaggedTensor of ``flat_values`` and ``nested_row_lengths``.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class NestedExamples(Sequence[Any]):
         self._path = path
 
     def columns(self) -> Any:
-        """For each feature all its values, as a ``Sequence`` of the dict decodes; one array where it is no dict."""
+        """For each feature all its values, as a ``Sequence`` of the dict decodes; one array where it is not a dict."""
         return self._columns
 
     def __len__(self) -> int:

@@ -1,6 +1,7 @@
-"""How are encoded images looked into, decoded and converted? PNG by ``png``, JPEG and other PNG kinds by Pillow.
+"""Reads the headers of encoded images, decodes them and converts channels and bit depth.
 
-The size is read from the file's own header before anything is inflated, so that a small record cannot ask for a huge
+PNG is decoded by ``png``, JPEG and rare kinds of PNG by Pillow.
+The size is read from the file's header before anything is inflated, so that a small record cannot ask for a huge
 array. Channels and bit depth are converted as TensorFlow's ``decode_image`` does.
 """
 
@@ -28,7 +29,7 @@ JPEG_QUALITY: Final = 95
 JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
 _FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEGMENTS: Final = _FRAMES | {0xC4, 0xCC, 0xDB, 0xDD, 0xFE} | set(range(0xE0, 0xF0))
-_MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # without markers that stand alone, and fill bytes
+_MARKER: Final = re.compile(rb"\xff([^\x00\x01\xd0-\xd7\xff])")  # not those without a segment, nor fill bytes
 _ADOBE: Final = 0xEE
 
 _WORTH_PILLOW: Final = 1500

@@ -1,4 +1,4 @@
-"""How does an array become a PNG, and a PNG an array, without an image library?
+"""Encodes arrays as PNG files and decodes the usual kinds, without an image library.
 
 Writing is deterministic (``deflate``): 8 or 16 bits, grey, grey with alpha, RGB or RGBA, one filter for the whole
 image, the one of None, Sub and Up that leaves the smallest differences. Reading covers the same kinds with all five
@@ -105,7 +105,7 @@ def read_chunks(data: bytes) -> tuple[bytes, bytes, dict[bytes, bytes]]:
     """The body of the header, the compressed data, and the bodies of other chunks that say how to read them.
 
     Raises:
-        PngError: a chunk up to IEND is cut off, its checksum is wrong, or the first one is no header.
+        PngError: a chunk up to IEND is cut off, its checksum is wrong, or the first one is not the header.
     """
     if not data.startswith(SIGNATURE):
         raise PngError("it does not start with the PNG signature")

@@ -113,7 +113,7 @@ def _read_described(
         return raw
     here = contents[content]
     if not isinstance(here.value, dict):
-        here.fields()  # says that it is no object
+        here.fields()  # raises: it is not an object
     unknown = {} if known is None else _unknown_fields(node, known | {content: None})
     inside = {} if known is None else _unknown_fields(here, _CONTENTS[content])
     if inside:
@@ -166,7 +166,7 @@ class Field:
         option: the feature's attribute, and the option of its class, that it is; the whole feature where it is empty.
         read: the option of the field.
         write: the field of the attribute; None to leave the field out, as proto3 does with defaults.
-        default: the option where there is no such field.
+        default: the option where the field is absent.
         is_required: whether there has to be one.
         known: the fields in it, where it is a message.
     """

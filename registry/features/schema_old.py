@@ -1,9 +1,9 @@
-"""What did TFDS 4.3 and older write? ``type`` and ``content``: a class's own JSON, or one of today's messages.
+"""Reads the features.json of TFDS 4.3 and older: ``type``, and ``content`` in a class's own JSON or today's messages.
 
     {"type": class, "content": {...}}                      -> translated into a message of today
     {"type": class, "content": {...} or text, "proto_cls"}  -> a message of today, maybe as text
 
-Containers are read here, because what is in them stands at another path than today.
+Containers are read here, because the features in them are at another path than today.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CONTENTS: Final = {
 """Which message of today the own JSON of a class becomes."""
 
 _LABELS: Final = {"class_label_feature.ClassLabel": "names", "labeled_image.LabeledImage": "labels"}
-"""Where the names of labels stand in the own JSON of a class."""
+"""The key of the label names in the own JSON of a class."""
 
 _ENCODERS: Final = ("useEncoder", "encoder", "encoderConfig")
 
@@ -98,7 +98,7 @@ def read_old_form(node: JsonNode, read: Callable[[JsonNode], Feature], package: 
 
 
 def _parse_inside(content: JsonNode) -> Any:
-    """The JSON document that stands in a text of another one."""
+    """The JSON document in a text of another one."""
     try:
         return parse_json(content.value, content.source).value
     except PreparedFormatError as error:
@@ -115,13 +115,13 @@ def _described(class_name: str, field: str, content: JsonNode) -> NormalizedFeat
 
 
 def _is_unreadable(content: JsonNode) -> bool:
-    """Whether text was made numbers by an encoder, or names of labels stand in a file of somebody's own."""
+    """Whether text was made numbers by an encoder, or label names are in a file of the author's own."""
     fields = content.fields()
     return any(fields[name].value for name in _ENCODERS if name in fields) or "namesFile" in fields
 
 
 def _label_names(short: str, content: JsonNode) -> tuple[str, ...] | None:
-    """The names of labels that stand in the schema itself."""
+    """The label names that are in the schema itself."""
     names = content.fields().get(_LABELS.get(short, ""))
     if names is None or not isinstance(names.value, list):
         return None

@@ -1,7 +1,7 @@
-"""How are numbers and strings stored? Tensor and Scalar, the features that every other leaf builds on.
+"""Tensor and Scalar: arrays of numbers, text or bytes. Most other leaves build on them.
 
-As flat numbers (``casts``); or, with ``encoding="bytes"`` or ``"zlib"``, as the array's own little-endian bytes, which
-keeps float64 exact and allows several unknown dimensions (``stored_array``).
+They are stored as flat numbers (``dtypes``); or, with ``encoding="bytes"`` or ``"zlib"``, as the array's own
+little-endian bytes, which keeps float64 exact and allows several unknown dimensions.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Tensor(Leaf):
     (array([1, 2, 3, 4]),)
 
     Raises:
-        FeatureError: the shape or dtype is none that can be stored, or a value does not fit.
+        FeatureError: the shape or dtype cannot be stored, or a value does not fit.
     """
 
     shape: Shape

@@ -1,4 +1,4 @@
-"""How is text stored? As UTF-8, and read back as the bytes that are stored."""
+"""Text, class labels and translations. Text is stored as UTF-8 and decodes to the stored bytes."""
 
 from __future__ import annotations
 

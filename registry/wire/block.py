@@ -1,10 +1,10 @@
-"""What do many records say? A block of tf.train.Examples as flat columns, decoded together.
+"""Decodes many tf.train.Examples together to flat columns.
 
-    data, offsets, lengths -> where each key's content stands (templates, walk) -> columns (FlatBlock)
+    data, offsets, lengths -> where the content of each key is (``locate``) -> columns (FlatBlock)
 
 Every byte that is not content is compared, and content that could be malformed is checked, so that a block gives what
 ``decode_example`` gives for each of its records. A record of another valid form is written in the common one first; a
-record that is none ends the block.
+record that is damaged ends the block.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class FlatBlock:
     """The flat values of many records.
 
     Attributes:
-        num_records: how many records there are: all, or those before the first that is no tf.train.Example.
+        num_records: how many records there are: all, or those before the first that is not a tf.train.Example.
         columns: the values by key and kind ("int64", "float", "bytes"). Records may hold one key in several kinds, or
             not at all; a Feature of no kind counts as bytes, of which it has none.
         data: what the places in a ``BytesColumn`` count in: the bytes that were given, or a copy.
-        fault: why the record after these is no tf.train.Example.
+        fault: why the record after these is not a tf.train.Example.
     """
 
     num_records: int
@@ -67,7 +67,7 @@ class FlatBlock:
 def decode_block(data: Octets, offsets: Places, lengths: Places, keys: Collection[str] | None = None) -> FlatBlock:
     """The flat values of the records ``data[offset : offset + length]``; of ``keys``, or of all that there are.
 
-    ``data`` is a contiguous 1-d array of uint8, maybe a read-only view of a mapped file. Records stand in any order,
+    ``data`` is a contiguous 1-d array of uint8, maybe a read-only view of a mapped file. Records may be in any order
     and may repeat.
 
     >>> records = [encode_example({"label": np.array(labels)}) for labels in ([5], [7, 300])]
@@ -138,7 +138,7 @@ def _read(data: Octets, kind: WireKind, spans: Spans) -> tuple[NumberColumn | By
 def _in_common_form(
     data: Octets, offsets: Places, lengths: Places, odd: Places, keys: Collection[str] | None
 ) -> tuple[Octets, Places, Places, CorruptExampleError | None]:
-    """The records in a buffer of their own, up to the first that is none; ``odd`` ones written anew, ``keys`` only."""
+    """The records in a buffer of their own, up to the first damaged one; ``odd`` ones written anew, ``keys`` only."""
     fault = None
     written: list[bytes] = []
     for place in odd.tolist():
@@ -283,7 +283,7 @@ def _numbers(spans: Spans, counts: int | Places, values: npt.NDArray[Any]) -> Nu
 
 
 def _next_items(data: Octets, places: Places) -> tuple[Places, Places]:
-    """Where the item at each place starts and its size; a start of -1 where there is none."""
+    """Where the item at each place starts and its size; a start of -1 where there is not one."""
     windows = as_rows(take_windows(data, places, 8), np.uint8)
     starts = np.full(places.size, -1)
     sizes = np.zeros(places.size, np.int64)
@@ -299,7 +299,7 @@ def _next_items(data: Octets, places: Places) -> tuple[Places, Places]:
 
 
 def _scan_items(content: bytes) -> list[tuple[int, int]] | None:
-    """Start and size of each item of a list; None where it is no list of items."""
+    """Start and size of each item of a list; None where it is not a list of items."""
     items = []
     position = 0
     try:

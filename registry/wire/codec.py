@@ -1,8 +1,8 @@
-"""What does a record hold, as arrays? One tf.train.Example to and from a mapping of flat values.
+"""Encodes and decodes one tf.train.Example or tf.train.SequenceExample: a mapping of flat values.
 
 Both ways are written out here for the form that every known writer produces: of each list, all values in one packed
 run. That keeps every bit of a float (protobuf's Python hands out doubles, which turns signalling NaNs quiet), costs a
-copy where protobuf makes one Python object a value, and makes the bytes ours to promise: protobuf promises its own
+copy where protobuf makes one Python object a value, and lets us promise the same bytes: protobuf promises its
 "deterministic" output within one version only, and its runtimes differ in how they sort "a" and "ab". Any other valid
 form is read by protobuf itself, and its floats from the bytes that it writes.
 """
@@ -83,7 +83,7 @@ def feature_pieces(key: str, value: FlatValue) -> tuple[bytes, list[bytes], int]
 
 
 def write_key(key: str) -> bytes:
-    """The key of a map. Raises FeatureError where it is no text that can be written."""
+    """The key of a map. Raises FeatureError where UTF-8 cannot write it."""
     try:
         return key.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -94,7 +94,7 @@ def decode_example(record: bytes | memoryview) -> dict[str, FlatValue]:
     """The flat values of a serialized tf.train.Example; arrays are new and may be written to, and bytes are copied.
 
     A feature of no kind, which holds nothing, is an empty list. Values may be packed or not; unknown fields are passed
-    over; of a key that stands twice, the last counts.
+    over; of a key that occurs twice, the last counts.
 
     >>> decode_example(encode_example({"label": np.array([5]), "image": [b"png"]}))
     {'image': [b'png'], 'label': array([5])}
@@ -114,7 +114,7 @@ def decode_features(record: bytes | memoryview) -> dict[str, FlatValue | None]:
 
 
 def write_head(tag: int, size: int) -> bytes:
-    """What stands before the content of a field: its tag and the content's length."""
+    """The head of a field: its tag and the length of its content."""
     return bytes((tag, size)) if size < 0x80 else bytes((tag,)) + write_varint(size)
 
 
@@ -138,7 +138,7 @@ def _list_of(key: str, value: FlatValue) -> tuple[int, list[bytes]]:
 
 
 def _to_write(value: object) -> str:
-    """What to write instead of ``value``, which is none that a record holds."""
+    """The hint for a ``value`` that a record cannot hold."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "iubf":
         return f"Write array.ravel().astype(np.{'float32' if value.dtype.kind == 'f' else 'int64'})."
     first = value[0] if isinstance(value, list | tuple) and value else value
@@ -161,19 +161,14 @@ def _is_bytes_list(value: object) -> TypeGuard[list[bytes]]:
 
 
 def _decode_common_form(record: bytes | memoryview) -> dict[str, FlatValue | None]:
-    """The values, where each field stands once, in the order of its number, and lists are packed.
+    """The values, where each field occurs once, in the order of its number, and lists are packed.
 
     Raises:
         OtherFormError, IndexError, ValueError: anything else.
     """
     if not len(record):
         return {}
-    return read_features(record, enter_field(record, FIELD_1, 0, len(record)), len(record))
-
-
-def read_features(record: bytes | memoryview, position: int, end: int) -> dict[str, FlatValue | None]:
-    """The values of a message Features, ``record[position:end]``. Raises as ``_decode_common_form``."""
-    return read_map(record, position, end, read_feature)
+    return read_map(record, enter_field(record, FIELD_1, 0, len(record)), len(record), read_feature)
 
 
 def read_map(
@@ -219,12 +214,12 @@ def read_feature(record: bytes | memoryview, position: int, end: int) -> FlatVal
         position = enter_field(record, FIELD_1, position, end)
     if kind == _INT64_LIST:
         return read_varints(record, position, end)
-    # frombuffer refuses a size that is no multiple of 4; the copy makes it ours, in native byte order
+    # frombuffer refuses a size that is not a multiple of 4; the copy makes it ours, in native byte order
     return np.frombuffer(record[position:end], dtype=_STORED_FLOAT).astype(_FLOAT32)
 
 
 def enter_field(record: bytes | memoryview, tag: int, position: int, end: int) -> int:
-    """Where the content of a field starts that stands at ``position`` and fills all up to ``end``."""
+    """Where the content of the field at ``position`` starts, which fills all up to ``end``."""
     if position >= end or record[position] != tag:
         raise OtherFormError
     size, start = read_varint(record, position + 1)
@@ -234,14 +229,14 @@ def enter_field(record: bytes | memoryview, tag: int, position: int, end: int) -
 
 
 def _decode_any_form(record: bytes | memoryview) -> dict[str, FlatValue | None]:
-    """The values as protobuf reads them, or the error that there are none."""
+    """The values as protobuf reads them. Raises CorruptExampleError."""
     from registry.wire.example_pb2 import Example
 
     return message_values(parse_message(Example, record).features)
 
 
 def parse_message(kind: type[M], record: bytes | memoryview) -> M:
-    """The message of this ``kind`` that ``record`` is; CorruptExampleError if it is none."""
+    """The message of this ``kind`` that ``record`` is; CorruptExampleError if it is not one."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -339,7 +334,7 @@ def _encode_step(key: str, step: FlatValue | None) -> bytes:
 def decode_sequence_example(record: bytes | memoryview) -> SequenceValues:
     """The flat values of a serialized tf.train.SequenceExample; arrays are new, and bytes are copied.
 
-    Values may be packed or not; unknown fields are passed over; of a key that stands twice, the last counts.
+    Values may be packed or not; unknown fields are passed over; of a key that occurs twice, the last counts.
 
     Raises:
         CorruptExampleError: the bytes are no tf.train.SequenceExample.
@@ -351,7 +346,7 @@ def decode_sequence_example(record: bytes | memoryview) -> SequenceValues:
 
 
 def _decode_common_sequence(record: bytes | memoryview) -> SequenceValues:
-    """The values, where each field stands once, in the order of its number, and lists are packed.
+    """The values, where each field occurs once, in the order of its number, and lists are packed.
 
     Raises:
         OtherFormError, IndexError, ValueError: anything else.
@@ -364,7 +359,7 @@ def _decode_common_sequence(record: bytes | memoryview) -> SequenceValues:
         position = start + size
         if position > end:
             raise OtherFormError
-        context = read_features(record, start, position)
+        context = read_map(record, start, position, read_feature)
     if position < end:
         lists = read_map(record, enter_field(record, FIELD_2, position, end), end, _read_steps)
     return SequenceValues(context, lists)
@@ -385,7 +380,7 @@ def _read_steps(record: bytes | memoryview, position: int, end: int) -> Steps:
 
 
 def _decode_any_sequence(record: bytes | memoryview) -> SequenceValues:
-    """The values as protobuf reads them, or the error that there are none."""
+    """The values as protobuf reads them. Raises CorruptExampleError."""
     from registry.wire.example_pb2 import SequenceExample
 
     message = parse_message(SequenceExample, record)

@@ -1,9 +1,9 @@
-"""Where do the values of a record stand? Its entries, one for each key, found without decoding what they hold.
+"""Finds the entries of records, one for each key, without decoding their content, and collects them for a block.
 
     0A size  0A size key  12 size  list size  0A size  content
     entry    its key      Feature  its kind   values   the entry's last bytes, whatever its form
 
-All lengths in the head of an entry end where the entry ends, so they differ from each other by what stands between
+All lengths in the head of an entry end where the entry ends, so they differ by the bytes between
 them. That makes a ``Form``: entries of the same form have the same head but for one number.
 """
 
@@ -48,7 +48,7 @@ class Form:
     """The head of an entry: ``fixed`` bytes, zero at the places of lengths.
 
     ``lengths`` has for each its place in the head, the number of its bytes, and how many bytes of the entry's own
-    length, the first of them, stand before the end of this one.
+    length, the first of them, precede the end of this one.
     """
 
     key: str
@@ -94,7 +94,7 @@ class Form:
         agree = own == least if self.layout == "empty" else own >= least
         own_byte = np.ascontiguousarray(windows[:, 1])
         for place, width, before in self.lengths[1:]:
-            if width == self.lengths[0][1] == 1 and before < 0x80:  # what would be negative is no single byte
+            if width == self.lengths[0][1] == 1 and before < 0x80:  # a negative length is not one byte
                 agree &= windows[:, place] == own_byte - np.uint8(before)
             else:
                 agree &= _read_length(windows, place, width) == own - before
@@ -105,7 +105,7 @@ def scan_record(record: bytes) -> list[Entry]:
     """The entries of a serialized tf.train.Example.
 
     Raises:
-        OtherFormError: fields are split, missing or unknown, or it is no tf.train.Example.
+        OtherFormError: fields are split, missing or unknown, or it is not a tf.train.Example.
     """
     if not record:
         return []
@@ -244,8 +244,8 @@ class SpanCollector:
     def add_record(self, row: int, entries: Iterable[Entry], base: int) -> None:
         """Adds the entries of one record, whose places count from ``base``.
 
-        A record with a key that nobody asked for, and that no others have, becomes odd: to look at the content of each
-        such key would take long.
+        A record with a key that is not among ``keys``, and that no others have, becomes odd: looking at the content of
+        each such key would take long.
         """
         if self.keys is not None:
             entries = list(entries)

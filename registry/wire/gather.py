@@ -1,7 +1,7 @@
-"""Which bytes stand at many places? Pieces of a buffer, of one size or of many, taken by numpy at once.
+"""Takes the bytes at many places of a buffer at once, in pieces of one size or of many.
 
-A piece of ``size`` bytes is one item of an array of ``void``, whose items start at every byte of the buffer: to take
-the items at some places is one copy of each piece, at the speed of memory.
+A piece of ``size`` bytes is one item of an array of ``void``, whose items start at every byte of the buffer, so
+that taking the items at some places copies each piece once, at the speed of memory.
 """
 
 from __future__ import annotations
@@ -79,14 +79,6 @@ def as_rows(pieces: npt.NDArray[np.void], dtype: Any) -> npt.NDArray[Any]:
         return np.empty((pieces.size, 0), dtype)
     rows: npt.NDArray[Any] = pieces.view([("row", dtype, (width,))])["row"]
     return rows
-
-
-def take_words(data: Octets, places: Places, shift: int) -> npt.NDArray[np.uint64]:
-    """The 8 bytes that stand ``shift`` after each of ``places``, as little-endian numbers; a view where it can be."""
-    step = constant_step(places)
-    if step is not None:
-        return np.ndarray(places.size, "<u8", buffer=data, offset=int(places[0]) + shift, strides=(step,))
-    return _every(data, np.dtype("<u8"))[places + shift]
 
 
 def take_windows(data: Octets, places: Places, size: int) -> npt.NDArray[np.void]:

@@ -1,8 +1,12 @@
-"""Which records are alike but for their content? Records of one length, compared with one of them.
+"""Locates the content of each key in all records of a block, by templates and by a walk in step.
 
 A template is a record of which only the content counts as free. A record of the same length that has the same bytes at
 all other places has its content where the template has it. That costs a comparison for each eight of these bytes, for
 all records at once, and the content is found without being looked at.
+
+The other records go from entry to entry in step. At each step the heads of the next entries of all records are compared
+with the forms that are known; an entry that fits none of them is read in Python, and teaches a new one. So records of
+any size, with keys in any order, are located together.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ _MOST_LENGTHS: Final = 64
 _MOST_ORDERS: Final = 8
 _MOST_MET: Final = 4096
 _SMALL_RECORD: Final = 512
-"""Records up to so many bytes are copied whole to compare them, where they are not equally far apart."""
+"""Records of up to this many bytes are copied whole to compare them, where they are not equally far apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +162,7 @@ _ALL: Final = np.uint64(2**64 - 1)
 """Fewer records are read one by one, which then costs less than a step over all of them, as measured."""
 
 _MANY: Final = 512
-"""From so many records of one form on, they go on as a group of their own, as measured."""
+"""From this number on, the records of one form go on as a group of their own, as measured."""
 
 _MOST_FORMS: Final = 128
 _MOST_HEAD_BYTES: Final = 256
@@ -166,7 +170,7 @@ _MOST_LESSONS: Final = 32
 _MOST_PLACES: Final = 1024
 
 _Group = tuple[Form | None, Places, Places, Places]
-"""The form that some records had last, if it is the same; their rows; where their next entries stand, and they end."""
+"""The form that some records had last, if it is one; their rows; the places of their next entries and of their ends."""
 
 
 class FormBook:
@@ -305,7 +309,7 @@ class _Step:
 
 
 def _enter_features(data: Octets, starts: Places, stops: Places) -> Places:
-    """Where each record's first entry stands; the end for a record without any; -1 for another form."""
+    """The place of each record's first entry; the end for a record without any; -1 for another form."""
     sizes = stops - starts
     words = _words(take_windows(data, starts, 8))[:, 0]
     places = np.full(starts.size, -1)

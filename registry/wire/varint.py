@@ -1,4 +1,4 @@
-"""How does protobuf write integers? As varints: seven bits a byte, lowest first, the top bit set where more follow.
+"""Reads and writes varints, protobuf's integers: seven bits a byte, lowest first, the top bit set where more follow.
 
 Negative int64 values are written as their 64-bit two's complement, so they take ten bytes.
 """
@@ -156,7 +156,7 @@ class Integers(NamedTuple):
     """The integers of pieces: ``values`` in one run, ``counts`` of each piece, or the same for all.
 
     ``odd`` are the pieces that are no varints, or not of 64 bits; if there are any, the rest means nothing. ``widths``
-    are the numbers of bytes of the values; None where nobody asked.
+    are the numbers of bytes of the values; None where they are not known.
     """
 
     values: Places
