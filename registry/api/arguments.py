@@ -1,4 +1,4 @@
-"""What may stand where a reference, a version or a use of a dataset is asked for? Text or values, read here."""
+"""Reads what callers give where a reference, a version, a moment or a use of a dataset is asked for: text or values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be done with a catalog and the folder of its data? Look up, list, compare; ``intake`` brings in."""
+"""A catalog as its user sees it: look datasets up, list, search and compare them, and read the event log."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Catalog(Publishing):
             NotFoundError: no such dataset, config, version or alias; the nearest are named.
             VersionWithdrawnError: what answers is dropped, or yanked and not named; the hint names what can be read.
             LockedError: look-ups are locked, and the reference does not name one version exactly, or is not pinned.
-            UsageError: ``at`` is no moment.
+            UsageError: ``at`` is not a moment.
         """
         found = self.look_up(reference, at=at)
         if found.yank_note is not None:
@@ -134,8 +134,8 @@ class Catalog(Publishing):
         """The datasets that ``text`` is about: the best ``limit`` of which every word matches, the best first.
 
         A word matches what begins with it, whatever its case and accents: ``dig`` finds digits, ``images`` finds
-        open_images_v4. A match in a name stands above one in a tag or feature, that above one in a description, and
-        that above one in licence, homepage or citation. ``text`` has no syntax.
+        open_images_v4. Matches in a name come first, then those in tags and features, in descriptions, and in
+        licence, homepage or citation. ``text`` has no syntax.
 
         Raises:
             UsageError: no letter or digit in ``text``, or more than a person types; a limit below 1.
@@ -231,7 +231,7 @@ class Catalog(Publishing):
             until: not after this moment.
             dataset: of this dataset; a name without a config means all its configs.
             actions: of these kinds, e.g. ``["publish", "yank"]``.
-            limit: the newest so many.
+            limit: at most this many events, the newest.
 
         Raises:
             DatasetNotFoundError, ConfigNotFoundError: no such dataset.
@@ -255,7 +255,7 @@ class Catalog(Publishing):
             advance: called with the number of rows looked at since the last call, of ``num_logged_rows()``.
 
         Raises:
-            UsageError: an anchor that is no hash, or 64 zeros, the head of an empty log, where there are events.
+            UsageError: an anchor that is not a hash, or 64 zeros, the head of an empty log, where there are events.
         """
         if anchor is not None and not re.fullmatch("[0-9a-f]{64}", anchor):
             raise UsageError(f"{anchor!r:.80} is no head of a log", hint="It has 64 hex digits: registry log verify.")

@@ -348,7 +348,7 @@ class Dataset:
             As ``resolve``.
             ShardMismatchError, CorruptRecordError, StorageError: a file is not as it was published, or cannot be read.
             ConflictError: ``into`` has another pin of that name.
-            UsageError: nothing to pin, a name or location that is no line of text, or a shuffle without a seed.
+            UsageError: nothing to pin, a name or location that is not a line of text, or a shuffle without a seed.
         """
         from registry.api.pinning import pin_dataset
 
@@ -398,7 +398,7 @@ class Dataset:
             creators: the names of the people who made the dataset, whom the catalog does not know.
 
         Raises:
-            UsageError: ``base_url`` is no address.
+            UsageError: ``base_url`` is not an address.
             LockedError: as ``export_tfds``.
         """
         from registry.interop.croissant import describe_croissant

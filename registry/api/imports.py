@@ -1,4 +1,4 @@
-"""How does what TFDS prepared come into a catalog? Found, read, verified, fingerprinted and published, one by one.
+"""Publishes what TFDS prepared: finds version folders, reads their descriptions, and publishes one after the other.
 
 One version that cannot be taken never stops the next: each has an outcome of its own.
 """

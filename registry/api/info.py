@@ -186,7 +186,7 @@ class SplitInfos(Mapping[str, "SplitInfo"]):
         return SplitInfo(key, self._dataset)
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The split of that name, else ``default``; an expression is no name."""
+        """The split of that name, else ``default``; an expression is not a name."""
         return self[key] if key in self else default  # noqa: SIM401 (this is get)
 
     def __contains__(self, key: object) -> bool:

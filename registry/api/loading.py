@@ -1,4 +1,4 @@
-"""Look-up and read in one call: ``registry.load``, which takes the words of ``tfds.load``."""
+"""``registry.load``: look a dataset up and read it in one call, with the arguments of ``tfds.load``."""
 
 from __future__ import annotations
 
@@ -24,10 +24,23 @@ if TYPE_CHECKING:
     from registry.reading import Batches, Reader, SupervisedReader
 
 
+T = TypeVar("T")
+
 Expression: TypeAlias = str | ReadInstruction
 SplitArgument: TypeAlias = (
     "Expression | list[SplitArgument] | tuple[SplitArgument, ...] | dict[str, SplitArgument] | None"
 )
+
+
+_INSTEAD: Final = {
+    "decoders": "Examples are decoded as the features say. What is stored undecoded comes from reader.records().",
+    "builder_kwargs": 'Name config and version in the reference, e.g. "mnist/plain:3.0.1", and the folder as data_dir.',
+    "download_and_prepare_kwargs": "Prepare it before: registry build NAME, or registry import tfds DIR.",
+    "as_dataset_kwargs": "Give split, read_config, shuffle_files and the others to this function itself.",
+    "download_dir": "Builders bring their own data: registry build NAME.",
+    "download_config": "Builders bring their own data: registry build NAME.",
+    "deserialize_method": "What is stored undecoded comes from reader.records().",
+}
 
 
 def load(
@@ -265,17 +278,6 @@ def _choose_view(
     return view
 
 
-_INSTEAD: Final = {
-    "decoders": "Examples are decoded as the features say. What is stored undecoded comes from reader.records().",
-    "builder_kwargs": 'Name config and version in the reference, e.g. "mnist/plain:3.0.1", and the folder as data_dir.',
-    "download_and_prepare_kwargs": "Prepare it before: registry build NAME, or registry import tfds DIR.",
-    "as_dataset_kwargs": "Give split, read_config, shuffle_files and the others to this function itself.",
-    "download_dir": "Builders bring their own data: registry build NAME.",
-    "download_config": "Builders bring their own data: registry build NAME.",
-    "deserialize_method": "What is stored undecoded comes from reader.records().",
-}
-
-
 def refuse_tfds_arguments(function: str, arguments: Mapping[str, Any]) -> None:
     """Refuse arguments of a function of TFDS that ask for something that is not done here.
 
@@ -314,9 +316,6 @@ def apply_shuffle_files(dataset: Dataset, read_config: ReadConfig | None, *, shu
     from registry.order.config import read_config_or_default
 
     return replace(read_config_or_default(read_config), shuffle_files=True)
-
-
-T = TypeVar("T")
 
 
 def as_numpy(dataset: T) -> T:

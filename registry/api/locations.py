@@ -1,4 +1,4 @@
-"""Where do a catalog and its data lie, where nobody says it? Arguments, then environment variables, then defaults."""
+"""The default places of a catalog, its data and its caches: arguments, then environment variables, then defaults."""
 
 from __future__ import annotations
 

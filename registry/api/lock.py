@@ -1,4 +1,4 @@
-"""Who may not look up what can move? A program that is locked: every reference in it has to name one version.
+"""Locked programs: every reference in them has to name one version exactly, or one that a pin file answers.
 
 A result that is to be had again must not hang on what ``mnist:3.*`` means on that day. ``with registry.locked():``
 locks a block, ``$REGISTRY_LOCKED`` a whole program with all its threads, ``--locked`` one command. With a pin file

@@ -1,4 +1,4 @@
-"""How is a pin file opened? With the places where its shards may lie; without a catalog."""
+"""Opens pin files, with the places where their shards may be; no catalog is needed."""
 
 from __future__ import annotations
 

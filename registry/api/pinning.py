@@ -1,4 +1,4 @@
-"""What can a catalog say about pins? Which use yanked or missing data, what an update changes, what a citation is."""
+"""Pins slices of datasets, and what a catalog says about pins: which are withdrawn, what an update would change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinState:
-    """How the version of a pin stands in the catalog today.
+    """The state of the version of a pin in the catalog today.
 
     Attributes:
         name, reference, split: the pin.
@@ -68,7 +68,7 @@ class PinState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinAudit(PinState):
-    """How a pin stands today.
+    """The state of a pin today.
 
     Attributes:
         folder: where its files lie, or None.
@@ -110,11 +110,11 @@ class CatalogPins:
         self._catalog = catalog
 
     def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
-        """How the version of each pin stands in the catalog."""
+        """The state of the version of each pin in the catalog."""
         return tuple(map(self._state, pins))
 
     def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
-        """How each pin stands today: the state of its version, and whether its files are there."""
+        """The state of each pin today: that of its version, and whether its files are there."""
         return tuple(map(self._audit, self.place(pins).values()))
 
     def place(self, pins: PinFile) -> PinFile:

@@ -1,4 +1,4 @@
-"""What is a builder to those who know TFDS? A version to read, or code to build it with: ``registry.builder``."""
+"""``registry.builder``: a version to read, or code to build it with, by the names of ``tfds.core.DatasetBuilder``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where do the records of a plan come from? Its shard files, opened when they are needed, a few of them at a time."""
+"""Reads a plan in the order of a read: opens shard files, fetches records in pieces, and decodes each piece at once."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ from registry.tfrecord import IndexFolder, Places, RecordBlock, Verify, check_ve
 
 _FEWEST_OPEN: Final = 16
 _MOST_OPEN: Final = 4096
+
+
+_FIRST_RECORDS: Final = 1
+_MOST_RECORDS: Final = 8192
+_COPIED_BYTES: Final = 4 * 2**20
+_MAPPED_BYTES: Final = 32 * 2**20
+_LARGE_BYTES: Final = 16 * 2**10
+"""Records of this size are not copied together to be decoded together."""
+TFDS_ID: Final = "tfds_id"
+"""The feature that tells which record of which file an example is, where it is asked for."""
 
 
 class RecordSource:
@@ -146,14 +156,6 @@ def _most_open() -> int:
     return _MOST_OPEN if limit == resource.RLIM_INFINITY else min(max(limit // 8, _FEWEST_OPEN), _MOST_OPEN)
 
 
-_FIRST_RECORDS: Final = 1
-_MOST_RECORDS: Final = 8192
-_COPIED_BYTES: Final = 4 * 2**20
-_MAPPED_BYTES: Final = 32 * 2**20
-_LARGE_BYTES: Final = 16 * 2**10
-"""Records of this size are not copied together to be decoded together."""
-
-
 class Piece(NamedTuple):
     """Records of consecutive positions: where they are stored, and their bytes."""
 
@@ -272,10 +274,6 @@ def _locate(order: Order, part: Intervals) -> tuple[Places, Places]:
     return order.locate(np.concatenate([np.arange(*interval) for interval in part]))
 
 
-TFDS_ID: Final = "tfds_id"
-"""The feature that tells which record of which file an example is, where it is asked for."""
-
-
 class Items(NamedTuple):
     """Some items to hand out, and how many positions of the order each takes, and all of them."""
 
@@ -285,7 +283,7 @@ class Items(NamedTuple):
 
 
 ItemLists: TypeAlias = Callable[[Order, Intervals], Iterator[Items]]
-"""What gives the items of some positions of an order. A fault is raised after all that stands before it."""
+"""What gives the items of some positions of an order. A fault is raised after everything before it was given."""
 
 
 class ItemReader:

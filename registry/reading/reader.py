@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
 
 TextForm: TypeAlias = Literal["str", "bytes"]
-"""What a ``Text`` becomes in a table: ``str``, which refuses what is no UTF-8, or ``bytes`` as they are stored."""
+"""What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
 
 State: TypeAlias = Mapping[str, Any]
 """What ``Reader.state`` gives: plain values that JSON can hold."""
@@ -197,7 +197,7 @@ class Reader:
         float16 becomes, too), or is a column of objects and None.
 
         Raises:
-            FeatureError: a text is no UTF-8; ``text="bytes"`` takes it as it is.
+            FeatureError: a text is not UTF-8; ``text="bytes"`` takes it as it is.
             MissingExtraError: pandas is not installed (extra ``pandas``).
             As iterating.
         """
@@ -224,7 +224,7 @@ class Reader:
             batch_size: rows of a batch, fewer in the last; None is as many as are read at once.
 
         Raises:
-            FeatureError: a text is no UTF-8; ``text="bytes"`` takes it as it is.
+            FeatureError: a text is not UTF-8; ``text="bytes"`` takes it as it is.
             UsageError: a column of one batch holds more than 2 GiB of text or bytes.
             MissingExtraError: pyarrow is not installed (extra ``arrow``).
             As iterating, while it is read.

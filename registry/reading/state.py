@@ -1,4 +1,4 @@
-"""Where is a read? A small value that is saved with a checkpoint, and from which another process reads on.
+"""The place of a read: a small value that is saved with a checkpoint, and from which another process reads on.
 
 It holds no record and no seed of a generator that has moved: an order is a function of the plan, the read config and
 the epoch, so a place in it is a few numbers. Digests of what they are numbers of stand beside them.
@@ -23,6 +23,19 @@ from registry.splits import Plan
 FORMAT: Final = "registry.read-state/1"
 _FIELDS: Final = ("format", "dataset", "split", "plan", "order", "seed", "process", "until", "left")
 _HINT: Final = "Give what Reader.state() gave, as it was."
+
+
+_ORDER_FIELDS: Final = (
+    "interleave_cycle_length",
+    "interleave_block_length",
+    "shuffle_files",
+    "shuffle_seed",
+    "shuffle_reshuffle_each_iteration",
+    "shuffle",
+    "seed",
+    "global_seed",
+    "op_seed_index",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,19 +366,6 @@ class Cursor:
     def set(self, state: ReadState) -> None:
         """Go on from ``state``."""
         self._state, self._items, self._num_items = state, iter(()), 0
-
-
-_ORDER_FIELDS: Final = (
-    "interleave_cycle_length",
-    "interleave_block_length",
-    "shuffle_files",
-    "shuffle_seed",
-    "shuffle_reshuffle_each_iteration",
-    "shuffle",
-    "seed",
-    "global_seed",
-    "op_seed_index",
-)
 
 
 def describe_source(plan: Plan, order: Order, *, dataset: str) -> Source:

@@ -1,4 +1,4 @@
-"""In what other form are examples wanted? Views of a reader: pairs for supervised learning, and batches.
+"""Views of a reader: pairs for supervised learning, and batches.
 
 A view reads what its reader reads, in the same order, and its place is the reader's place. Views can be pickled.
 """

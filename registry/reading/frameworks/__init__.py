@@ -1,4 +1,4 @@
-"""What do other tools make of the examples of a reader? One module for each; none is imported before it is asked for.
+"""Ways from a reader into other frameworks, one module each; none is imported before it is asked for.
 
 arrays: all examples as NumPy arrays, which the others build on
 arrow, pandas: tables

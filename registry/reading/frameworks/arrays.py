@@ -1,4 +1,4 @@
-"""How do the columns of many blocks become one? Into arrays of the whole size, which are made once."""
+"""All examples of a reader as NumPy arrays: the columns of many blocks, copied into arrays of the whole size."""
 
 from __future__ import annotations
 

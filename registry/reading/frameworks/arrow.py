@@ -1,4 +1,4 @@
-"""What is a read in Arrow? A schema that the features alone decide, and arrays that mostly are those of the columns.
+"""A reader as Arrow: a schema that follows from the features, and arrays that mostly share memory with the columns.
 
 A column of values is taken apart level by level: how many entries each list has, then all entries one after the other.
 """

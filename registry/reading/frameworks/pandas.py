@@ -1,4 +1,4 @@
-"""What is a DataFrame of a read? A column for each leaf, made of the array of its values."""
+"""A reader as a DataFrame: a column for each leaf of the features."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How is one reader used by several threads, and by processes that were forked? One at a time, and none with our files.
+"""One reader for several threads and for forked processes, and which epoch each of them reads; Grain reads it too.
 
 A fork would share the place in an open file with its parent, and a loader asks from many threads.
 """
@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
 
 if TYPE_CHECKING:
     from registry.reading.reader import Reader
+
+
+_SLOTS: Final = 64
+"""Iterations that have begun in some of their workers and not yet in others."""
+_WIDTH: Final = 4
 
 
 class SharedReader:
@@ -42,12 +47,6 @@ class SharedReader:
 
     def __reduce__(self) -> tuple[type[SharedReader], tuple[Reader]]:
         return SharedReader, (self._reader,)
-
-
-_SLOTS: Final = 64
-"""Iterations that have begun in some of their workers and not yet in others."""
-
-_WIDTH: Final = 4
 
 
 class IterationKey(NamedTuple):

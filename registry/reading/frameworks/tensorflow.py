@@ -1,4 +1,4 @@
-"""What is a read in tf.data? Blocks of a generator, taken apart into examples by TensorFlow itself.
+"""A reader as a ``tf.data.Dataset``: blocks from a generator, taken apart into examples by TensorFlow itself.
 
 A leaf of one shape is one dense tensor of a block. Any other comes as all its values, one after the other, with the
 places where each example begins, and is cut and shaped example by example.

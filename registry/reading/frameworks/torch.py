@@ -1,4 +1,4 @@
-"""What does torch's DataLoader take? A dataset by number, or an iterable that ranks and workers share."""
+"""A reader for torch: a dataset by number, or an iterable that ranks and workers share."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class ReaderIterable(IterableDataset):
         return size_of(share) // size if self._drop_remainder else -(-size_of(share) // size)
 
     def _part(self, share: Intervals, *, worker: int, workers: int) -> Intervals:
-        """What of its rank's share a worker reads: a run of examples, or every so manyth batch.
+        """What of its rank's share a worker reads: a run of examples, or every n-th batch.
 
         A loader takes batches from its workers in turns, so that they come in the order of the reader.
         """
