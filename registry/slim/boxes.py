@@ -22,7 +22,7 @@ class BoundingBox(ItemHandler):
 
     Args:
         keys: four features; ymin, xmin, ymax, xmax by default.
-        prefix: what stands before each of the keys.
+        prefix: added before each of the keys.
 
     Raises:
         UsageError: not four keys.
@@ -119,7 +119,7 @@ class BoundingBoxSequence(_PointSequence):
 
     Args:
         keys: four VarLenFeatures of the sequence; ymin, xmin, ymax, xmax by default.
-        prefix: what stands before each of the keys; None is nothing.
+        prefix: added before each of the keys; None adds nothing.
         return_dense: False gives a ``SparseTensorValue`` of the same shape.
         default_value: what fills up frames with fewer boxes.
 
@@ -135,7 +135,7 @@ class KeypointsSequence(_PointSequence):
 
     Args:
         keys: two VarLenFeatures of the sequence; y and x by default.
-        prefix: what stands before each of the keys; None is nothing.
+        prefix: added before each of the keys; None adds nothing.
         return_dense: False gives a ``SparseTensorValue`` of the same shape.
         default_value: what fills up frames with fewer keypoints.
 

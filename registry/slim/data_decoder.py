@@ -121,7 +121,7 @@ def check_record(data: Any) -> bytes | memoryview:
 
 
 def check_records(records: Any) -> list[bytes | memoryview]:
-    """The records of a list or tuple; WrongTypeError for anything else, and for one that is no record."""
+    """The records of a list or tuple; WrongTypeError for anything else, also among them."""
     if isinstance(records, np.ndarray) and records.dtype.kind == "S":
         raise WrongTypeError(
             f"an array of the dtype {records.dtype} has lost the NUL bytes that its records may have ended with",

@@ -181,7 +181,7 @@ def _shard_names(stem: str, count: int) -> list[str]:
 
 
 def _literal(text: str) -> DataFile | None:
-    """The file of exactly this name; None where there is none.
+    """The file of exactly this name; None if it does not exist.
 
     Raises:
         StorageError: it is a folder, or the path cannot be looked at.

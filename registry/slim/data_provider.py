@@ -17,7 +17,7 @@ class DataProvider(abc.ABC):
         """The values of ``items``, in that order, of the next record.
 
         Raises:
-            WrongTypeError: ``items`` is no list or tuple.
+            WrongTypeError: ``items`` is not a list or tuple.
             ItemNotFoundError: one of them is not listed.
             OutOfRangeError: there are no more records; it is a StopIteration.
         """

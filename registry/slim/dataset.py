@@ -35,7 +35,7 @@ class Dataset:
         extras: what else was given, e.g. ``num_classes``: each is an attribute as well.
 
     Raises:
-        UsageError: a number of samples that is none.
+        UsageError: ``num_samples`` is invalid.
         WrongTypeError: no decoder, or a reader that cannot be called, or is TensorFlow's.
     """
 
@@ -97,8 +97,8 @@ class Dataset:
 
         Raises:
             SplitSyntaxError, SplitNotFoundError, SliceError: as ``Dataset.resolve``.
-            WrongTypeError: ``dataset_version`` is none of these.
-            UsageError: there is no split, or another one than that of the pin.
+            WrongTypeError: ``dataset_version`` is of another type.
+            UsageError: no split is given, or another than the pin's.
         """
         found = describe_split(dataset_version, split)
         if items_to_descriptions is None and decoder is None:

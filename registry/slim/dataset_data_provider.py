@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from registry.errors import TwoRecordsWarning, UsageError, WrongTypeError
 from registry.model.numbers import whole_number
+from registry.reading import SplitSource
 from registry.slim.data_decoder import DataDecoder, stack_items
 from registry.slim.data_provider import DataProvider
 from registry.slim.dataset import Dataset
@@ -46,7 +47,7 @@ class DatasetDataProvider(DataProvider):
         shuffle: whether files are permuted, and records go through a shuffle buffer.
         num_epochs: how often each record is provided; None for ever.
         common_queue_capacity: how many serialized records are held at most, see ``parallel_read``.
-        common_queue_min: from so many of them at least each one is drawn, where they are shuffled.
+        common_queue_min: the least number of records that each one is drawn from, where they are shuffled.
         record_key: the item that is a record's key, ``path:offset``.
         seed: of the order; None draws one, which is then the attribute ``seed``.
         scope: without effect.
@@ -69,7 +70,7 @@ class DatasetDataProvider(DataProvider):
         common_queue_min: int = 128,
         record_key: str = "record_key",
         seed: int | None = None,
-        scope: str | None = None,  # noqa: ARG002 (a name in a graph, and there is none)
+        scope: str | None = None,  # noqa: ARG002 (a name in TensorFlow's graph)
         *,
         deterministic: bool = True,
         mix_epochs: bool = False,
@@ -117,7 +118,7 @@ class DatasetDataProvider(DataProvider):
 
         Raises:
             OutOfRangeError: there are no more; it is a StopIteration.
-            WrongTypeError, ItemNotFoundError: ``items`` is no list or tuple of names that are listed.
+            WrongTypeError, ItemNotFoundError: ``items`` is not a list or tuple of listed names.
             CorruptExampleError: the record does not hold them; names path and offset. The next call goes on after it.
             CorruptRecordError, ShardMismatchError, StorageError: a file is damaged or cannot be read, after all records
                 before; again with each call.
@@ -260,11 +261,10 @@ def _decoder_of(dataset: Any) -> DataDecoder:
     """The decoder of a dataset of TF-Slim; WrongTypeError for anything else, and for one that lists no items."""
     decoder = getattr(dataset, "decoder", None)
     if not isinstance(decoder, DataDecoder):
-        readable = hasattr(dataset, "read") or hasattr(type(dataset), "dataset")
         raise WrongTypeError(
             f"{dataset!r:.100} is no dataset of TF-Slim",
             hint="Make one of a version: slim.Dataset.from_version(version, 'train')."
-            if readable
+            if isinstance(dataset, SplitSource)
             else "Give a slim.Dataset: slim.Dataset(files, ...), or slim.Dataset.from_version(version, split).",
         )
     items: Any = decoder.list_items()

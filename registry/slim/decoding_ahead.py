@@ -223,10 +223,10 @@ def decode_record(decoder: DataDecoder, record: Record, items: Sequence[str]) ->
 
 
 def check_row(decoder: DataDecoder, row: Any, items: Sequence[str], record: Record) -> None:
-    """Refuse what a decoder gave for ``record`` if it is no list of a value for each item.
+    """Refuse what a decoder gave for ``record`` unless it is a list with a value for each item.
 
     Raises:
-        WrongTypeError: it is no list.
+        WrongTypeError: it is not a list.
         UsageError: it has another number of values.
     """
     if isinstance(row, list | tuple) and len(row) == len(items):

@@ -156,7 +156,7 @@ def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[F
     """The specifications by key; TensorFlow's own are taken over.
 
     Raises:
-        UsageError: one is none, or none of the kinds that are ``allowed`` there.
+        UsageError: one is not a specification, or not of an ``allowed`` kind.
     """
     check_mapping("features", keys_to_features)
     found: dict[str, FeatureSpec] = {}
@@ -173,7 +173,7 @@ def check_features(keys_to_features: Mapping[str, Any], allowed: Sequence[type[F
 
 
 def check_mapping(name: str, given: Any) -> None:
-    """WrongTypeError for what is no mapping by names."""
+    """WrongTypeError for anything but a mapping by names."""
     if not isinstance(given, Mapping):
         raise WrongTypeError(
             f"{name} are given as a dict by their names, not as {given!r:.80}",
@@ -204,7 +204,7 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
 
 
 def check_shape(shape: Any, where: str) -> tuple[int, ...]:
-    """``shape`` as a tuple of whole numbers from 0; UsageError if it is none."""
+    """``shape`` as a tuple of whole numbers from 0; UsageError if it is not one."""
     sizes = (shape,) if shape is None or np.ndim(shape) == 0 else tuple(shape)
     try:
         known = tuple(int(size) for size in sizes if size is not None and int(size) == size >= 0)
@@ -249,10 +249,10 @@ def _default_of(given: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt
 
 
 class SparseTensorValue(NamedTuple):
-    """The values of an array that stand somewhere; elsewhere there is nothing, or a default.
+    """A sparse array of any rank: values and their places; other places are empty, or have a default.
 
     Attributes:
-        indices: int64 (n, rank), where each value stands.
+        indices: int64 (n, rank), the place of each value.
         values: (n,), int64, float32, or objects of ``bytes``.
         dense_shape: int64 (rank,). It may be smaller than the indices ask for: what made it was not checked.
     """
@@ -262,7 +262,7 @@ class SparseTensorValue(NamedTuple):
     dense_shape: npt.NDArray[np.int64]
 
     def to_dense(self, default_value: Any = None) -> npt.NDArray[Any]:
-        """The array of ``dense_shape``, with ``default_value`` where there is no value; None is 0, or ``b""``.
+        """The array of ``dense_shape``, with ``default_value`` at places without a value; None is 0, or ``b""``.
 
         >>> SparseTensorValue(np.array([[1], [4]]), np.array([2.5, 3.5]), np.array([6])).to_dense(-1)
         array([-1. ,  2.5, -1. , -1. ,  3.5, -1. ])
@@ -297,7 +297,7 @@ class SparseTensorValue(NamedTuple):
         return coo_array((self.values, (rows, columns)), shape=tuple(self.dense_shape.tolist()))
 
     def _places(self, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
-        """Where in the array, laid out in one run, each value stands."""
+        """The place of each value in the flattened array."""
         num_bytes = prod(shape) * self.values.itemsize
         counted = prod(size or 1 for size in shape) * self.values.itemsize  # NumPy counts so, also where one is 0
         if min(shape, default=0) < 0 or num_bytes > _MOST_BYTES or counted >= 2**63:
@@ -336,10 +336,10 @@ class SparseTensorValue(NamedTuple):
 
 
 def fill_value(default: Any, dtype: np.dtype[Any]) -> Any:
-    """What fills an array of ``dtype`` where nothing stands: ``default``, or 0 or ``b""`` where that is None.
+    """What fills places without a value in an array of ``dtype``: ``default``, or 0 or ``b""`` where that is None.
 
     Raises:
-        WrongTypeError: it is none of this type.
+        WrongTypeError: it is of another type.
     """
     if dtype.kind == "O":
         if default is None:

@@ -193,7 +193,7 @@ def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
     """All frames, (frames, height, width, 3).
 
     The canvas is as wide as the widest frame and as high as the highest, whatever the file says of its screen. Each
-    frame is laid over the one before it, the first over black; what a file says of disposal is not heeded. All this is
+    frame is laid over the one before it, the first over black; disposal methods are ignored. All this is
     TensorFlow's way.
 
     Raises:

@@ -27,11 +27,11 @@ _LARGE: Final = 4096
 """From this mean size on, in bytes, decoding takes so much longer than handing over that threads are worth it."""
 
 _MANY: Final = 32
-"""So many small images are decoded together: with more of the larger ones memory has to be fetched for each call."""
+"""How many small images are decoded together: with more of the larger ones, memory is allocated for each call."""
 
 _TOGETHER: Final = 4
 _MOST_UNITS: Final = 4
-"""So many images are decoded by one call of a thread, and so many calls are under way at most."""
+"""How many images one call of a thread decodes, and how many calls are under way at most."""
 
 _LOOKED_AT: Final = 8
 
@@ -40,7 +40,7 @@ class Image(ItemHandler):
     """Decodes an encoded image, or raw values, to an array (height, width, channels) of ``dtype``.
 
     The first bytes tell the format, whatever the record says: JPEG, PNG, BMP, GIF or WebP. Only the format ``raw`` or
-    ``RAW`` is heeded: the bytes are values then, the lowest byte first, in one row unless ``shape`` is given. A GIF and
+    ``RAW`` has an effect: the bytes are values, the lowest byte first, in one row unless ``shape`` is given. A GIF and
     a WebP give (frames, height, width, channels). A record may ask for ``MAX_PIXELS`` pixels at most.
 
     PNG and BMP need nothing else; JPEG, GIF and WebP need Pillow.

@@ -31,7 +31,7 @@ _SMOOTH: Final = ({0}, {1}, {2})
 _LAST_FILTER: Final = 4
 
 _SMALL: Final = 2**14
-"""Up to so many bytes, decoding many images as one pays, as measured."""
+"""The most bytes of an image for which decoding many images as one is faster, as measured."""
 
 
 def decode_png(data: bytes, *, channels: int, wide: bool, limit: int) -> npt.NDArray[Any]:
@@ -97,7 +97,7 @@ def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool
     color, alpha = samples, (1 << png.bit_depth) - 1
     if png.color_type == _PALETTE:
         color = _color_table(png)[samples[:, :, 0]]
-    if channels == 1 and color.shape[2] >= 3 and _is_gamma_heeded(png.gamma):
+    if channels == 1 and color.shape[2] >= 3 and _has_effect(png.gamma):
         return to_grey_by_light(color, png.gamma, is_cut=is_cut)
     if png.color_type == _PALETTE:
         return as_channels(color, _transparencies(png)[samples[:, :, 0]] if png.transparency else alpha, channels)
@@ -113,7 +113,7 @@ def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool
     return as_channels(color, np.where(see_through, 0, opaque), channels)
 
 
-def _is_gamma_heeded(gamma: int) -> bool:
+def _has_effect(gamma: int) -> bool:
     return gamma > 0 and not 95_000 <= gamma <= 105_000
 
 
@@ -163,7 +163,7 @@ def _read_samples(png: Png) -> npt.NDArray[Any]:
 
 
 def _stride(png: Png, width: int) -> int:
-    """Bytes of a row of so many pixels: the byte that names its filter, then the samples."""
+    """Bytes of a row of ``width`` pixels: the byte that names its filter, then the samples."""
     return 1 + (width * png.channels * png.bit_depth + 7) // 8
 
 

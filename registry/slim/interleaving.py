@@ -215,7 +215,7 @@ class Slots:
         return records
 
     def _reopen(self, slot: Slot) -> bool:
-        """Give a slot whose file has ended the next one; False where there is none."""
+        """Give a slot whose file has ended the next file; False if none is left."""
         self._on_end(slot.file, slot.has_read)
         file = next(self._files, None)
         if file is not None:

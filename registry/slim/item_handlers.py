@@ -15,7 +15,7 @@ from registry.slim.feature_specs import SparseTensorValue, fill_value
 from registry.slim.parsing import Column, DenseColumn, RaggedColumn
 
 _MOST_SIZE: Final = 2**31
-"""No record is as long."""
+"""No record is that long."""
 
 _MOST_DIMENSIONS: Final = 32
 """What NumPy promised in all of its versions."""
@@ -89,8 +89,8 @@ class Tensor(ItemHandler):
         tensor_key: the feature.
         shape_keys: the feature that holds the shape of this record's item, or several, whose values are joined.
         shape: of the item; one size may be -1. Neither leaves it as it is: of a VarLenFeature, in one dimension.
-        default_value: what fills places of a sparse feature that have no value; None is 0, or ``b""``. It is no value
-            for a feature that a record lacks: that is ``FixedLenFeature(default_value=)``.
+        default_value: what fills places of a sparse feature that have no value; None is 0, or ``b""``. It does not
+            replace a feature that a record lacks: that is ``FixedLenFeature(default_value=)``.
 
     Raises:
         UsageError: both ``shape_keys`` and ``shape``.
@@ -250,7 +250,7 @@ def item_rows(
 
 
 def make_item(item: str, handler: ItemHandler, keys_to_tensors: Mapping[str, Any]) -> Any:
-    """The ``item`` of one record; an error that is none of the registry has a note that names it."""
+    """The ``item`` of one record; an error of another package gets a note that names it."""
     try:
         return handler.tensors_to_item(keys_to_tensors)
     except Exception as error:
@@ -260,7 +260,7 @@ def make_item(item: str, handler: ItemHandler, keys_to_tensors: Mapping[str, Any
 
 
 def check_item_shape(shape: Any) -> tuple[int, ...]:
-    """``shape`` as a tuple of whole numbers from 0, of which one may be -1; UsageError if it is none."""
+    """``shape`` as a tuple of whole numbers from 0, of which one may be -1; UsageError if it is not one."""
     try:
         given = np.asarray(shape).reshape(-1).tolist()
         sizes = tuple(int(size) for size in given if int(size) == size and -1 <= size < _MOST_SIZE)
@@ -288,7 +288,7 @@ def shape_values(stored: Any, key: str) -> list[int]:
 
 
 def whole_numbers(values: npt.NDArray[Any], key: str) -> npt.NDArray[np.int64]:
-    """The numbers of the feature ``key`` as int64; of floats, what stands before the point.
+    """The numbers of the feature ``key`` as int64; floats are truncated.
 
     Raises:
         WrongTypeError: they are texts.

@@ -211,7 +211,7 @@ def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
     capacity: int = 256,
     min_after_dequeue: int = 128,
     seed: int | None = None,
-    scope: str | None = None,  # noqa: ARG001 (a name in a graph, and there is none)
+    scope: str | None = None,  # noqa: ARG001 (a name in TensorFlow's graph)
     *,
     deterministic: bool = True,
     mix_epochs: bool = False,
@@ -229,7 +229,7 @@ def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
         dtypes: two string types, or None: TF-Slim knows nothing else either.
         capacity: how many records are held at most, in the buffer and read ahead; of two for each reader at least. A
             reader of ours holds of its file, besides, two times 1 MiB, or a record where that is longer.
-        min_after_dequeue: from so many records at least each one is drawn, until the files end.
+        min_after_dequeue: the least number of records that each one is drawn from, until the files end.
         seed: of the order; None draws one, which is then ``ParallelReader.seed``.
         scope: without effect.
         deterministic: whether files take turns, record by record; otherwise records come as they are read.
@@ -260,7 +260,7 @@ def single_pass_read(
     data_sources: Any,
     reader_class: Reader | None = None,
     reader_kwargs: Mapping[str, Any] | None = None,
-    scope: str | None = None,  # noqa: ARG001 (a name in a graph, and there is none)
+    scope: str | None = None,  # noqa: ARG001 (a name in TensorFlow's graph)
 ) -> ParallelReader:
     """Read the files once, one after the other, each from its start to its end. Errors as ``parallel_read``."""
     return open_reader(data_sources, reader_class, num_epochs=1, reader_kwargs=reader_kwargs, shuffle=False)

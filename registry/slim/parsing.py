@@ -96,7 +96,7 @@ def parse_steps(key: str, spec: FeatureSpec, steps: list[FlatValue | None] | Non
 
 
 def take_values(key: str, spec: FeatureSpec, stored: FlatValue | None) -> npt.NDArray[Any]:
-    """The stored values as a 1-d array of the declared dtype; none where there is no feature."""
+    """The stored values as a 1-d array of the declared dtype; empty without the feature."""
     kind = (
         "bytes" if isinstance(stored, list) else "int64" if stored is not None and stored.dtype.kind == "i" else "float"
     )

@@ -132,7 +132,7 @@ def prefetch_queue(
     capacity: int = 8,
     num_threads: int = 1,
     dynamic_pad: bool = False,
-    shared_name: str | None = None,  # noqa: ARG001 (a name in a graph, and there is none)
+    shared_name: str | None = None,  # noqa: ARG001 (a name in TensorFlow's graph)
     name: str | None = None,  # noqa: ARG001 (the same)
 ) -> PrefetchQueue[T]:
     """Make elements ready before they are asked for.

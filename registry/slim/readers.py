@@ -40,7 +40,7 @@ _UNIT_SECONDS: Final = 0.02
 
 
 Record: TypeAlias = tuple[bytes, DataFile, int | bytes]
-"""A record's bytes, the file that it is of, and its place: what stands in its key after the path, a byte, a number or a
+"""A record's bytes, the file that it is of, and its place, which follows the path in its key: a byte, a number or a
 line; of a reader's own making, the whole key. A plain tuple, because a named one takes five times as long to make.
 """
 
@@ -130,7 +130,7 @@ class TFRecordReader(FileReader):
 
     Raises:
         UsageError: another ``options`` or ``verify``.
-        CorruptRecordError: while reading: a record is damaged, the file is cut off or is none of TFRecord, or its
+        CorruptRecordError: while reading: a record is damaged, the file is cut off or not a TFRecord file, or its
             compression is another one.
         ShardMismatchError, StorageError: while reading, as ``registry.shards.open_shard``.
     """
@@ -190,7 +190,7 @@ class TextLineReader(FileReader):
 
     Args:
         path: of the file, or a ``DataFile``.
-        skip_header_lines: so many lines at the start are no records.
+        skip_header_lines: the number of lines at the start that are not records.
     """
 
     def __init__(self, path: str | os.PathLike[str] | DataFile, skip_header_lines: int = 0) -> None:
@@ -227,7 +227,7 @@ def read_units(reader: Reader, file: DataFile, options: dict[str, Any], *, most:
     Raises:
         WrongTypeError: it gave something else than pairs of bytes.
         UsageError: it cannot read a part of a file.
-        ReaderFailedError: it raised what is no error of the registry.
+        ReaderFailedError: it raised an error of another package.
     """
     kind = reader.func if isinstance(reader, partial) else reader
     name = getattr(kind, "__name__", None) or type(kind).__name__

@@ -125,10 +125,10 @@ class TFExampleDecoder(_HandlerDecoder):
             FixedLenSequenceFeature with ``allow_missing=True``; TensorFlow's own will do, too.
         items_to_handlers: what makes each item.
         lazy: whether only the features of the items that are asked for are parsed. That is faster where there are many;
-            and a record that lacks another feature, or holds it in another kind, is no error then.
+            and a record that lacks another feature, or holds it in another kind, is not an error then.
 
     Raises:
-        UsageError: a feature that cannot be declared, or a handler that is none.
+        UsageError: a feature that cannot be declared, or something else as a handler.
 
     >>> decoder = TFExampleDecoder({"label": FixedLenFeature((), "int64")}, {"class": Tensor("label")})
     >>> from registry.wire import encode_example
@@ -237,7 +237,7 @@ class TFSequenceExampleDecoder(_HandlerDecoder):
         lazy: as ``TFExampleDecoder``.
 
     Raises:
-        UsageError: a key is in both, a feature that cannot be declared, or a handler that is none.
+        UsageError: a key is in both, a feature that cannot be declared, or something else as a handler.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ TEXT = FeaturesDict({"id": "int64", "text": Scalar("string", optional=True)})
 
 def provider_of(reader: Reader) -> Any:
     """The records of a reader, in their order."""
-    version = SimpleNamespace(read=lambda _: reader)
+    version = SimpleNamespace(open_split=lambda _: reader)
     dataset = slim.Dataset.from_version(version, "train")
     return slim.dataset_data_provider.DatasetDataProvider(dataset, shuffle=False, num_epochs=1)
 
