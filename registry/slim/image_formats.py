@@ -2,8 +2,11 @@
 
     bytes -> format -> pixels of 8 or 16 bits -> channels -> dtype
 
-JPEG and PNG have files of their own; BMP, GIF and WebP are decoded here. Frames of a GIF are laid on each other as
-TensorFlow does it. Images that TensorFlow refuses are refused here too, with a hint.
+PNG has a file of its own; JPEG, BMP, GIF and WebP are decoded here. Each header is read before a codec of Pillow runs,
+to bound the size. Images that TensorFlow refuses are refused here too, with a hint.
+
+Where simplejpeg is installed (extra ``jpeg``), it decodes sound JPEGs in three quarters of the time and to the same
+pixels, and Pillow reports on all others. Only simplejpeg offers libjpeg's other transform, TensorFlow's default.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import MissingExtraError
-from registry.features.pictures import JPEG_SIGNATURE, as_channels, import_pillow
+from registry.features.pictures import JPEG_SIGNATURE, as_channels, import_pillow, read_jpeg_header, to_grey
 from registry.slim.image_codec import (
     MAX_PIXELS,
     ImageFault,
@@ -25,7 +29,6 @@ from registry.slim.image_codec import (
     run_codec,
     take_pixels,
 )
-from registry.slim.image_jpeg import decode_jpeg
 from registry.slim.image_png import decode_png, decode_small_pngs
 
 CHANNELS: Final = (0, 1, 3, 4)
@@ -40,6 +43,9 @@ _GIF_CUT_OFF: Final = "a damaged GIF: it is cut off"
 _GIF_EXTENSION, _GIF_IMAGE, _GIF_END = 0x21, 0x2C, 0x3B
 _GIF_CONTROL: Final = 0xF9
 _PIXELS_AT_ONCE: Final = 2**18
+
+_MOST_JPEG_PASSES: Final = 16 * MAX_PIXELS
+"""Each scan goes over all pixels, however short it is."""
 
 
 def decode_encoded(
@@ -177,7 +183,7 @@ def decode_bmp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Frame:
+class _GifFrame:
     top: int
     left: int
     height: int
@@ -204,7 +210,7 @@ def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
         raise ImageFault(
             f"a GIF has colours: not {channels} channels", "Give channels=3 to Image, or 0 for those stored."
         )
-    frames = _read_frames(data)
+    frames = _read_gif_frames(data)
     if not frames:
         raise ImageFault("a damaged GIF: it has no frame")
     height, width = max(frame.height for frame in frames), max(frame.width for frame in frames)
@@ -214,13 +220,13 @@ def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
         if place:
             canvas[place] = canvas[place - 1]
         part = canvas[place, frame.top : frame.top + frame.height, frame.left : frame.left + frame.width]
-        _lay(frame, part, place)
+        _lay_frame(frame, part, place)
     return canvas
 
 
-def _lay(frame: _Frame, part: npt.NDArray[np.uint8], place: int) -> None:
+def _lay_frame(frame: _GifFrame, part: npt.NDArray[np.uint8], place: int) -> None:
     """Lay a frame on the part of the canvas that it covers, some rows at a time: an index takes 8 bytes a pixel."""
-    numbers = _undo_lzw(frame)[: part.shape[0], : part.shape[1]]
+    numbers = _undo_gif_lzw(frame)[: part.shape[0], : part.shape[1]]
     rows = max(1, _PIXELS_AT_ONCE // frame.width)
     for top in range(0, len(numbers), rows):
         some, under = numbers[top : top + rows], part[top : top + rows]
@@ -231,17 +237,17 @@ def _lay(frame: _Frame, part: npt.NDArray[np.uint8], place: int) -> None:
         under[shown] = frame.colors[seen]
 
 
-def _read_frames(data: bytes) -> list[_Frame]:
+def _read_gif_frames(data: bytes) -> list[_GifFrame]:
     """The frames of a file, taken apart, up to its end mark."""
     if len(data) < 13:
         raise ImageFault(_GIF_CUT_OFF)
-    global_colors, place = _read_colors(data, 13, data[10])
-    frames: list[_Frame] = []
+    global_colors, place = _read_gif_colors(data, 13, data[10])
+    frames: list[_GifFrame] = []
     transparent, has_control = None, False
     while place < len(data) and data[place] != _GIF_END:
         kind, place = data[place], place + 1
         if kind == _GIF_EXTENSION:
-            stop = _skip_blocks(data, place + 1)
+            stop = _skip_gif_blocks(data, place + 1)
             if data[place] == _GIF_CONTROL and data[place + 1] == 4 and not has_control:
                 transparent, has_control = (data[place + 5] if data[place + 2] & 1 else None), True
             place = stop
@@ -253,13 +259,13 @@ def _read_frames(data: bytes) -> list[_Frame]:
             )
             flags = data[place + 8]
             check_pixels(height, width, 2**32)
-            colors, place = _read_colors(data, place + 9, flags)
+            colors, place = _read_gif_colors(data, place + 9, flags)
             colors = global_colors if colors is None else colors
             if colors is None:
                 raise ImageFault(f"a damaged GIF: frame {len(frames)} has no colours")
-            stop = _skip_blocks(data, place + 1)
+            stop = _skip_gif_blocks(data, place + 1)
             frames.append(
-                _Frame(
+                _GifFrame(
                     top=top,
                     left=left,
                     height=height,
@@ -279,7 +285,7 @@ def _read_frames(data: bytes) -> list[_Frame]:
     return frames
 
 
-def _read_colors(data: bytes, place: int, flags: int) -> tuple[npt.NDArray[np.uint8] | None, int]:
+def _read_gif_colors(data: bytes, place: int, flags: int) -> tuple[npt.NDArray[np.uint8] | None, int]:
     """A table of colours (n, 3), where the flags say that there is one, and the place after it."""
     if not flags & 0x80:
         return None, place
@@ -289,7 +295,7 @@ def _read_colors(data: bytes, place: int, flags: int) -> tuple[npt.NDArray[np.ui
     return np.frombuffer(data[place:stop], np.uint8).reshape(-1, 3), stop
 
 
-def _skip_blocks(data: bytes, place: int) -> int:
+def _skip_gif_blocks(data: bytes, place: int) -> int:
     """The place after a row of blocks, each after its length, and the empty one that ends them."""
     while place < len(data):
         length = data[place]
@@ -299,7 +305,7 @@ def _skip_blocks(data: bytes, place: int) -> int:
     raise ImageFault(_GIF_CUT_OFF)
 
 
-def _undo_lzw(frame: _Frame) -> npt.NDArray[np.uint8]:
+def _undo_gif_lzw(frame: _GifFrame) -> npt.NDArray[np.uint8]:
     """The colour numbers (height, width) of a frame."""
     size = (frame.height, frame.width)
     arguments = (frame.code_bits, int(frame.is_interlaced), -1)  # no colour is transparent to the codec
@@ -318,7 +324,7 @@ def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
 
     if not WebPImagePlugin.SUPPORTED:
         raise MissingExtraError(package="pillow", extra="image", needed_for="decoding WebP images with libwebp")
-    height, width = _read_size(data)
+    height, width = _read_webp_size(data)
     # Counted before the file is opened, which makes two canvases: an animation has its frames in chunks of this name.
     num_frames = max(1, data.count(b"ANMF"))
     check_pixels(height, width, limit, num_frames=num_frames)
@@ -341,7 +347,7 @@ def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uin
     return frames
 
 
-def _read_size(data: bytes) -> tuple[int, int]:
+def _read_webp_size(data: bytes) -> tuple[int, int]:
     """Height and width, from the first chunk (RFC 9649)."""
     kind = data[12:16]
     if len(data) >= 30:
@@ -355,3 +361,67 @@ def _read_size(data: bytes) -> tuple[int, int]:
             width, height = (int.from_bytes(data[at : at + 2], "little") & 0x3FFF for at in (26, 28))
             return height, width
     raise ImageFault("a damaged WebP: it has no size")
+
+
+def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> npt.NDArray[np.uint8]:
+    """The pixels (height, width, 1 or 3) of a JPEG, as TensorFlow gives them with ``INTEGER_ACCURATE``.
+
+    0 channels are those of the file, of CMYK and YCCK three: the product of each ink with black, as TensorFlow mixes
+    them. Grey is the stored brightness itself. The orientation that a camera notes down is not applied.
+
+    The ``method`` ``INTEGER_FAST`` gives what TensorFlow gives with it, and by default, where simplejpeg is installed
+    and can decode the file; elsewhere it makes no difference.
+
+    Raises:
+        ImageFault: damaged, cut off, more pixels than ``limit``, or 4 channels are asked for.
+        MissingExtraError: Pillow is needed, and is not installed.
+    """
+    if channels == 4:
+        raise ImageFault("a JPEG has no channel of transparency", "Give channels=3 to Image, or 0 for those stored.")
+    header = read_jpeg_header(data)
+    if header is None:
+        raise ImageFault("a damaged JPEG: it has no frame")
+    check_pixels(header.height, header.width, limit)
+    num_scans = data.count(b"\xff\xda")
+    if num_scans * header.height * header.width > _MOST_JPEG_PASSES:
+        raise ImageFault(
+            f"{num_scans} scans of {header.height} x {header.width} pixels: they would take minutes to decode",
+            hint="A progressive JPEG has some 10. More is often an attack.",
+        )
+    size, is_fast = (header.height, header.width), method == "INTEGER_FAST"
+    if header.components == 4:
+        inks = _jpeg_samples(data, "CMYK", size, 4, is_fast=is_fast)
+        color = _mix_inks(inks if header.is_adobe else ~inks)
+        return to_grey(color) if channels == 1 else color
+    wanted = channels or header.components
+    return _jpeg_samples(data, "L" if wanted == 1 else "RGB", size, wanted, is_fast=is_fast)
+
+
+def _jpeg_samples(
+    data: bytes, mode: str, size: tuple[int, int], channels: int, *, is_fast: bool
+) -> npt.NDArray[np.uint8]:
+    """The samples (height, width, channels) in a mode of Pillow."""
+    if (library := _fast_library()) is not None:
+        try:
+            pixels: npt.NDArray[np.uint8] = library.decode_jpeg(data, "GRAY" if mode == "L" else mode, fastdct=is_fast)
+        except ValueError:
+            pass  # damaged, or of a kind that is rare
+        else:
+            if pixels.shape == (*size, channels):
+                return pixels
+    return run_codec("jpeg", mode, size, data, (mode, ""), of="JPEG").reshape(*size, channels)
+
+
+@cache
+def _fast_library() -> Any:
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    return simplejpeg
+
+
+def _mix_inks(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    """RGB of what cyan, magenta, yellow and black leave of the light (Adobe stores it this way)."""
+    wide = inks.astype(np.uint16)
+    return (wide[:, :, :3] * wide[:, :, 3:] // 255).astype(np.uint8)

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from slim_image_checks import decode
 
 from registry.errors import CorruptExampleError
-from registry.slim import image_jpeg as jpeg_decoder
+from registry.slim import image_formats
 
 
 @st.composite
@@ -57,12 +57,12 @@ def outcome(data: bytes, channels: int) -> tuple[Any, str]:
 
 
 def test_the_fast_library_is_there() -> None:
-    assert jpeg_decoder._fast_library() is not None
+    assert image_formats._fast_library() is not None
 
 
 @given(damaged(), st.sampled_from([0, 1, 3]))
 def test_the_library_that_decodes_changes_nothing(data: bytes, channels: int) -> None:
     found = outcome(data, channels)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg_decoder, "_fast_library", lambda: None)
+        patch.setattr(image_formats, "_fast_library", lambda: None)
         assert outcome(data, channels) == found

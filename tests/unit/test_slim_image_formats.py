@@ -13,9 +13,7 @@ from slim_image_checks import COLORS, RAMP, decode, drafted, pillow_file, proble
 from slim_image_samples import GREY, PALETTE, RGB, RGBA, bmp_file, gif_file, gif_frame, png_chunk, png_file, png_header
 
 from registry.errors import CorruptExampleError, MissingExtraError
-from registry.slim import image_codec, image_handler
-from registry.slim import image_formats as gif_decoder
-from registry.slim import image_jpeg as jpeg_decoder
+from registry.slim import image_codec, image_formats, image_handler
 from registry.slim import image_png as png_decoder
 
 
@@ -75,7 +73,7 @@ def test_png_and_bmp_need_no_pillow(color: int, depth: int, filters: tuple[int, 
 def test_other_formats_need_pillow(monkeypatch: pytest.MonkeyPatch, form: str, name: str) -> None:
     data = pillow_file(RAMP, form)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    monkeypatch.setattr(jpeg_decoder, "_fast_library", lambda: None)
+    monkeypatch.setattr(image_formats, "_fast_library", lambda: None)
     with pytest.raises(MissingExtraError) as caught:
         decode(data)
     assert caught.value.message == f"decoding {name} images needs the package 'pillow', which is not installed"
@@ -274,10 +272,10 @@ def test_a_webp_gives_its_frames() -> None:
 def test_pixels_that_are_taken_some_rows_at_a_time_are_the_same(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     array = np.random.default_rng(5).integers(0, 256, (13, 7, 3), dtype=np.uint8)
     data = pillow_file(array, form, "RGB")
-    monkeypatch.setattr(jpeg_decoder, "_fast_library", lambda: None)
+    monkeypatch.setattr(image_formats, "_fast_library", lambda: None)
     expected = decode(data, channels=0)
     monkeypatch.setattr(image_codec, "_BYTES_AT_ONCE", 50)
-    monkeypatch.setattr(gif_decoder, "_PIXELS_AT_ONCE", 15)
+    monkeypatch.setattr(image_formats, "_PIXELS_AT_ONCE", 15)
     found = decode(data, channels=0)
     np.testing.assert_array_equal(found, expected)
     assert found.flags.writeable
@@ -286,7 +284,7 @@ def test_pixels_that_are_taken_some_rows_at_a_time_are_the_same(form: str, monke
 def test_a_frame_of_a_gif_is_laid_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     below, above = np.zeros((6, 5), np.uint8), np.arange(30, dtype=np.uint8).reshape(6, 5) % 4
     frames = [gif_frame(below, palette=COLORS), gif_frame(above, transparent=2, palette=COLORS)]
-    monkeypatch.setattr(gif_decoder, "_PIXELS_AT_ONCE", 10)
+    monkeypatch.setattr(image_formats, "_PIXELS_AT_ONCE", 10)
     found = decode(gif_file((6, 5), frames))
     colors = np.frombuffer(COLORS, np.uint8).reshape(-1, 3)
     np.testing.assert_array_equal(found[1], np.where((above == 2)[..., None], colors[0], colors[above]))
@@ -298,7 +296,7 @@ def test_a_jpeg_of_many_scans_is_refused_before_it_is_decoded(monkeypatch: pytes
     jpeg = pillow_file(RAMP, "JPEG", progressive=True)
     num_scans = jpeg.count(b"\xff\xda")
     assert num_scans > 5
-    monkeypatch.setattr(jpeg_decoder, "_MOST_PASSES", num_scans * 20)
+    monkeypatch.setattr(image_formats, "_MOST_JPEG_PASSES", num_scans * 20)
     assert decode(jpeg).shape == (4, 5, 3)
     assert problem(jpeg.replace(b"\xff\xd9", b"\xff\xda\xff\xd9")) == (
         f"{num_scans + 1} scans of 4 x 5 pixels: they would take minutes to decode",
