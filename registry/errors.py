@@ -490,7 +490,7 @@ def suggest(name: str, known: Iterable[str], *, have: str = "There are:", most: 
     >>> suggest("tran", ["train", "test"])
     "Did you mean 'train'? There are: train, test."
     """
-    import difflib  # 7 ms that nobody spends who makes no mistake
+    import difflib  # 7 ms, spent only after a mistake
 
     names = list(map(str, known))
     if not names:

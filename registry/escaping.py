@@ -1,4 +1,4 @@
-r"""Which characters steer a terminal, and how is foreign text shown without them? Pure text, below everything else.
+r"""Escapes for characters of foreign text that steer a terminal, and carets under a place in a text. Pure text.
 
 Names, descriptions and values of a dataset come from others. U+009B begins a command of a terminal as ESC [ does, and a
 bidirectional override shows a line in another order than it has. JSON has an escape for every character, so its values
@@ -24,7 +24,7 @@ _IN_TEXT: Final = re.compile(f"[\x00-\x08\x0b\x0c\x0e-\x1f{_STEERING}]")
 def escape_json(text: str) -> str:
     r"""The JSON text ``text`` with ``\u`` escapes for characters that steer a terminal; it means the same value.
 
-    Of JSON, because these characters stand in its strings alone, and those of C0 are escaped in every JSON.
+    In JSON these characters occur in strings alone, and those of C0 are always escaped.
 
     >>> escape_json('{"name": "a\x9b31m"}')
     '{"name": "a\\u009b31m"}'

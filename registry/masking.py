@@ -1,4 +1,4 @@
-"""Which parts of a URL are secret, and how is a text shown without them? Pure text, below everything else.
+"""Secrets in URLs, and how a text is shown without them. Pure text, below everything else.
 
 A URL can carry a password in three places: before the host (``http://ann:PW@host``), in its query (``?token=PW``, the
 signature of a signed link) and in its fragment. Errors mask their texts when they are made, and the command line masks
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 MASK: Final = "***"
 
 # The second form is a password that its owner should have quoted: it holds a slash, a question mark or a number sign.
-# A port is no password: http://host:80/p@th stays as it is. Bounded, so that a hostile text costs no quadratic time.
+# A port is no password: http://host:80/p@th stays as it is. Bounded, so that no text takes quadratic time.
 _USER_INFO: Final = re.compile(r"(?<=://)(?:[^\s/?#]+|[^\s/?#:@\[]+:(?!\d{1,5}(?:[/?#\s]|$))[^\s@]{0,200})@")
 _QUERY: Final = re.compile(r"[?#][^\s?#]*=[^\s#]*")
 _SEPARATOR: Final = re.compile("([?#&;])")  # some servers take ";" for "&"
@@ -97,7 +97,7 @@ def _mask_query(match: re.Match[str]) -> str:
         if is_in_secret and separator in ";?":
             continue  # a value that nobody quoted: it goes on up to the next "&" or "#"
         name, equals, value = part.partition("=")
-        # Masked already, with what stands behind it in a sentence: "token=***: 404".
+        # Masked already, followed by the rest of a sentence: "token=***: 404".
         is_in_secret = bool(value) and not _MASKED.fullmatch(value) and _is_secret(name)
         masked += [separator, name, equals, MASK if is_in_secret else value]
     return "".join(masked)

@@ -46,7 +46,7 @@ def deprecate(standing: Standing, candidate: Candidate, message: str) -> Standin
 
 
 def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: Version | None = None) -> Standing:
-    """``candidate`` as yanked: given to nobody who does not name it exactly or by an alias.
+    """``candidate`` as yanked: given only to references that name it exactly or by an alias.
 
     Raises:
         UsageError: no reason, or it would supersede itself.
@@ -89,7 +89,7 @@ def drop(standing: Standing, candidate: Candidate, reason: str) -> Standing:
 
 
 def undo(standing: Standing, candidate: Candidate, state: VersionState, before: Candidate) -> Standing:
-    """``candidate`` as it stood ``before`` it came to ``state``; nothing changes where it is below that state.
+    """``candidate`` as it was ``before`` it came to ``state``; unchanged if it is below that state.
 
     Raises:
         VersionWithdrawnError: it is in a higher state, which has to be undone first.
@@ -132,7 +132,7 @@ class Answer:
 
     Attributes:
         reference: the exact version, or None where the look-up is refused.
-        note: what a reader is told of it (``experimental``, ``yanked`` ...), or why it is refused; else empty.
+        note: its status if it is not a supported version (``experimental``, ``yanked`` ...), or why it is refused.
     """
 
     reference: Reference | None
@@ -140,7 +140,7 @@ class Answer:
 
     @property
     def is_warning(self) -> bool:
-        """Whether its reader is told to go elsewhere: it is deprecated or yanked."""
+        """Whether the version is deprecated or yanked."""
         return self.note not in ("", VersionStatus.EXPERIMENTAL.value)
 
     def __str__(self) -> str:
@@ -194,7 +194,7 @@ class Use:
 
 
 def answer(standing: Standing | None, wanted: Reference) -> Answer:
-    """What ``wanted`` gives in ``standing``; None stands for a dataset without a default config."""
+    """What ``wanted`` gives in ``standing``; None means a dataset without a default config."""
     if standing is None:
         return Answer(reference=None, note=f"{wanted.name} has no default config")
     choice = choose(standing, wanted)
@@ -243,7 +243,7 @@ def _effects(before: Standing | None, after: Standing, references: Iterable[Refe
 
 
 def _touched(first: Standing, second: Standing) -> Iterator[Candidate]:
-    """Candidates of ``first`` that stand differently in ``second``."""
+    """Candidates of ``first`` whose state or status differs in ``second``."""
     moved = first.canonical != second.canonical
     for one in first.candidates:
         other = second.find(one.version)

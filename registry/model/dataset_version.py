@@ -1,4 +1,4 @@
-"""What is published under one version number? The frozen value that every look-up answers with."""
+"""A dataset version: the frozen value that every look-up returns."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class VersionState(StrEnum):
 
 
 class VersionStatus(StrEnum):
-    """How a version stands to the canonical one; derived from its state and number."""
+    """A version's relation to the canonical one; derived from its state and number."""
 
     CANONICAL = "canonical"
     SUPPORTED = "supported"
@@ -43,7 +43,7 @@ class SlicingRule(StrEnum):
 
     @classmethod
     def of(cls, name: SlicingRule | str) -> SlicingRule:
-        """The rule of that name; UsageError where there is none."""
+        """The rule of that name; UsageError if it is unknown."""
         try:
             return cls(name)
         except ValueError as error:
@@ -54,7 +54,7 @@ class SlicingRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetMetadata:
-    """What a person wants to know about a dataset: text that changes no record.
+    """Descriptive text about a dataset: it changes no record.
 
     ``custom`` holds JSON values that a dataset's author or importer attaches, which TFDS keeps in ``metadata.json``.
     ``extra`` keeps fields of ``dataset_info.json`` that this software does not know, as they were.
@@ -151,7 +151,7 @@ class DatasetVersion:
 
 
 def version_status(version: Version, state: VersionState, canonical: Version | None) -> VersionStatus:
-    """How ``version`` stands to the ``canonical`` one: see ``VersionStatus``.
+    """The relation of ``version`` to the ``canonical`` one: see ``VersionStatus``.
 
     >>> version_status(Version(3, 1, 0), VersionState.SUPPORTED, Version(3, 0, 1)).value
     'experimental'

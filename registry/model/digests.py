@@ -22,7 +22,7 @@ _BATCH: Final = 10_000
 
 
 class ContentHasher:
-    """The content digest of a version, whose shards are told one after the other: bounded memory, however many.
+    """The content digest of a version, from its shards one after the other, in bounded memory.
 
     >>> hasher = ContentHasher(
     ...     features_json="{}", labels={}, file_format="tfrecord", slicing="documented", disable_shuffling=False
@@ -51,7 +51,7 @@ class ContentHasher:
                 "file_format": file_format,
                 "slicing": slicing,
                 "disable_shuffling": disable_shuffling,
-                "splits": [],  # the last key of all: what follows is told by start_split and add
+                "splits": [],  # the last key of all: start_split and add continue here
             }
         )
         self._hash = hashlib.sha256(text.removesuffix("]}").encode("ascii"))

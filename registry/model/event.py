@@ -93,7 +93,7 @@ def parse_moment(text: str, *, end: bool) -> datetime:
     '2026-11-21T08:00:00+00:00'
 
     Raises:
-        UsageError: it is neither, or there is no such day or hour.
+        UsageError: ``text`` is malformed, or there is no such day or hour.
     """
     match = _MOMENT.fullmatch(text)
     try:

@@ -1,4 +1,4 @@
-"""Which behaviour may a version switch on or off? A flag with a default, as the TFDS versioning document has it.
+"""Experiments: flags that a version may switch on or off, as the TFDS versioning document has them.
 
 Its life: added, off by default, and switched on by versions that want it; on by default, and switched off by versions
 that cannot have it yet; retired, which is on for good, once no version that can be read switches it off.
@@ -44,7 +44,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentChange:
-    """What an action does to a flag: how it stood before, None where there was none, and how it stands after."""
+    """What an action does to a flag: its value before, None for a new flag, and its value after."""
 
     before: Experiment | None
     after: Experiment
@@ -63,7 +63,7 @@ def experiment_name(flag: object) -> str:
     'new_shuffle'
 
     Raises:
-        UsageError: it can be no flag.
+        UsageError: it is not a valid flag.
     """
     name = flag.name.lower() if isinstance(flag, Enum) else flag
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -79,7 +79,7 @@ def read_experiments(flags: Mapping[Any, Any]) -> tuple[tuple[str, bool], ...]:
     """The flags that an author overrides and their values, by name.
 
     Raises:
-        UsageError: ``flags`` is no mapping, a flag can be none or is there twice, or a value is neither True nor False.
+        UsageError: ``flags`` is not a mapping, a flag is invalid or given twice, or a value is neither True nor False.
     """
     if not isinstance(flags, Mapping):
         raise UsageError(f"experiments = {flags!r:.80}: they are a dict of flag -> True or False")
@@ -95,7 +95,7 @@ def read_experiments(flags: Mapping[Any, Any]) -> tuple[tuple[str, bool], ...]:
 
 
 def no_experiment(name: str, known: Iterable[str], *, where: str) -> NotFoundError:
-    """The error for a flag that ``where`` knows nothing of; ``known`` are those that it does."""
+    """The error for a flag that is unknown in ``where``; ``known`` are the others."""
     names = sorted(known)
     nearest = suggest(name, names)
     return ExperimentNotFoundError.of(

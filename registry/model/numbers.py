@@ -24,7 +24,7 @@ def whole_number(
     registry.errors.UsageError: batch_size must be 1 or more, not 0
 
     Raises:
-        UsageError: it is no whole number (raised as ``error``), or not in ``least``..``below`` (excluded).
+        UsageError: it is not a whole number (raised as ``error``), or not in ``least``..``below`` (excluded).
     """
     try:
         if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Which dataset does a person mean? ``name[/config][:request | @alias]``, parsed and printed back.
+"""References: ``name[/config][:request | @alias]``, parsed and printed back, and the rules for names.
 
 TFDS's name strings are read, too: a name in CamelCase is folded to snake_case, and config and version may stand behind
 the last ``/`` as ``config=en,version=2.0.0``. What is printed is always the plain form.
@@ -38,7 +38,7 @@ class Reference:
     'mnist/plain:3.*.*'
 
     Raises:
-        ReferenceSyntaxError: a part is not of its form.
+        ReferenceSyntaxError: a part is malformed.
     """
 
     name: str
@@ -157,7 +157,7 @@ def check_alias(alias: str) -> str:
 
 
 def _read_options(text: str, options: str) -> dict[str, str]:
-    """What stands behind the last ``/``: option ( "," option )*, option := ( "config" | "version" ) "=" text."""
+    """The options after the last ``/``: option ( "," option )*, option := ( "config" | "version" ) "=" text."""
     read: dict[str, str] = {}
     for option in options.split(","):
         name, equals, value = option.partition("=")
@@ -192,7 +192,7 @@ def _bad_reference(text: str) -> ReferenceSyntaxError:
 
 
 def _bad_name_string(text: str, word: str, *, has_more: bool) -> ReferenceSyntaxError:
-    """The error for a ``word`` behind ``:``; TFDS would take what stands before it for a namespace."""
+    """The error for a ``word`` after ``:``; TFDS would read the part before it as a namespace."""
     before, _, after = text.partition(":")
     if has_more:
         return ReferenceSyntaxError(

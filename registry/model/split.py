@@ -207,7 +207,7 @@ class ShardLengths(AbstractShardLengths):
 
 @dataclass(frozen=True, slots=True)
 class ShardSpan:
-    """Records ``start``..``stop`` of a split, of which there are some, by the shards ``first``..``last`` they lie in.
+    """Records ``start``..``stop`` of a split (at least one), and the shards ``first``..``last`` that hold them.
 
     A *place* counts the shards of the span from 0, without the ``empty`` ones. One question costs O(log shards).
 
@@ -316,7 +316,7 @@ class ShardedFileTemplate:
     ('train', 3, 10)
 
     Raises:
-        UsageError: an unknown variable, no shard index, a name or format that is none, or a path out of the folder.
+        UsageError: an unknown variable, no shard index, an invalid name or format, or a path out of the folder.
     """
 
     dataset: str
@@ -360,10 +360,10 @@ class ShardedFileTemplate:
         return self.namer(split, num_shards)(index)
 
     def namer(self, split: str, num_shards: int) -> Callable[[int], str]:
-        """``filename`` as a function of the index alone, twenty times as fast for one who names many files."""
+        """``filename`` as a function of the index alone: twenty times as fast for many files."""
         digits = max(5, len(str(num_shards)))
         total = f"{num_shards:0{digits}d}"
-        # The index stands in the name once, and no name holds a NUL.
+        # The index occurs once in the name, and no name holds a NUL.
         before, index, after = self.template.format(
             DATASET=self.dataset,
             SPLIT=split,
@@ -408,7 +408,7 @@ class Promises(Protocol):
     """What a catalog or a pin promises of files. It is sent to other processes along with what reads them."""
 
     def find(self, name: str) -> Shard | None:
-        """What was promised of the file ``name``; None of a file that is no shard, such as a description."""
+        """What was promised of the file ``name``; None for a file that is not a shard, such as a description."""
 
     def within(self, splits: Collection[str]) -> Promises:
         """The promises of the files of these splits: what is sent along with a reader that reads nothing else."""

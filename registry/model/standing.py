@@ -26,7 +26,7 @@ WITHDRAWN: Final = frozenset({VersionState.YANKED, VersionState.DROPPED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One published version and what its publisher says of it."""
+    """One published version, its state, and its publisher's message."""
 
     version: Version
     state: VersionState = VersionState.SUPPORTED
@@ -40,7 +40,7 @@ class Candidate:
 
     @property
     def described(self) -> str:
-        """The state and what is said of it.
+        """The state and its message.
 
         >>> Candidate(version=Version(1, 0, 0), state=VersionState.YANKED, message="wrong labels").described
         'yanked: wrong labels'
@@ -69,13 +69,13 @@ class Standing:
         return self._by_number.get(_number(version))
 
     def status(self, candidate: Candidate) -> VersionStatus:
-        """How ``candidate`` stands to the canonical version."""
+        """The relation of ``candidate`` to the canonical version."""
         return version_status(candidate.version, candidate.state, self.canonical)
 
     def highest(self, request: VersionRequest) -> Candidate | None:
         """The highest version that ``request`` allows and that is not withdrawn, or None.
 
-        Costs the logarithm of the number of versions, where the request is no more than two bounds.
+        Takes O(log n) of n versions if the request amounts to two bounds.
         """
         bounds = request_bounds(request)
         readable = self._readable

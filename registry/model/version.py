@@ -37,7 +37,7 @@ _CLAUSE = re.compile(
 
 @dataclass(frozen=True, slots=True, init=False, eq=False, repr=False)
 class Version:
-    """A version number, and what builder code says of it. Ordered by MAJOR, then MINOR, then PATCH.
+    """A version number, with what builder code declares for it. Ordered by MAJOR, then MINOR, then PATCH.
 
     Written as three numbers, or as the one text of TFDS code. It compares with such text, too:
 
@@ -48,7 +48,7 @@ class Version:
     >>> Version("2.0.0", experiments={"new_shuffle": True}).implements("new_shuffle")
     True
 
-    What is said with a number, by keyword, is neither compared nor hashed, and never part of a published number.
+    Keyword arguments are neither compared nor hashed, and never part of a published number.
 
     Args:
         major: MAJOR, or the text of all three parts, or another Version.
@@ -63,8 +63,8 @@ class Version:
         version_to_prepare: as text without the ``v``, or None.
 
     Raises:
-        ReferenceSyntaxError: a part is no whole number of 0..``MAX_PART``, or the text is not ``x.y.z``. Also where a
-            text that is no version is put in order with one; it is merely not equal to any.
+        ReferenceSyntaxError: a part is not a whole number of 0..``MAX_PART``, or the text is not ``x.y.z``. Also when a
+            version is ordered against another text; such a text is merely not equal to any version.
         UsageError: a flag that cannot be one, or two spellings of ``version_to_prepare`` at once.
     """
 
@@ -115,7 +115,7 @@ class Version:
 
     @staticmethod
     def is_valid(text: object) -> bool:
-        """Whether ``text`` is the text of a version, ``x.y.z``; a wildcard is none."""
+        """Whether ``text`` is the text of a version, ``x.y.z``; a wildcard is not."""
         return isinstance(text, str) and _parts_or_none(text) is not None
 
     def match(self, pattern: str) -> bool:
@@ -130,7 +130,7 @@ class Version:
         """Whether ``flag`` is on: as this version overrides it, else its default where a catalog handed that in.
 
         Raises:
-            ExperimentNotFoundError: neither says anything of it.
+            ExperimentNotFoundError: neither mentions it.
         """
         name = experiment_name(flag)
         for known, enabled in (*self._overrides, *self._defaults):
@@ -156,7 +156,7 @@ class Version:
 
     @property
     def number(self) -> Version:
-        """The mere number, without what builder code says of it."""
+        """The number alone, without what builder code declares for it."""
         return Version(self.major, self.minor, self.patch)
 
     def bump(self, part: str) -> Version:
@@ -231,7 +231,7 @@ def _read_to_prepare(ours: object, theirs: object) -> str:
 
 
 def _read_parts(major: object, minor: object, patch: object) -> tuple[int, int, int]:
-    """The parts that a caller of ``Version`` meant who did not give three whole numbers."""
+    """The parts of a ``Version`` that was not given as three whole numbers."""
     if isinstance(major, str) and minor is None and patch is None:
         return _parse_parts(major)
     hint = "Write Version(3, 0, 1) or Version('3.0.1')."
@@ -354,7 +354,7 @@ class VersionRequest:
     True
 
     Raises:
-        ReferenceSyntaxError: the text is no request.
+        ReferenceSyntaxError: the text is malformed.
     """
 
     clauses: tuple[VersionClause, ...]

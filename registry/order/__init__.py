@@ -1,8 +1,8 @@
-"""In which order are the records of a plan read? Pure: seeds, permutations and positions, and no file is opened.
+"""The order in which the records of a plan are read. Pure: seeds, permutations and positions; no file is opened.
 
     ReadConfig, shards of a plan --file_order--> files in order --sequence | interleave | permutation--> Order
 
-``ReadConfig`` says what is wanted, ``Order`` knows which record stands at each position and where the runs are. The
+``ReadConfig`` holds the options, ``Order`` gives the record at each position and the runs of consecutive records. The
 interleave and the seeded shuffle of files are those of tf.data, record for record; ``docs/order.md`` states the rules.
 """
 

@@ -1,4 +1,4 @@
-"""In which order is to be read, and what is given with each example? The options of a read, checked once."""
+"""``ReadConfig``: the order of a read, and what is given with each example. Checked once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from registry.model import whole_number
 
 
 class _DefaultNumber(int):
-    """A default that is told from the same number asked for: records in an order of their own have another one."""
+    """A default that is told from the same number given: versions that keep their order have another default."""
 
 
 _OPTIONAL: Final = {"shuffle_seed", "repeat", "seed", "global_seed"}
@@ -26,8 +26,8 @@ class ReadConfig:
             where a version's records are stored in the order in which they were made, as in TFDS.
         interleave_block_length: how many records of a file are read before it is the next one's turn.
         shuffle_files: whether the files are shuffled before they are interleaved, as ``tf.data`` shuffles them.
-        shuffle_seed: of that shuffle, any whole number. Nothing is read with a seed and without a shuffle; a config may
-            hold it alone, as TFDS's does, for who adds ``shuffle_files``.
+        shuffle_seed: of that shuffle, any whole number. A read with a seed and without a shuffle is refused; a config
+            may hold a seed alone, as TFDS's does, so that ``shuffle_files`` can be added later.
         shuffle_reshuffle_each_iteration: whether each epoch shuffles the files anew; None is True, as in ``tf.data``.
         interleave_sort_fn: takes the list of the plan's FileInstructions and returns them in another order, which then
             is shuffled or interleaved.
@@ -42,7 +42,7 @@ class ReadConfig:
     False
 
     Raises:
-        UsageError: a value or a combination that means nothing.
+        UsageError: an invalid value or combination.
     """
 
     interleave_cycle_length: int = _DefaultNumber(16)
@@ -79,7 +79,7 @@ class ReadConfig:
         self._check_shuffles()
 
     def _check_shuffles(self) -> None:
-        """Refuse what would have no effect where somebody may count on it."""
+        """Refuse options that would have no effect."""
         if self.shuffle not in (None, "global"):
             raise UsageError(
                 f"there is no shuffle {self.shuffle!r:.60}",
@@ -116,17 +116,17 @@ class ReadConfig:
         if isinstance(given, _DefaultNumber) or (given is None and name in _OPTIONAL):
             return
         number = whole_number(given, name, least=least, below=below, hint=hint)
-        object.__setattr__(self, name, number)  # a number of numpy is no int
+        object.__setattr__(self, name, number)  # numpy's integers are not of type int
 
     @property
     def needs_seed(self) -> bool:
-        """Whether a shuffle is asked for that has no seed, so that each read is to have an order of its own."""
+        """Whether there is a shuffle without a seed: each read then has an order of its own."""
         if self.shuffle == "global":
             return self.seed is None
         return self.shuffle_files and self.shuffle_seed is None and self.global_seed is None
 
     def check_seeds(self) -> None:
-        """UsageError for the seed of a shuffle of files that is not asked for: somebody may count on its effect."""
+        """UsageError for the seed of a shuffle that is not asked for: it would have no effect."""
         if self.shuffle is not None or self.shuffle_files:
             return
         for name in ("shuffle_seed", "global_seed"):
@@ -136,14 +136,14 @@ class ReadConfig:
                 )
 
     def with_seed(self, seed: int) -> ReadConfig:
-        """The same with ``seed`` for its shuffle where that has none; itself where no seed is missing."""
+        """This config with ``seed`` for its shuffle, or this config if no seed is missing."""
         if not self.needs_seed:
             return self
         return replace(self, seed=seed) if self.shuffle == "global" else replace(self, shuffle_seed=seed)
 
 
 def read_config_or_default(config: ReadConfig | None) -> ReadConfig:
-    """``config``, or the default where it is None; UsageError where it is something else."""
+    """``config``, or the default if it is None; UsageError for any other value."""
     if config is None:
         config = ReadConfig()
     if not isinstance(config, ReadConfig):
@@ -155,13 +155,13 @@ def read_config_or_default(config: ReadConfig | None) -> ReadConfig:
 
 
 def check_read_config(config: ReadConfig | None, *, is_ordered: bool = False) -> ReadConfig:
-    """The config to read with: ``config``, or the default where it is None.
+    """The config to read with: ``config``, or the default if it is None.
 
     ``is_ordered`` says that the records are stored in the order in which they were made: they are read in it, one file
     after the other, unless the config asks for something else.
 
     Raises:
-        UsageError: it is something else, or has a seed and no shuffle.
+        UsageError: it is not a ReadConfig, or has a seed and no shuffle.
     """
     config = read_config_or_default(config)
     config.check_seeds()

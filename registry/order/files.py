@@ -80,7 +80,7 @@ class Files:
         return np.where(self._first_files[spans] == files, self._skips[spans], 0)
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The files and the records that stand at ``positions``, two int64 of the same shape."""
+        """The files and the records at ``positions``, two int64 of the same shape."""
         if self._starts is None and len(positions) <= _FEW:
             found = [self.find(position) for position in positions.tolist()]
             files = np.array([file for file, _ in found], dtype=np.int64)
@@ -121,10 +121,10 @@ Pieces: TypeAlias = tuple[Integers, Integers, Integers]
 
 
 class Pattern(Protocol):
-    """A rule of reading: which record stands where."""
+    """A rule of reading: the record at each position."""
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The files and records that stand at ``positions``, in any order: two int64 of the same shape."""
+        """The files and records at ``positions``, in any order: two int64 of the same shape."""
 
     def pieces(self, start: int, stop: int) -> Iterator[Pieces]:
         """The records of the positions ``start``..``stop`` (at least one) in order, a few thousand pieces at a time."""

@@ -37,7 +37,7 @@ class Interleave:
         self._turns = Turns(slots=slots, block_length=block_length)
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The files and records that stand at ``positions``."""
+        """The files and records at ``positions``."""
         turns = self._turns_until(int(positions.max(initial=0)))
         visits, offsets = turns.visits_of(positions)
         places, rounds = turns.places_of(visits)

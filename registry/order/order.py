@@ -25,7 +25,7 @@ _LIMIT: Final = 2**62
 
 
 class Order:
-    """The order of one epoch: at every position 0..``num_examples`` stands a record of a file of the plan.
+    """The order of one epoch: a record of a file of the plan at every position 0..``num_examples``.
 
     Made by ``Plan.order``; nothing is read. Iterating gives the runs, which are as long as they can be. Both questions
     can be asked anywhere: what is before a position is never gone through.
@@ -77,7 +77,7 @@ class Order:
         return join(self._pattern.pieces(start, stop)) if start < stop else iter(())
 
     def locate(self, positions: Integers | Sequence[int] | tuple[int, int]) -> tuple[Integers, Integers]:
-        """Which record stands at each of ``positions``: indices of the plan's instructions, and indices in their files.
+        """The record at each of ``positions``: indices of the plan's instructions, and indices in their files.
 
         Args:
             positions: an array or a list of whole numbers, shape (n,), in any order; or a tuple ``(start, stop)``,
@@ -87,7 +87,7 @@ class Order:
             Two int64 arrays of shape (n,). An index in a file counts from its first record, skipped ones included.
 
         Raises:
-            UsageError: a position that is none of 0..num_examples, or no whole number.
+            UsageError: a position outside 0..num_examples, or not a whole number.
         """
         if isinstance(positions, tuple):
             start, stop = self._bounds(*positions)
@@ -171,7 +171,7 @@ class FileByFile:
         self._starts = None if file_order is None else starts_of(files.takes_of(file_order))
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The files and records that stand at ``positions``."""
+        """The files and records at ``positions``."""
         if self._file_order is None or self._starts is None:
             return self._files.locate(positions)
         places = np.searchsorted(self._starts, positions, side="right") - 1

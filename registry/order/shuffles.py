@@ -112,7 +112,7 @@ _SHIFTS: Final = (np.uint64(32), np.uint64(27))
 _WORD: Final = 2**64 - 1
 _BLOCK: Final = 8192
 _FEW: Final = 8
-"""Up to so many places, one by one is faster."""
+"""Up to this many places, computing them one by one is faster."""
 
 
 class KeyedPermutation:
@@ -129,7 +129,7 @@ class KeyedPermutation:
         width = 2 * (isqrt(max(n, 1) - 1) // 2 + 1)
         sizes = width, -(-max(n, 1) // width)
         self._sides = tuple(map(np.uint64, sizes))
-        # A random word divided by this is a number below the side; every number has as many words, but for the last.
+        # A random word divided by this is a number below the side; all numbers but the last have equally many words.
         plain_sizes = tuple(-(-(2**64) // side) for side in sizes)
         self._sizes = tuple(np.uint64(size) if size <= _WORD else None for size in plain_sizes)
         words = philox_words(seed, epoch, 0, 2 * _ROUNDS).astype(np.uint64)
@@ -137,7 +137,7 @@ class KeyedPermutation:
         self._plain = sizes, plain_sizes, tuple(map(int, self._keys))
 
     def at(self, places: Integers) -> Integers:
-        """What stands at ``places``, which are 0..n: int64 of the same shape (k,)."""
+        """The members at ``places`` (0..n): int64 of the same shape (k,)."""
         if len(places) <= _FEW:
             return np.array([self._at(place) for place in places.tolist()], np.int64)
         numbers = places.astype(np.uint64)
@@ -200,7 +200,7 @@ class GlobalShuffle:
         self._permutation = KeyedPermutation(files.num_examples, seed=seed, epoch=epoch)
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
-        """The files and records that stand at ``positions``."""
+        """The files and records at ``positions``."""
         return self._files.locate(self._permutation.at(positions))
 
     def pieces(self, start: int, stop: int) -> Iterator[Pieces]:

@@ -1,4 +1,4 @@
-"""How is a split divided into equal parts? As percent expressions, or as exact parts of records or files."""
+"""Equal parts of a split: as percent expressions, or as exact parts of records or files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def even_splits(
             units any expression, or an instruction.
         n: number of parts.
         unit: ``%`` gives expressions with whole percent, halves up, as the TFDS documents print them; more than 100
-            parts get as many decimals as keep all boundaries apart. ``abs`` divides the records exactly: sizes differ
+            parts get enough decimals to keep all boundaries apart. ``abs`` divides the records exactly: sizes differ
             by at most one over the whole expression, the larger parts first. ``shard`` divides the files in the same
             way, so that no two parts open the same one; a file that two slices of a union touch counts as two.
         drop_remainder: with the exact units, leave the last records (or files) out, so that all parts have one size.
@@ -56,7 +56,7 @@ def even_splits(
 
     Raises:
         UsageError: ``n`` is below 1, an unknown unit, or percent of what is sliced already, or with a remainder.
-        SplitSyntaxError: ``split`` is no expression.
+        SplitSyntaxError: ``split`` is malformed.
     """
     n = check_count(n, "n")
     if unit != "%":
@@ -81,7 +81,7 @@ def split_for_process(
 
     Raises:
         UsageError: not 0 <= index < count, or an unknown unit.
-        SplitSyntaxError: ``split`` is no expression.
+        SplitSyntaxError: ``split`` is malformed.
     """
     count, index = check_count(count, "count"), whole_number(index, "index")
     if not 0 <= index < count:
@@ -106,7 +106,7 @@ def k_fold(split: str | ReadInstruction, k: int, *, unit: Literal["%"] | PartUni
 
     Raises:
         UsageError: ``k`` is below 2, an unknown unit, or percent of what is sliced already.
-        SplitSyntaxError: ``split`` is no expression.
+        SplitSyntaxError: ``split`` is malformed.
     """
     k = check_count(k, "k", least=2)
     if unit == "%":
@@ -159,7 +159,7 @@ def _whole_names(split: str | ReadInstruction, caller: str) -> list[str]:
 
 
 def _percent_bounds(n: int) -> list[Fraction]:
-    """0, n - 1 boundaries, and 100, halves up at as many decimals as keep them apart."""
+    """0, n - 1 boundaries, and 100, halves up, with enough decimals to keep them apart."""
     scale = 10 ** max(0, len(str(n - 1)) - 2)
     return [Fraction((200 * scale * place + n) // (2 * n), scale) for place in range(n + 1)]
 

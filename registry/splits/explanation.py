@@ -1,6 +1,6 @@
-"""Why does an expression name these records? Every step from its text to files, in sentences and figures.
+"""Explanations of a plan: every step from an expression's text to files, in sentences and figures.
 
-Uses the very functions that resolve, so that it cannot say anything else than what is done.
+Uses the functions that resolve, so that an explanation cannot differ from what is done.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _explain_part(part: EvenPart, ranges: tuple[RecordRange, ...], finder: Finde
         whole = finder.plan(ReadInstruction.of(part.terms))
         inner.extend(reason for term in part.terms for reason in _explain_term(term, finder))
     except SliceError:
-        # Under tfds-4 a range may have fractions of records that this part has not: then only its bounds can be told.
+        # Under tfds-4 a range may have fractions of records that this part has not: only its bounds can be explained.
         for term in part.terms:
             if isinstance(term, SplitSlice):
                 bounds = _explain_bounds(term, finder.extent(term.split_name), finder)

@@ -1,4 +1,4 @@
-"""What does the text of a split expression say? Text to terms, with a caret under whatever does not belong.
+"""The parser of split expressions: text to terms, with a caret under the first character that does not fit.
 
 The first step of ``text -> terms -> record ranges``. A recursive descent over compiled patterns that never goes
 back, so the time is linear in the text; every text ends in terms or in one SplitSyntaxError.
@@ -50,7 +50,7 @@ def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTE
     of the first bound that has one), one newline at the end; and no slice without bounds (``train[:]``).
 
     Raises:
-        SplitSyntaxError: the text is no expression; ``details`` holds the span and what was expected there.
+        SplitSyntaxError: the text is malformed; ``details`` holds the span and what was expected there.
     """
     if not isinstance(text, str):
         raise UsageError(
@@ -203,7 +203,7 @@ class _Parser:
         return count, "shard" if self._take("shard") else "abs"
 
     def _places(self, count: int) -> tuple[int, int]:
-        """``places := whole | whole? ":" whole?``, counted from the first part, and the ``]`` behind them."""
+        """``places := whole | whole? ":" whole?``, counted from the first part, and the ``]`` after them."""
         start = self.at
         first = self._place(count, is_end=False)
         if not self._take(":"):
@@ -225,7 +225,7 @@ class _Parser:
         return first, stop
 
     def _place(self, count: int, *, is_end: bool) -> int | None:
-        """One number of a part, or None where there is none. As an end it may lie behind the last one."""
+        """One number of a part, or None. As an end it may lie after the last part."""
         start = self.at
         is_negative = self._take("-")
         digits = self._digits()
@@ -236,7 +236,7 @@ class _Parser:
         if len(digits) > MAX_DIGITS:
             raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start, stop=self.at)
         place = count - int(digits) if is_negative else int(digits)
-        # An open ':' after the first number makes it a bound, which may lie behind the last part, too.
+        # An open ':' after the first number makes it a bound, which may lie after the last part, too.
         if not 0 <= place < count + (is_end or self._peek() == ":"):
             raise self._refuse(
                 f"there {'is 1 part' if count == 1 else f'are {count} parts'}, counted from 0",
@@ -295,7 +295,7 @@ class _Parser:
         if only.has_point:
             raise self._fraction(only)
         shard = int(only.value)
-        if shard >= 10**MAX_DIGITS - 1:  # the shard behind it has a digit more
+        if shard >= 10**MAX_DIGITS - 1:  # the shard after it has a digit more
             raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=only.start, stop=only.stop)
         # The last shard ends where the split ends: -1 + 1 would be its beginning.
         return SplitSlice(name, shard, None if shard == -1 else shard + 1, "shard")

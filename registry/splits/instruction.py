@@ -1,4 +1,4 @@
-"""What is to be read, before anyone knows how many records there are? The public value of a split expression.
+"""``ReadInstruction``: the public value of a split expression, before the number of records is known.
 
 Text becomes a ReadInstruction (``from_spec``), and ``resolve`` makes a plan of it once the layout is known.
 """
@@ -65,7 +65,7 @@ class ReadInstruction:
         """The instruction that a split expression spells (grammar: ``parse_terms``); an instruction is given back.
 
         Raises:
-            SplitSyntaxError: the text is no expression; the message draws a caret under the place.
+            SplitSyntaxError: the text is malformed; the message draws a caret under the place.
         """
         return spec if isinstance(spec, ReadInstruction) else cls.of(parse_terms(spec, slicing=slicing))
 

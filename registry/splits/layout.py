@@ -149,11 +149,11 @@ def check_layout(layout: Layout) -> Layout:
 
 
 def find_extent(name: str, layout: Layout) -> Extent:
-    """What ``name`` stands for in ``layout``: a split, or with ``all`` every split in order.
+    """The extent of ``name`` in ``layout``: a split, or for ``all`` every split in order.
 
     Raises:
         SplitNotFoundError: no split of that name; the hint offers the nearest. Also ``all`` where there are no splits.
-        UsageError: a value of the layout is no split of that name.
+        UsageError: a value of the layout is not a split of that name.
     """
     if name == ALL and layout:
         return Extent(name, [_sharded_split(each, layout[each]) for each in layout])

@@ -57,7 +57,7 @@ class FileInstruction(_Fields):
 
     @property
     def takes_all(self) -> bool:
-        """Whether everything behind the skipped records is read, as TFDS says it."""
+        """Whether everything after the skipped records is read, as TFDS calls it."""
         return self.skip + self.take == self.examples_in_shard
 
     def __new__(
@@ -225,7 +225,7 @@ class Relation:
 
 
 def relation(first: Plan, second: Plan) -> Relation:
-    """How the records of two plans of the same layout stand to each other.
+    """The relation of the records of two plans of the same layout.
 
     >>> from registry.splits import resolve
     >>> layout = {"train": [50, 51]}

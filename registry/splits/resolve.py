@@ -41,7 +41,7 @@ def resolve(
     train-00001-of-00002 0 1 51
 
     Raises:
-        SplitSyntaxError: the text is no expression.
+        SplitSyntaxError: the text is malformed.
         SplitNotFoundError: it names a split that the layout does not have.
         SliceError: a slice that this layout cannot answer: out of range, reversed, too few records.
         UsageError: an unknown rule or rounding.
@@ -93,7 +93,7 @@ class Finder:
         return self.rule.find_part is not None and part.unit == "abs"
 
     def extent(self, name: str) -> Extent:
-        """What ``name`` stands for; errors as ``find_extent``."""
+        """The extent of ``name``; errors as ``find_extent``."""
         extent = self._extents.get(name)
         if extent is None:
             extent = self._extents[name] = find_extent(name, self._layout)

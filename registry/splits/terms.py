@@ -24,7 +24,7 @@ BoundLike: TypeAlias = SupportsIndex | float | Decimal | Fraction
 """What a caller may give as a bound; floats, decimals and fractions as percentages."""
 
 ALL: Final = "all"
-"""The name that stands for every split of a version, in order."""
+"""The name of all splits of a version, in order."""
 
 MAX_DIGITS: Final = 400
 """The most digits a bound is written with; enough for every float. Keeps hostile numbers from costing time."""
@@ -107,7 +107,7 @@ def check_rounding(rounding: str) -> Rounding:
 
 
 def check_split_name(name: object) -> None:
-    """UsageError where ``name`` could not stand in an expression."""
+    """UsageError if ``name`` cannot be written in an expression."""
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise UsageError(
             f"invalid split name {str(name)[:80]!r}",
@@ -252,7 +252,7 @@ class EvenPart:
 
     @property
     def depth(self) -> int:
-        """How many divisions stand inside each other, this one included."""
+        """How deep divisions are nested, this one included."""
         return 1 + max((term.depth for term in self.terms if isinstance(term, EvenPart)), default=0)
 
     def bounds(self, size: Count) -> tuple[Count, Count]:

@@ -1,4 +1,4 @@
-"""Which records does a slice name, as TFDS 4 resolves it? The slicing rule ``tfds-4``, for datasets made by TFDS.
+"""The slicing rule ``tfds-4``: which records a slice names as TFDS 4 resolves it, for datasets made by TFDS.
 
 Follows what TFDS 4.9.10 does, its floats and open ends and wrapping shards included, wherever the result can be read.
 Where TFDS makes an instruction that reads something else than the slice (a negative take, a fraction of a record), we
@@ -46,7 +46,7 @@ def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> 
         size = stop - start
         try:
             first, last = one.bounds(int(size) if size == int(size) else size)
-        except OverflowError as error:  # no float counts so many parts, in TFDS neither
+        except OverflowError as error:  # no float counts that many parts, in TFDS neither
             raise slice_error(
                 f"{part}: TFDS cannot divide the fractions of records {start}..{stop} into so many parts",
                 part,
