@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as AnySequence
+from dataclasses import dataclass, replace
 from itertools import chain, count, repeat
 from operator import setitem
 from typing import Any, Final
@@ -163,35 +164,31 @@ class Codec:
         return ExampleBlock(self.tree, columns, len(rows), fault)
 
 
+@dataclass(slots=True, eq=False)
 class ExampleBlock:
     """The decoded examples of a block of records, made by ``Codec.decode_block``.
 
-    ``len`` is the number of sound examples: all, or those before the first record that could not be decoded. Why that
-    one could not be is ``fault``, which ``columns`` and ``examples`` raise; ``sound`` is the block without it.
-    ``leaves`` are the values of each leaf, not yet put together.
+    ``len`` is the number of sound examples: all, or those before the first record that could not be decoded.
+
+    Attributes:
+        tree: of the codec.
+        leaves: the values of each leaf, not yet put together.
+        num_examples: the number of sound examples.
+        fault: why the next record could not be decoded. ``columns`` and ``examples`` raise it.
     """
 
-    __slots__ = ("_num_examples", "_tree", "fault", "leaves")
-
-    def __init__(
-        self,
-        tree: Mapping[str, Any],
-        columns: AnySequence[BlockColumn],
-        num_examples: int,
-        fault: RegistryError | None = None,
-    ) -> None:
-        self._tree = tree
-        self.leaves = columns
-        self._num_examples = num_examples
-        self.fault = fault
+    tree: Mapping[str, Any]
+    leaves: AnySequence[BlockColumn]
+    num_examples: int
+    fault: RegistryError | None = None
 
     def __len__(self) -> int:
-        return self._num_examples
+        return self.num_examples
 
     @property
     def sound(self) -> ExampleBlock:
         """The examples before the first bad record, without the fault."""
-        return ExampleBlock(self._tree, self.leaves, self._num_examples)
+        return replace(self, fault=None)
 
     def columns(self) -> dict[str, Any]:
         r"""For each feature an array of its values in all examples, nested as an example is.
@@ -210,7 +207,7 @@ class ExampleBlock:
         """
         if self.fault is not None:
             raise self.fault
-        return fill_tree(plain_tree(self._tree), [column.array(self._num_examples) for column in self.leaves])
+        return fill_tree(plain_tree(self.tree), [column.array(self.num_examples) for column in self.leaves])
 
     def examples(self) -> Iterator[dict[str, Any]]:
         """The examples, equal to what ``Codec.decode`` gives for each record. Errors as ``example_lists``."""
@@ -224,9 +221,9 @@ class ExampleBlock:
         """
         row_bytes = sum(column.row_bytes for column in self.leaves)
         size = max(1, min(_CHUNK_EXAMPLES, _CHUNK_BYTES // max(1, row_bytes)))
-        for start in range(0, self._num_examples, size):
-            stop = min(start + size, self._num_examples)
-            yield make_dicts(self._tree, [column.rows(start, stop) for column in self.leaves], stop - start)
+        for start in range(0, self.num_examples, size):
+            stop = min(start + size, self.num_examples)
+            yield make_dicts(self.tree, [column.rows(start, stop) for column in self.leaves], stop - start)
         if self.fault is not None:
             raise self.fault
 

@@ -26,7 +26,7 @@ from registry.features.feature import (
 )
 from registry.features.pictures import Picture, PictureError, decode_picture, encode_jpeg, read_picture
 from registry.features.png import encode_png
-from registry.features.tensor import Tensor
+from registry.features.tensor import PlainTensor
 from registry.features.text import ClassLabel
 from registry.wire import FlatValue
 
@@ -246,7 +246,7 @@ _ORDERED: Final = ("YXYX", "REL_YXYX")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class BBox(Tensor):
+class BBox(PlainTensor):
     """A box of four numbers, as ``bbox_format`` says; by default ``(ymin, xmin, ymax, xmax)``, each in 0..1.
 
     Decodes to a float32 array of shape (4,). The numbers are stored as they are given. As in TFDS, those of
@@ -264,11 +264,6 @@ class BBox(Tensor):
 
     shape: Shape = field(default=(4,), init=False)
     dtype: Any = field(default=np.float32, init=False)
-    encoding: str = field(default="none", init=False)
-    minimum: int | None = field(default=None, init=False)
-    maximum: int | None = field(default=None, init=False)
-    optional: bool = field(default=False, init=False)
-    missing: Any = field(default=None, init=False)
     bbox_format: str | None = "REL_YXYX"
 
     def __post_init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from registry.errors import PreparedFormatError, suggest
+from registry.errors import PreparedFormatError
 
 MAX_DEPTH: Final = 100
 """Deepest nesting that is read; a schema of 30 Sequences in each other has 90 levels."""
@@ -97,14 +97,6 @@ class JsonNode:
                 yield int(value)
             else:
                 yield JsonNode(value, f"{self.path}[{place}]", self.source).integer()
-
-    def only(self, *known: str) -> dict[str, JsonNode]:
-        """``fields()``, refused where one of them is not ``known``."""
-        found = self.fields()
-        for name, node in found.items():
-            if name not in known:
-                node.fail("there is no such field here", hint=suggest(name, known))
-        return found
 
     def fail(self, problem: str, *, hint: str | None = None, cause: Exception | None = None) -> NoReturn:
         """Raises the PreparedFormatError of this place."""

@@ -252,6 +252,17 @@ class Scalar(Tensor):
     shape: Shape = field(default=(), init=False)
 
 
+@dataclass(frozen=True, kw_only=True, repr=False)
+class PlainTensor(Tensor):
+    """A tensor without the options of a ``Tensor``: the base of those that mean something, such as a label or a box."""
+
+    encoding: str = field(default="none", init=False)
+    minimum: int | None = field(default=None, init=False)
+    maximum: int | None = field(default=None, init=False)
+    optional: bool = field(default=False, init=False)
+    missing: Any = field(default=None, init=False)
+
+
 def _check_bound(bound: Any) -> int | None:
     if bound is None:
         return None

@@ -14,12 +14,12 @@ from registry.errors import suggest
 from registry.features.containers import FeaturesDict, Sequence
 from registry.features.dtypes import to_bytes
 from registry.features.feature import TEXT, Shape, feature_fault, is_text
-from registry.features.tensor import Tensor
+from registry.features.tensor import PlainTensor
 from registry.wire import FlatValue
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Text(Tensor):
+class Text(PlainTensor):
     r"""A text. Takes ``str``, or ``bytes`` as they are; decodes to ``bytes``, UTF-8 where it was written as ``str``.
 
     Decoding gives bytes as TFDS's NumPy path does: records hold bytes, nothing promises that they are UTF-8, and who
@@ -31,11 +31,6 @@ class Text(Tensor):
 
     shape: Shape = field(default=(), init=False)
     dtype: Any = field(default=TEXT, init=False)
-    encoding: str = field(default="none", init=False)
-    minimum: int | None = field(default=None, init=False)
-    maximum: int | None = field(default=None, init=False)
-    optional: bool = field(default=False, init=False)
-    missing: Any = field(default=None, init=False)
 
     def flatten(self, value: Any, path: str) -> tuple[FlatValue, ...]:
         """One entry: the text's bytes."""
@@ -47,7 +42,7 @@ class Text(Tensor):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class ClassLabel(Tensor):
+class ClassLabel(PlainTensor):
     """One of ``num_classes`` classes. Takes the number or the name; -1 is "no label". Decodes to an int64 scalar.
 
     Give ``names`` (any iterable of text; kept as a tuple) or ``num_classes`` (0 where it is not known yet). Names are
@@ -65,11 +60,6 @@ class ClassLabel(Tensor):
     names: Any = None
     shape: Shape = field(default=(), init=False)
     dtype: Any = field(default=np.int64, init=False)
-    encoding: str = field(default="none", init=False)
-    minimum: int | None = field(default=None, init=False)
-    maximum: int | None = field(default=None, init=False)
-    optional: bool = field(default=False, init=False)
-    missing: Any = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

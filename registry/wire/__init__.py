@@ -6,7 +6,7 @@ package name of its own.
 """
 
 from registry.errors import CorruptExampleError
-from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn, decode_block
+from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn
 from registry.wire.codec import (
     FlatValue,
     SequenceValues,
@@ -28,7 +28,6 @@ __all__ = [
     "NumberColumn",
     "SequenceValues",
     "WireKind",
-    "decode_block",
     "decode_example",
     "decode_features",
     "decode_sequence_example",

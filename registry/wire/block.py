@@ -64,26 +64,17 @@ class FlatBlock:
         return list(map(items.__getitem__, cuts))
 
 
-def decode_block(data: Octets, offsets: Places, lengths: Places, keys: Collection[str] | None = None) -> FlatBlock:
-    """The flat values of the records ``data[offset : offset + length]``; of ``keys``, or of all that there are.
+class BlockDecoder:
+    """Decodes blocks of records to the flat values of ``keys``, or of all keys.
 
-    ``data`` is a contiguous 1-d array of uint8, maybe a read-only view of a mapped file. Records may be in any order
-    and may repeat.
+    What it learns of the form of some records helps with the next, so keep one for records that are much alike.
 
     >>> records = [encode_example({"label": np.array(labels)}) for labels in ([5], [7, 300])]
     >>> lengths = np.array([len(record) for record in records])
-    >>> block = decode_block(np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths)
+    >>> block = BlockDecoder().decode(np.frombuffer(b"".join(records), np.uint8), lengths.cumsum() - lengths, lengths)
     >>> block.columns["label", "int64"].values, block.columns["label", "int64"].counts
     (array([  5,   7, 300]), array([1, 2]))
-
-    Raises:
-        UsageError: the records do not lie in ``data``.
     """
-    return BlockDecoder(keys).decode(data, offsets, lengths)
-
-
-class BlockDecoder:
-    """Decodes blocks of records that are much alike: what was learned of the form of some helps with the next."""
 
     def __init__(self, keys: Collection[str] | None = None) -> None:
         self._keys = None if keys is None else frozenset(keys)
@@ -91,7 +82,13 @@ class BlockDecoder:
         self._forms = FormBook()
 
     def decode(self, data: Octets, offsets: Places, lengths: Places) -> FlatBlock:
-        """The flat values of a block; see ``decode_block``."""
+        """The flat values of the records ``data[offset : offset + length]``, in any order, maybe repeated.
+
+        ``data`` is a contiguous 1-d array of uint8, maybe a read-only view of a mapped file.
+
+        Raises:
+            UsageError: the records do not lie in ``data``.
+        """
         check_pieces(data, offsets, lengths)
         fault = None
         anew = np.zeros(offsets.size, np.bool_)

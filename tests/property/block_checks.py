@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from registry.errors import CorruptExampleError
-from registry.wire import BytesColumn, FlatBlock, FlatValue, decode_block, decode_example
+from registry.wire import BlockDecoder, BytesColumn, FlatBlock, FlatValue, decode_example
 
 
 def joined(records: list[bytes], gap: bytes = b"\x0a\x80") -> tuple[Any, Any, Any]:
@@ -49,7 +49,7 @@ def check(records: list[bytes]) -> FlatBlock:
         except CorruptExampleError as error:
             fault = error
             break
-    block = decode_block(*joined(records))
+    block = BlockDecoder().decode(*joined(records))
     assert [bits(values) for values in values_of(block)] == expected
     assert (block.fault and block.fault.message) == (fault and fault.message)
     return block

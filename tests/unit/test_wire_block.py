@@ -7,7 +7,7 @@ import pytest
 from block_checks import bits, check, joined, values_of
 
 from registry.errors import UsageError
-from registry.wire import BlockDecoder, FlatValue, decode_block, decode_example, encode_example
+from registry.wire import BlockDecoder, FlatValue, decode_example, encode_example
 from registry.wire.varint import write_varint
 
 
@@ -63,7 +63,7 @@ def test_a_decoder_decodes_blocks_of_other_forms_than_it_has_learned() -> None:
 
 def test_keys_that_nobody_asked_for_and_no_two_records_share() -> None:
     records = [encode_example({f"{number}": np.array([5]), "a": np.array([number])}) for number in range(1000)]
-    block = decode_block(*joined(records), keys=["a"])
+    block = BlockDecoder(["a"]).decode(*joined(records))
     assert set(block.columns) == {("a", "int64")}
     assert block.columns["a", "int64"].values.tolist() == list(range(1000))
 
@@ -194,24 +194,24 @@ def test_the_first_of_several_bad_records_ends_the_block() -> None:
 
 def test_only_the_keys_that_are_asked_for_are_given_and_all_are_checked() -> None:
     data, offsets, lengths = joined([SOUND] * 20)
-    assert set(decode_block(data, offsets, lengths, ["b", "c"]).columns) == {("b", "float")}
+    assert set(BlockDecoder(["b", "c"]).decode(data, offsets, lengths).columns) == {("b", "float")}
     data, offsets, lengths = joined([SOUND] * 20 + [BAD["a number that is cut off"]])
-    assert decode_block(data, offsets, lengths, ["b"]).num_records == 20
+    assert BlockDecoder(["b"]).decode(data, offsets, lengths).num_records == 20
 
 
 def test_records_stand_in_any_order_and_repeat() -> None:
     records = [encode_example(example(number)) for number in range(50)]
     data, offsets, lengths = joined(records)
     order = np.random.default_rng(0).integers(0, 50, 200)
-    block = decode_block(data, offsets[order], lengths[order])
+    block = BlockDecoder().decode(data, offsets[order], lengths[order])
     expected = [bits(decode_example(records[place])) for place in order]
     assert [bits(values) for values in values_of(block)] == expected
 
 
 def test_a_record_that_reaches_the_end_of_the_buffer() -> None:
     data, offsets, lengths = joined([SOUND] * 20, gap=b"")
-    assert decode_block(data, offsets, lengths).num_records == 20
-    assert decode_block(data[: lengths[0]], offsets[:1].repeat(30), lengths[:1].repeat(30)).num_records == 30
+    assert BlockDecoder().decode(data, offsets, lengths).num_records == 20
+    assert BlockDecoder().decode(data[: lengths[0]], offsets[:1].repeat(30), lengths[:1].repeat(30)).num_records == 30
 
 
 @pytest.mark.parametrize(
@@ -219,12 +219,12 @@ def test_a_record_that_reaches_the_end_of_the_buffer() -> None:
 )
 def test_records_outside_the_buffer_are_refused(offsets: list[int], lengths: list[int]) -> None:
     with pytest.raises(UsageError, match="a record does not lie in the 100 bytes that are given"):
-        decode_block(np.zeros(100, np.uint8), np.array(offsets), np.array(lengths))
+        BlockDecoder().decode(np.zeros(100, np.uint8), np.array(offsets), np.array(lengths))
 
 
 def test_other_buffers_are_refused() -> None:
     places = np.zeros(1, np.int64)
     with pytest.raises(UsageError, match="a buffer of records is a contiguous 1-d array of uint8"):
-        decode_block(np.zeros(100, np.uint8)[::2], places, places)
+        BlockDecoder().decode(np.zeros(100, np.uint8)[::2], places, places)
     with pytest.raises(UsageError, match="offsets and lengths of records are 1-d arrays of int64"):
-        decode_block(np.zeros(100, np.uint8), places, places.astype(np.int32))
+        BlockDecoder().decode(np.zeros(100, np.uint8), places, places.astype(np.int32))
