@@ -27,7 +27,7 @@ _MOST_PROCESSES: Final = 16
 _REQUESTS: Final = 8
 """That are sent to a remote store at the same time, however few cores there are: they wait."""
 
-_TRIAL_SECONDS: Final = 0.5
+_TRIAL_SECONDS: Final = 1.0
 _SLOW_SECONDS: Final = 40e-6
 """A piece that takes longer is worth its way to another process and back."""
 
@@ -76,7 +76,7 @@ def choose_engine(
 class Growing(Engine):
     """Runs pieces in this process, and in workers as soon as that pays: for work that nobody knows in advance.
 
-    A small dataset is built at once, without waiting for an interpreter to start. After half a second of work the mean
+    A small dataset is built at once, without waiting for an interpreter to start. After a second of work the mean
     piece decides: sending one that is quick to another process takes longer than doing it here.
     """
 
