@@ -129,7 +129,6 @@ def publish_found(
     target: Target,
     *,
     copy: bool,
-    trust_lengths: bool,
     store_of: Callable[[DatasetVersion], Store],
     progress: ImportProgress | None,
 ) -> Iterator[ImportedVersion]:
@@ -157,8 +156,6 @@ def publish_found(
                 chosen,
                 prepared=prepared,
                 in_place=not copy,
-                trust_lengths=trust_lengths,
-                advance=None if progress is None else progress.advance,
             )
         except _REFUSALS as error:
             yield _refused(one, _for_importers(error, one.folder, prepared.reference))

@@ -108,12 +108,12 @@ class Publishing:
         # Older code must not take an unversioned look-up back to its own canonical version.
         is_experimental = promote is None and builder.version != builder.canonical_version
         target = replace(
-            self._target(False if is_experimental else promote, processes=processes),
+            self._target(False if is_experimental else promote, advance, processes=processes),
             default_config=builder.config_name == builder.default_config(),
             experiment_defaults=defaults,
         )
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
-            publication = publish_staged(build.staged, build.prepared, build.shards, target, advance=advance)
+            publication = publish_staged(build.staged, build.prepared, build.shards, target)
         if is_experimental and publication.newly:
             return replace(publication, promotion=replace(publication.promotion, reason=Unpromoted.EXPERIMENTAL))
         return publication
@@ -145,9 +145,9 @@ class Publishing:
             return None
         defaults = self._experiment_defaults(builder, published)
         builder, store = builder.with_experiment_defaults(defaults), self.data_store()
-        target = self._target(False, processes=processes)
+        target = self._target(False, advance, processes=processes)
         with build_dataset(builder, store, processes=processes, num_shards=num_shards, progress=progress) as build:
-            return preview_folder(build.staged.store, target, show=show, advance=advance)
+            return preview_folder(build.staged.store, target, show=show)
 
     def publish(
         self,
@@ -179,7 +179,7 @@ class Publishing:
         source = open_store(folder)
         if promote:
             self._refuse_protected(read_prepared(source).reference, promote)
-        publication = publish_folder(source, self._target(promote), version_to_prepare=code, advance=advance)
+        publication = publish_folder(source, self._target(promote, advance), version_to_prepare=code)
         if not publication.newly and code is not None:
             self._check_code_version(publication.version.reference, code)
         return publication
@@ -223,14 +223,11 @@ class Publishing:
         found = find_tfds(folder, name=name)
         if dry_run:
             return list_found(found)
-        return publish_found(
-            found,
-            self._target(False),  # each version says for itself
-            copy=copy,
-            trust_lengths=trust_lengths,
-            store_of=self.version_store,
-            progress=progress,
+        # Which version is promoted, and with which default config, is decided for each of them.
+        target = replace(
+            self._target(False, None if progress is None else progress.advance), trust_lengths=trust_lengths
         )
+        return publish_found(found, target, copy=copy, store_of=self.version_store, progress=progress)
 
     def import_parquet(
         self,
@@ -288,7 +285,7 @@ class Publishing:
         from registry.publishing import publish_folder
 
         self._refuse_protected(prepared.reference, promote)
-        return publish_folder(source, self._target(promote), prepared=prepared, in_place=in_place, advance=advance)
+        return publish_folder(source, self._target(promote, advance), prepared=prepared, in_place=in_place)
 
     def preview_parquet(
         self,
@@ -315,9 +312,9 @@ class Publishing:
         from registry.publishing import preview_folder
         from registry.storage import open_store
 
-        return preview_folder(open_store(folder), self._target(False), show=show, advance=advance)
+        return preview_folder(open_store(folder), self._target(False, advance), show=show)
 
-    def _target(self, promote: bool | None, *, processes: int | None = None) -> Target:
+    def _target(self, promote: bool | None, advance: Advance | None, *, processes: int | None = None) -> Target:
         """Where a publication goes: this catalog and its data directory."""
         from registry.publishing import Target
 
@@ -328,6 +325,7 @@ class Publishing:
             actor=log_actor(),
             processes=processes,
             indexes=open_indexes(),
+            advance=advance,
         )
 
     def _experiment_defaults(self, builder: DatasetBuilder, published: Publication | None) -> Mapping[str, bool]:

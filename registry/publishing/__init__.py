@@ -18,7 +18,7 @@ from registry.publishing.publish import (
     unchanged,
 )
 from registry.publishing.record_diff import RecordChange, RecordDiff
-from registry.publishing.verify import ShardFault, VerifyReport, measure_shards, verify_shards
+from registry.publishing.verify import ShardFault, VerifyReport, verify_shards
 
 __all__ = [
     "Advance",
@@ -38,7 +38,6 @@ __all__ = [
     "VersionDiff",
     "clear_place",
     "diff_versions",
-    "measure_shards",
     "preview_folder",
     "publish_folder",
     "publish_staged",

@@ -41,7 +41,7 @@ from registry.publishing.markers import (
     read_marker,
     write_marker,
 )
-from registry.publishing.verify import absolute_location, digest_of
+from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.splits import counted
 from registry.storage import StagedFolder, Store
 from registry.storage.names import MARKER_FILE
@@ -95,15 +95,15 @@ class ObjectPlace:
             )
         )
 
-    def fill(self, check_number: Callable[[], bool]) -> None:
+    def fill(self) -> None:
         """Put every file in place that is not there."""
         for _ in range(_RETAKES):
-            self._is_published = check_number()
+            self._is_published = is_published(self._catalog, self._version)
             try:
                 return self._fill()
             except ReservedError:
                 # Others of the same content may have been faster: their row used the reservation up, that of us all.
-                if not check_number():
+                if not is_published(self._catalog, self._version):
                     raise
                 self.take()  # and now only look, and mend
         return self._fill()

@@ -7,7 +7,7 @@ are copied one by one under a reservation (``object_place``).
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -25,7 +25,7 @@ from registry.publishing.markers import (
     is_promised,
 )
 from registry.publishing.object_place import ObjectPlace
-from registry.publishing.verify import absolute_location, digest_of
+from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.storage import StagedFolder, Store
 
 _REFUSALS: Final = (ConflictError, VersionTooSmallError, UsageError, NotFoundError)
@@ -54,7 +54,6 @@ def place_folder(
     version: DatasetVersion,
     shards: Mapping[str, tuple[Shard, ...]],
     *,
-    check_number: Callable[[], bool],
     actor: str,
 ) -> Iterator[Placement]:
     """Put a staged folder at the location of ``version``, and keep it for us within the block, which writes the row.
@@ -67,7 +66,6 @@ def place_folder(
         catalog: where the row is written.
         version: what is published.
         shards: its files, by split.
-        check_number: whether this very content is published; raises where the number holds other content.
         actor: who publishes.
 
     Raises:
@@ -76,17 +74,17 @@ def place_folder(
         ConflictError: the location holds other data that no row describes; or the very content is published with files
             of other names, which are damaged.
     """
-    if check_number() and not _require_published_names(store, catalog, version):
+    if is_published(catalog, version) and not _require_published_names(store, catalog, version):
         yield Placement()
         return
     if store.local_root is not None:
-        with _on_disk(staged, store, catalog, version, check_number) as placement:
+        with _on_disk(staged, store, catalog, version) as placement:
             yield placement
         return
     place = ObjectPlace(staged, store, catalog, version, shards, actor=actor)
     place.take()
     try:
-        place.fill(check_number)
+        place.fill()
         yield Placement(held=(place.held, place.holder), entity_tags=place.entity_tags, notes=place.notes)
     except _REFUSALS:
         place.give_back()
@@ -121,17 +119,13 @@ def _require_published_names(store: Store, catalog: CatalogBackend, version: Dat
 
 @contextmanager
 def _on_disk(
-    staged: StagedFolder,
-    store: Store,
-    catalog: CatalogBackend,
-    version: DatasetVersion,
-    check_number: Callable[[], bool],
+    staged: StagedFolder, store: Store, catalog: CatalogBackend, version: DatasetVersion
 ) -> Iterator[Placement]:
     # One at a time from the look at the catalog to the row: a loser that takes its folder back must not meet a winner
     # that has just put its own there, nor two that repair a damaged folder each other.
     with store.exclusive(version.location):
         notes: list[str] = []
-        moved = _rename(staged, store, version, notes, published=check_number())
+        moved = _rename(staged, store, version, notes, published=is_published(catalog, version))
         try:
             yield Placement(notes=notes)
         except (ConflictError, VersionTooSmallError):  # refused for good: the folder will never have a row

@@ -1,10 +1,12 @@
-"""How does a prepared folder become a published version? Verified, moved into place, then one row.
+"""Publishes a prepared folder as a version: verified, proved, moved into place, then one row.
 
-The number is proved before anything is moved (``proof``). Then order is everything: bytes first, row last. What can go
-wrong in between, and what the next run finds:
+    folder -> shards verified -> number proved -> at its place -> row        a _Candidate goes this way
+
+The number is proved before anything is moved (``proof``). Files come first and the row comes last. What can go wrong in
+between, and what the next run finds:
 
     while staging        an ``incomplete.*`` folder that nobody sees; cleared by the next build
-    while it is placed   on a disk nothing: it is one rename; in an object store some of the files (``placing``)
+    while it is placed   on a disk nothing: it is one rename; in an object store some of the files (``object_place``)
     after the move       a complete folder without a row; the next run finds it and finishes the job
     in the transaction   nothing of it; the same as after the move
 """
@@ -53,6 +55,7 @@ from registry.publishing.verify import (
     VerifyReport,
     absolute_location,
     describe_version,
+    is_published,
     measure_folder,
     name_rule,
     stamp_shards,
@@ -97,14 +100,24 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where a version is published, by whom, and what becomes of it there.
+    """What a publication needs: where to, by whom, what becomes of the version, and how the work is done.
 
-    ``promote`` makes it the version that an unversioned look-up gives; None does so where it is at least as high as the
-    present one and nothing protects that. ``default_config`` makes its config the one that a reference without a config
-    means. ``experiment_defaults`` are the flags that a build was given; None are those of the moment of publication.
-    Without ``requires_number`` a number that says less than has changed is taken as it is: it was given by others, long
-    ago; ``Publication.proof`` tells of it. In ``indexes`` it is kept which files were hashed, so that readers on this
-    machine need not hash them again.
+    Attributes:
+        store: the data directory.
+        catalog: where the row is written.
+        promote: make it the version that an unversioned look-up gives; None does so where it is at least as high as
+            the present one and nothing protects that.
+        actor: who publishes.
+        default_config: make its config the one that a reference without a config means.
+        processes: how many processes compute fingerprints; None decides by size.
+        slicing: the rule of its split expressions.
+        experiment_defaults: the flags that a build was given; None are those of the moment of publication.
+        requires_number: refuse a number that says less than has changed. Without, ``Publication.proof`` tells of it:
+            the number was given by others, long ago.
+        trust_lengths: hash the shards, and take their lengths as they are told: no record is read, so the number is
+            not proved, and there are no fingerprints yet.
+        indexes: where it is kept which files were hashed, so that readers on this machine need not hash them again.
+        advance: called with the number of records done since the last call.
     """
 
     store: Store
@@ -116,21 +129,26 @@ class Target:
     slicing: SlicingRule = SlicingRule.DOCUMENTED
     experiment_defaults: Mapping[str, bool] | None = None
     requires_number: bool = True
+    trust_lengths: bool = False
     indexes: IndexFolder | None = None
+    advance: Advance | None = None
+
+    def prover(self, *, actor: str | None = None) -> Prover:
+        """What proves numbers; it keeps fingerprints of older versions where an ``actor`` does."""
+        return Prover(
+            catalog=self.catalog,
+            data=self.store,
+            actor=actor,
+            processes=self.processes,
+            indexes=self.indexes,
+            advance=self.advance,
+        )
 
 
 def publish_staged(
-    staged: StagedFolder,
-    prepared: PreparedDataset,
-    shards: Mapping[str, tuple[Shard, ...]],
-    target: Target,
-    *,
-    trust_lengths: bool = False,
-    advance: Advance | None = None,
+    staged: StagedFolder, prepared: PreparedDataset, shards: Mapping[str, tuple[Shard, ...]], target: Target
 ) -> Publication:
     """Verify the shards of ``staged`` against ``shards``, move the folder into place, write the row.
-
-    With ``trust_lengths`` by their sha256 alone: as ``publish_folder``.
 
     Raises:
         ShardMismatchError: a shard on disk is not what was written.
@@ -140,27 +158,22 @@ def publish_staged(
         ConflictError: the version's folder holds other data that no row describes.
     """
     report = verify_shards(
-        staged.store, prepared.splits, shards, walk=not trust_lengths, indexes=target.indexes, advance=advance
+        staged.store,
+        prepared.splits,
+        shards,
+        walk=not target.trust_lengths,
+        indexes=target.indexes,
+        advance=target.advance,
     )
     report.raise_for_faults(str(prepared.reference))
-    version = describe_version(prepared, report, target.slicing)
-    evidence = None if trust_lengths else _gather(target, version, staged.store, prepared, advance=advance)
-    with place_folder(
-        staged,
-        target.store,
-        target.catalog,
-        version,
-        shards,
-        check_number=lambda: _is_published(target.catalog, version),
-        actor=target.actor,
-    ) as placement:
-        if evidence is not None:  # should it be proved again, its records are at their new place
-            files = StoredSplits(target.store.child(version.location), prepared.splits, prepared.features)
-            evidence = replace(evidence, files=files)
+    candidate = _Candidate.of(target, prepared, report).proved(staged.store)
+    version = candidate.version
+    with place_folder(staged, target.store, target.catalog, version, shards, actor=target.actor) as placement:
+        candidate = candidate.moved(target.store.child(version.location))
         shards = tag_shards(version.splits, shards, placement.entity_tags)
-        promotion, proof = _write_row(target, version, shards, evidence, held=placement.held)
-    _tell_default_config(target, version)
-    return _publication(target, version, report, promotion, proof, notes=tuple(placement.notes))
+        publication = candidate.write_row(shards, held=placement.held)
+    candidate.write_default_config()
+    return replace(publication, notes=tuple(placement.notes))
 
 
 def publish_folder(
@@ -169,9 +182,7 @@ def publish_folder(
     *,
     prepared: PreparedDataset | None = None,
     in_place: bool = False,
-    trust_lengths: bool = False,
     version_to_prepare: str | None = None,
-    advance: Advance | None = None,
 ) -> Publication:
     """Publish the prepared version folder ``source``: in place if it lies where it belongs, else a copy of it.
 
@@ -180,10 +191,7 @@ def publish_folder(
         target: where it is published, and how.
         prepared: what it holds, where that is known better than its files say it.
         in_place: leave it where it lies, wherever that is; nothing is written there.
-        trust_lengths: hash the shards, and take their lengths as they are told: no record is looked at, nothing is
-            known of values, so the number is not proved and there are no fingerprints yet.
         version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot.
-        advance: called with the number of records done since the last call.
 
     Raises:
         PreparedFormatError: the folder is no prepared dataset.
@@ -195,46 +203,77 @@ def publish_folder(
         absolute_location(source)  # before an hour is spent on hashing: a URL with a password cannot be stored
     prepared = prepared or read_prepared(source)
     stamp = stamp_shards(source, prepared)
-    prepared, report = measure_folder(
+    candidate = _measure(source, replace(prepared, version_to_prepare=version_to_prepare), target)
+    version = candidate.version
+    is_at_home = source.url == target.store.child(version.location).url
+    if not is_at_home and not in_place:
+        target.store.clear_abandoned(version.location.rpartition("/")[0])
+        with target.store.stage(version.location) as staged:
+            _copy_files(source, staged.store, candidate.prepared)
+            return publish_staged(staged, candidate.prepared, candidate.report.shards, target)
+    if not is_at_home:
+        version = replace(version, location=absolute_location(source))
+    candidate = replace(candidate, version=version).proved(source)
+    # The ETags first: each lies between two equal stamps, so it is that of the bytes that were hashed in between.
+    tagged = tag_shards(version.splits, candidate.report.shards, read_tags(source, version.splits))
+    if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may be of different records
+        raise ShardMismatchError(
+            f"{source.url}: a shard was changed while the folder was published",
+            hint="Nothing was published. Do it again when nobody writes there.",
+            details={"folder": source.url},
+        )
+    unreserved = None
+    if source.local_root is None and not source.url.startswith(("http://", "https://")):
+        require_unmarked(source, target.catalog, version)
+        unreserved = location_key(source)
+    publication = candidate.write_row(tagged, unreserved=unreserved)
+    if unreserved is not None:
+        remove_marker(source, target.catalog, version)
+    candidate.write_default_config()
+    return publication
+
+
+def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
+    """What ``publish_folder`` would do, and everything that changed since the version below. Writes nothing.
+
+    ``show`` is how many differing records of each split are described.
+
+    Raises:
+        PreparedFormatError, ShardMismatchError, VersionExistsError: as ``publish_folder``.
+    """
+    candidate = _measure(source, read_prepared(source), replace(target, indexes=None))
+    version, prover = candidate.version, target.prover()
+    files = candidate.files(source)
+    proof = prover.prove(version, prover.fingerprint(files))
+    published = is_published(target.catalog, version)
+    step = proof.refused or proof.lower
+    if step is None:
+        return Preview(proof=proof, is_published=published, diff=None)
+
+    def open_files() -> tuple[StoredSplits, StoredSplits]:
+        old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
+        return old, new
+
+    diff = diff_files(step.changes, open_files, show=show, processes=target.processes, advance=target.advance)
+    return Preview(proof=proof, is_published=published, diff=diff)
+
+
+def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candidate:
+    """The version that ``source`` holds, its shards walked. Other content under its number is refused."""
+    report = measure_folder(
         source,
         target.catalog,
-        prepared=prepared,
-        walk=not trust_lengths,
+        prepared,
+        walk=not target.trust_lengths,
         indexes=target.indexes,
-        advance=advance,
+        advance=target.advance,
     )
-    prepared = replace(prepared, version_to_prepare=version_to_prepare)
-    version = describe_version(prepared, report, target.slicing)
+    candidate = _Candidate.of(target, prepared, report)
     try:
-        _is_published(target.catalog, version)
+        is_published(target.catalog, candidate.version)
     except VersionExistsError as error:
         raise name_rule(error, prepared, report, target.slicing) from error
-    is_at_home = source.url == target.store.child(version.location).url
-    if is_at_home or in_place:
-        if not is_at_home:
-            version = replace(version, location=absolute_location(source))
-        evidence = None if trust_lengths else _gather(target, version, source, prepared, advance=advance)
-        # The ETags first: each lies between two equal stamps, so it is that of the bytes that were hashed in between.
-        tagged = tag_shards(version.splits, report.shards, read_tags(source, version.splits))
-        if stamp_shards(source, prepared) != stamp:  # then hashes and fingerprints may be of different records
-            raise ShardMismatchError(
-                f"{source.url}: a shard was changed while the folder was published",
-                hint="Nothing was published. Do it again when nobody writes there.",
-                details={"folder": source.url},
-            )
-        unreserved = None
-        if source.local_root is None and not source.url.startswith(("http://", "https://")):
-            require_unmarked(source, target.catalog, version)
-            unreserved = location_key(source)
-        promotion, proof = _write_row(target, version, tagged, evidence, unreserved=unreserved)
-        if unreserved is not None:
-            remove_marker(source, target.catalog, version)
-        _tell_default_config(target, version)
-        return _publication(target, version, report, promotion, proof)
-    target.store.clear_abandoned(version.location.rpartition("/")[0])
-    with target.store.stage(version.location) as staged:
-        _copy_files(source, staged.store, prepared)
-        return publish_staged(staged, prepared, report.shards, target, trust_lengths=trust_lengths, advance=advance)
+    return candidate
 
 
 def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None:
@@ -257,132 +296,112 @@ def _copy_files(source: Store, target: Store, prepared: PreparedDataset) -> None
         source.copy(name, target)
 
 
-def preview_folder(source: Store, target: Target, *, show: int = 5, advance: Advance | None = None) -> Preview:
-    """What ``publish_folder`` would do, and everything that changed since the version below. Writes nothing.
-
-    ``show`` is how many differing records of each split are described.
-
-    Raises:
-        PreparedFormatError, ShardMismatchError, VersionExistsError: as ``publish_folder``.
-    """
-    prepared, report = measure_folder(source, target.catalog, advance=advance)
-    version = describe_version(prepared, report, target.slicing)
-    is_published = _is_published(target.catalog, version)
-    prover = Prover(
-        catalog=target.catalog,
-        data=target.store,
-        processes=target.processes,
-        indexes=target.indexes,
-        advance=advance,
-    )
-    files = StoredSplits(source, prepared.splits, prepared.features)
-    proof = prover.prove(version, prover.fingerprint(files))
-    step = proof.refused or proof.lower
-    if step is None:
-        return Preview(proof=proof, is_published=is_published, diff=None)
-
-    def open_files() -> tuple[StoredSplits, StoredSplits]:
-        old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
-        return old, new
-
-    diff = diff_files(step.changes, open_files, show=show, processes=target.processes, advance=advance)
-    return Preview(proof=proof, is_published=is_published, diff=diff)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Evidence:
-    """What a number is proved with: the version's files and their fingerprints."""
+class _Candidate:
+    """A verified version on its way to its row.
 
-    prover: Prover
-    files: StoredSplits
-    fingerprints: Mapping[str, SplitFingerprint]
+    Attributes:
+        stored: its files and fingerprints, by which its number is proved again when others publish beside it; None
+            where nothing has to be proved.
+        proof: the proof against the neighbours of some moment.
+    """
+
+    target: Target
+    prepared: PreparedDataset
+    report: VerifyReport
+    version: DatasetVersion
+    stored: tuple[StoredSplits, Mapping[str, SplitFingerprint]] | None = None
     proof: Proof | None = None
 
-    def proved(self, version: DatasetVersion, *, requires_number: bool) -> _Evidence:
-        """This evidence with a proof against the neighbours of this moment."""
-        if requires_number:
-            return replace(self, proof=self.prover.require(version, self.fingerprints, self.files))
-        return replace(self, proof=self.prover.prove(version, self.fingerprints))
+    @classmethod
+    def of(cls, target: Target, prepared: PreparedDataset, report: VerifyReport) -> _Candidate:
+        version = describe_version(prepared, report, target.slicing)
+        return cls(target=target, prepared=prepared, report=report, version=version)
 
+    def files(self, store: Store) -> StoredSplits:
+        """Its files in ``store``."""
+        return StoredSplits(store, self.prepared.splits, self.prepared.features)
 
-def _gather(
-    target: Target, version: DatasetVersion, files: Store, prepared: PreparedDataset, *, advance: Advance | None
-) -> _Evidence | None:
-    """Compute the fingerprints and prove the number; None where this very content is published already."""
-    if _is_published(target.catalog, version):
-        return None
-    prover = Prover(
-        catalog=target.catalog,
-        data=target.store,
-        actor=target.actor,
-        processes=target.processes,
-        indexes=target.indexes,
-        advance=advance,
-    )
-    stored = StoredSplits(files, prepared.splits, prepared.features)
-    found = prover.fingerprint(stored)
-    evidence = _Evidence(prover=prover, files=stored, fingerprints=found)
-    return evidence.proved(version, requires_number=target.requires_number)
+    def proved(self, store: Store) -> _Candidate:
+        """This candidate with fingerprints and a proof, unless this very content is published, or not read at all."""
+        if self.target.trust_lengths or is_published(self.target.catalog, self.version):
+            return self
+        files = self.files(store)
+        return replace(self, stored=(files, self._prover.fingerprint(files)))._proved_again()
 
+    def moved(self, store: Store) -> _Candidate:
+        """Its files are at their final place: they are read there, should its number be proved again."""
+        return self if self.stored is None else replace(self, stored=(self.files(store), self.stored[1]))
 
-def _write_row(
-    target: Target,
-    version: DatasetVersion,
-    shards: Mapping[str, tuple[Shard, ...]],
-    evidence: _Evidence | None,
-    *,
-    held: tuple[Reservation, Holder] | None = None,
-    unreserved: str | None = None,
-) -> tuple[Promotion | None, Proof | None]:
-    """Publish, and prove again as long as others publish beside it.
+    def write_row(
+        self,
+        shards: Mapping[str, tuple[Shard, ...]],
+        *,
+        held: tuple[Reservation, Holder] | None = None,
+        unreserved: str | None = None,
+    ) -> Publication:
+        """Publish, and prove again as long as others publish beside it."""
+        target, candidate = self.target, self
+        for _ in range(_MOST_RIVALS):
+            proof = candidate.proof
+            try:
+                promotion = target.catalog.publish(
+                    self.version,
+                    shards,
+                    promote=target.promote,
+                    default_config=target.default_config,
+                    actor=target.actor,
+                    experiment_defaults=target.experiment_defaults,
+                    found=None if candidate.stored is None else candidate.stored[1],
+                    proved_between=None if proof is None else proof.neighbours,
+                    held=held,
+                    unreserved=unreserved,
+                )
+            except NeighboursChangedError:
+                if candidate.stored is None:
+                    raise
+                candidate = candidate._proved_again()
+            else:
+                return Publication(
+                    version=self.version,
+                    newly=promotion is not None,
+                    num_bytes=self.report.num_bytes,
+                    promotion=promotion or unchanged(target.catalog, self.version),
+                    proof=None if promotion is None else proof,
+                )
+        raise ConflictError(
+            f"{self.version.reference}: others published beside it {_MOST_RIVALS} times while its number was proved",
+            hint="Nothing was changed. Try again when there is less going on.",
+        )
 
-    What became of the canonical version, None where the same content was published before, and the proof.
-    """
-    for _ in range(_MOST_RIVALS):
-        proof = None if evidence is None else evidence.proof
-        try:
-            promotion = target.catalog.publish(
-                version,
-                shards,
-                promote=target.promote,
-                default_config=target.default_config,
-                actor=target.actor,
-                experiment_defaults=target.experiment_defaults,
-                found=None if evidence is None else evidence.fingerprints,
-                proved_between=None if proof is None else proof.neighbours,
-                held=held,
-                unreserved=unreserved,
-            )
-        except NeighboursChangedError:
-            if evidence is None:
-                raise
-            evidence = evidence.proved(version, requires_number=target.requires_number)
-        else:
-            return promotion, None if promotion is None else proof
-    raise ConflictError(
-        f"{version.reference}: others published beside it {_MOST_RIVALS} times while its number was proved",
-        hint="Nothing was changed. Try again when there is less going on.",
-    )
+    def write_default_config(self) -> None:
+        """Tell those who read the data folder without the catalog, as TFDS does, which config is the default one."""
+        version, target = self.version, self.target
+        is_at_home = version.location == version_folder(version.name, version.config, version.version)
+        if version.config is None or not is_at_home:
+            return
+        if any(one.is_default and one.config == version.config for one in target.catalog.configs.list(version.name)):
+            try:
+                write_default_config(target.store, version.name, version.config)
+            except StorageError as error:  # the row is written: the version is published
+                warnings.warn(
+                    f"{version.reference} is published, and TFDS will not find its default config: {error.message}; "
+                    "publish it again to write that file",
+                    RegistryWarning,
+                    stacklevel=2,
+                )
 
+    @property
+    def _prover(self) -> Prover:
+        return self.target.prover(actor=self.target.actor)
 
-def _publication(
-    target: Target,
-    version: DatasetVersion,
-    report: VerifyReport,
-    promotion: Promotion | None,
-    proof: Proof | None,
-    *,
-    notes: tuple[str, ...] = (),
-) -> Publication:
-    """What came of it; without a ``promotion`` the same content was published before."""
-    return Publication(
-        version=version,
-        newly=promotion is not None,
-        num_bytes=report.num_bytes,
-        promotion=promotion or unchanged(target.catalog, version),
-        proof=proof,
-        notes=notes,
-    )
+    def _proved_again(self) -> _Candidate:
+        if self.stored is None:
+            raise AssertionError("nothing has to be proved")
+        files, fingerprints = self.stored
+        if self.target.requires_number:
+            return replace(self, proof=self._prover.require(self.version, fingerprints, files))
+        return replace(self, proof=self._prover.prove(self.version, fingerprints))
 
 
 def unchanged(catalog: CatalogBackend, version: DatasetVersion) -> Promotion:
@@ -390,37 +409,6 @@ def unchanged(catalog: CatalogBackend, version: DatasetVersion) -> Promotion:
     published = catalog.published(version.name, version.config, version.version)
     canonical = None if published is None else published.canonical
     return Promotion(before=canonical, after=canonical, reason=Unpromoted.PUBLISHED_BEFORE)
-
-
-def _tell_default_config(target: Target, version: DatasetVersion) -> None:
-    """Tell those who read the data folder without the catalog, as TFDS does, which config is the default one."""
-    is_at_home = version.location == version_folder(version.name, version.config, version.version)
-    if version.config is None or not is_at_home:
-        return
-    if any(one.is_default and one.config == version.config for one in target.catalog.configs.list(version.name)):
-        try:
-            write_default_config(target.store, version.name, version.config)
-        except StorageError as error:  # the row is written: the version is published
-            warnings.warn(
-                f"{version.reference} is published, and TFDS will not find its default config: {error.message}; "
-                "publish it again to write that file",
-                RegistryWarning,
-                stacklevel=2,
-            )
-
-
-def _is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
-    """Whether this very content is published. Other content under the number is refused before anything is moved."""
-    published = catalog.published_digest(version.name, version.config, version.version)
-    if published is not None and published != version.content_digest:
-        raise VersionExistsError(
-            f"{version.reference} is published with other content (sha256 {published[:12]}, "
-            f"not {version.content_digest[:12]})",
-            hint="A number is never used twice. Raise the version: PATCH for the same records, "
-            "MINOR for added features, MAJOR for anything else.",
-            details={"published": published, "offered": version.content_digest},
-        )
-    return published is not None
 
 
 def read_tags(store: Store, splits: Sequence[Split]) -> dict[str, str | None]:

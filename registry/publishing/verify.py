@@ -111,47 +111,60 @@ class VerifyReport:
             )
 
 
-def measure_shards(
+def verify_shards(
     store: Store,
     splits: Sequence[Split],
+    promised: Mapping[str, Sequence[Shard]] | None = None,
     *,
     features: FeaturesDict | None = None,
     walk: bool = True,
-    only: Mapping[str, Sequence[int]] | None = None,
     indexes: IndexFolder | None = None,
     advance: Advance | None = None,
 ) -> VerifyReport:
-    """Walk every shard file of ``splits`` under ``store``: framing, checksums, and the number of records promised.
+    """Walk shard files: framing, checksums, and the number of records that ``splits`` say; hash them.
 
-    With ``features`` every record is decoded too; without ``walk`` files are hashed, and the number of records is taken
-    as promised. ``only`` names the shards of each split that are walked; None walks all. Faults are collected, not
-    raised: one bad shard never hides the next. In ``indexes`` it is kept which
-    files were hashed, so that readers need not hash them again.
+    Faults are collected, not raised: one bad shard never hides the next.
+
+    Args:
+        store: the folder of the files.
+        splits: what the files hold.
+        promised: shards by split, whose files are walked, and compared by size and sha256; None walks all files.
+        features: a schema by which every record is decoded as well.
+        walk: False hashes the files, and takes the number of records as it is said.
+        indexes: where it is kept which files were hashed, so that readers need not hash them again.
+        advance: called with the number of records done since the last call.
 
     Raises:
         StorageUnavailableError: the store does not answer, which is not the shard's fault.
     """
-    chosen = {split.name: range(split.num_shards) if only is None else only[split.name] for split in splits}
+    chosen = {
+        split.name: dict.fromkeys(range(split.num_shards))
+        if promised is None
+        else {shard.index: shard for shard in promised[split.name]}
+        for split in splits
+    }
     sound: dict[str, list[Shard]] = {split.name: [] for split in splits}
     faults: list[ShardFault] = []
-    measurer = ShardMeasurer(store, tuple(splits), features, walk, indexes)
+    walker = ShardWalker(store, tuple(splits), features, walk, indexes)
 
     def pieces() -> Iterator[Piece[tuple[int, int], Shard | ShardFault]]:
         for place, split in enumerate(splits):
             for index in chosen[split.name]:
                 if len(faults) >= _MOST_FAULTS:
                     return
-                yield Piece(measurer, (place, index), (FileRange(store.url, split.filename(index)),))
+                yield Piece(walker, (place, index), (FileRange(store.url, split.filename(index)),))
 
-    num_bytes = sum(split.num_bytes for split in splits) if only is None else None
+    num_bytes = sum(split.num_bytes for split in splits)
     with choose_engine(num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True) as engine:
         for (place, index), found in engine.run(pieces(), doing="verified files", failure=StorageError):
-            if isinstance(found, ShardFault):
-                faults.append(found)
+            split = splits[place]
+            outcome = _compare(split, found, chosen[split.name][index], walk=walk)
+            if isinstance(outcome, ShardFault):
+                faults.append(outcome)
             else:
-                sound[splits[place].name].append(found)
+                sound[split.name].append(outcome)
             if advance is not None:
-                advance(splits[place].shard_lengths[index])
+                advance(split.shard_lengths[index])
     num_shards = sum(map(len, chosen.values()))
     return VerifyReport(
         num_shards=num_shards,
@@ -162,8 +175,8 @@ def measure_shards(
 
 
 @dataclass(frozen=True, slots=True)
-class ShardMeasurer:
-    """Walks one shard file, given as (place of its split, index); arguments as ``measure_shards``."""
+class ShardWalker:
+    """Walks one shard file, given as (place of its split, index); arguments as ``verify_shards``."""
 
     store: Store
     splits: tuple[Split, ...]
@@ -202,48 +215,24 @@ class ShardMeasurer:
         return found
 
 
-def verify_shards(
-    store: Store,
-    splits: Sequence[Split],
-    promised: Mapping[str, Sequence[Shard]],
-    *,
-    features: FeaturesDict | None = None,
-    walk: bool = True,
-    indexes: IndexFolder | None = None,
-    advance: Advance | None = None,
-) -> VerifyReport:
-    """``measure_shards`` of the shards that are ``promised``, and the size and sha256 of each compared with that."""
-    by_index = {name: {shard.index: shard for shard in shards} for name, shards in promised.items()}
-    only = {name: list(shards) for name, shards in by_index.items()}
-    measured = measure_shards(store, splits, features=features, walk=walk, only=only, indexes=indexes, advance=advance)
-    sound: dict[str, tuple[Shard, ...]] = {}
-    faults = list(measured.faults)
-    for split in splits:
-        kept = []
-        for shard in measured.shards[split.name]:
-            if problem := _difference(shard, by_index[split.name][shard.index]):
-                filename = split.filename(shard.index)
-                faults.append(
-                    ShardFault(
-                        split=split.name,
-                        filename=filename,
-                        code=ShardMismatchError.code,
-                        problem=f"{filename}: {problem}",
-                        foreign_sha256=shard.sha256 if split.files.file_format == "tfrecord" and walk else None,
-                    )
-                )
-            else:
-                kept.append(shard)
-        sound[split.name] = tuple(kept)
-    return VerifyReport(num_shards=measured.num_shards, shards=sound, faults=tuple(faults), is_whole=measured.is_whole)
-
-
-def _difference(found: Shard, promised: Shard) -> str | None:
+def _compare(split: Split, found: Shard | ShardFault, promised: Shard | None, *, walk: bool) -> Shard | ShardFault:
+    """What was found, or a fault where it is not what was promised."""
+    if isinstance(found, ShardFault) or promised is None:
+        return found
     if found.num_bytes != promised.num_bytes:
-        return f"it is {found.num_bytes} bytes long, {promised.num_bytes} were promised"
-    if found.sha256 != promised.sha256:
-        return f"its sha256 is {found.sha256}, promised was {promised.sha256}"
-    return None
+        problem = f"it is {found.num_bytes} bytes long, {promised.num_bytes} were promised"
+    elif found.sha256 != promised.sha256:
+        problem = f"its sha256 is {found.sha256}, promised was {promised.sha256}"
+    else:
+        return found
+    filename = split.filename(found.index)
+    return ShardFault(
+        split=split.name,
+        filename=filename,
+        code=ShardMismatchError.code,
+        problem=f"{filename}: {problem}",
+        foreign_sha256=found.sha256 if split.files.file_format == "tfrecord" and walk else None,
+    )
 
 
 def _decode_every_record(store: Store, split: Split, filename: str, features: FeaturesDict, num_records: int) -> None:
@@ -271,22 +260,19 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
 def measure_folder(
     source: Store,
     catalog: CatalogBackend,
+    prepared: PreparedDataset,
     *,
-    prepared: PreparedDataset | None = None,
     walk: bool = True,
     indexes: IndexFolder | None = None,
-    advance: Advance | None,
-) -> tuple[PreparedDataset, VerifyReport]:
-    """What ``source`` holds, by its own files or as ``prepared`` says, and its shards as they were found.
-
-    Without ``walk`` they are hashed, and no more. In ``indexes`` it is kept which files were.
+    advance: Advance | None = None,
+) -> VerifyReport:
+    """The shards of ``source``, which ``prepared`` describes; arguments as ``verify_shards``.
 
     Raises:
-        PreparedFormatError, StorageError: the folder is no prepared dataset, or cannot be read.
+        PreparedFormatError: there is nothing to publish.
         ReferenceSyntaxError: its dataset has a name that no look-up would find.
         ShardMismatchError: a shard is not what the folder says.
     """
-    prepared = prepared or read_prepared(source)
     check_file_format(prepared.file_format, source.url)
     if not prepared.splits:
         raise PreparedFormatError(
@@ -296,9 +282,9 @@ def measure_folder(
         )
     if catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
         check_new_name(prepared.name)  # before an hour of verifying
-    report = measure_shards(source, prepared.splits, walk=walk, indexes=indexes, advance=advance)
+    report = verify_shards(source, prepared.splits, walk=walk, indexes=indexes, advance=advance)
     report.raise_for_faults(source.url)
-    return prepared, report
+    return report
 
 
 def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:
@@ -331,6 +317,24 @@ def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: S
     )
 
 
+def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
+    """Whether this very content is published under the number.
+
+    Raises:
+        VersionExistsError: other content is.
+    """
+    published = catalog.published_digest(version.name, version.config, version.version)
+    if published is not None and published != version.content_digest:
+        raise VersionExistsError(
+            f"{version.reference} is published with other content (sha256 {published[:12]}, "
+            f"not {version.content_digest[:12]})",
+            hint="A number is never used twice. Raise the version: PATCH for the same records, "
+            "MINOR for added features, MAJOR for anything else.",
+            details={"published": published, "offered": version.content_digest},
+        )
+    return published is not None
+
+
 def digest_of(folder: Store, slicing: SlicingRule) -> str | None:
     """The content digest of what lies in ``folder``; None where that is no sound prepared version.
 
@@ -339,7 +343,7 @@ def digest_of(folder: Store, slicing: SlicingRule) -> str | None:
     """
     try:
         prepared = read_prepared(folder)
-        report = measure_shards(folder, prepared.splits)
+        report = verify_shards(folder, prepared.splits)
     except StorageUnavailableError:
         raise
     except (PreparedFormatError, OSError):
