@@ -12,7 +12,7 @@ from framework_samples import FEATURES, plain, stored, stored_records, wide_read
 from registry import slim
 from registry.errors import CorruptExampleError, WrongTypeError
 from registry.features import FeaturesDict, Scalar, codec_of
-from registry.reading import Reader
+from registry.reading import Reader, Slice
 
 SOME = FeaturesDict({name: FEATURES[name] for name in ("id", "maybe", "corners", "name")})
 TEXT = FeaturesDict({"id": "int64", "text": Scalar("string", optional=True)})
@@ -20,7 +20,7 @@ TEXT = FeaturesDict({"id": "int64", "text": Scalar("string", optional=True)})
 
 def provider_of(reader: Reader) -> Any:
     """The records of a reader, in their order."""
-    version = SimpleNamespace(open_split=lambda _: reader)
+    version = SimpleNamespace(slice_of=lambda name: Slice(name=name, readable=reader.readable, plan=reader.plan))
     dataset = slim.Dataset.from_version(version, "train")
     return slim.dataset_data_provider.DatasetDataProvider(dataset, shuffle=False, num_epochs=1)
 

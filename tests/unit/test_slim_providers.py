@@ -306,7 +306,7 @@ def test_items_that_are_no_names_are_refused(listed: Any) -> None:
 
 
 class Version:
-    def read(self, split: str) -> None: ...
+    def slice_of(self, split: str) -> None: ...
 
 
 @pytest.mark.parametrize(
