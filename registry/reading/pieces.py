@@ -16,7 +16,7 @@ from registry.errors import CorruptExampleError, RegistryError, StorageError, Ve
 from registry.features import ExampleBlock, FeaturesDict, codec_of
 from registry.order import Order, tfds_id
 from registry.reading.state import Intervals, cut, size_of
-from registry.shards import Block, BlockCache, Shard, decode_block, join_blocks, name_record, open_shard
+from registry.shards import Block, BlockCache, ShardReader, decode_block, join_blocks, name_record, open_shard
 from registry.splits import FileInstruction, Plan
 from registry.storage import Store
 from registry.tfrecord import IndexFolder, Places, RecordBlock, Verify, check_verify
@@ -58,7 +58,7 @@ class RecordSource:
         self._store = store
         self._verify = check_verify(verify)
         self._indexes = indexes
-        self._open: OrderedDict[str, Shard] = OrderedDict()
+        self._open: OrderedDict[str, ShardReader] = OrderedDict()
         self._seen: set[int] = set()
         self._most_open = _most_open()
         self._instructions: dict[int, FileInstruction] = {}
@@ -121,7 +121,7 @@ class RecordSource:
             return shard.read(first, count)
         return shard.gather(records)
 
-    def _shard(self, instruction: FileInstruction) -> Shard:
+    def _shard(self, instruction: FileInstruction) -> ShardReader:
         shard = self._open.get(instruction.filename)
         if shard is not None:
             self._open.move_to_end(instruction.filename)

@@ -19,7 +19,7 @@ from registry.features.schema import features_to_json
 from registry.model import DatasetVersion, Promises, SlicingRule
 from registry.order import ReadConfig, check_read_config
 from registry.prepared import PreparedDataset
-from registry.shards import STORED_ORDER, ProvedStore, RecordsProof
+from registry.shards import SEQUENTIAL_FORMATS, ProvedStore, RecordsProof
 from registry.storage import Store
 from registry.tfrecord import IndexFolder
 
@@ -162,4 +162,4 @@ def keeps_order(facts: DatasetVersion) -> bool:
     They are where the version's builder disabled shuffling, and where the file format is not interleaved by the
     software that writes it.
     """
-    return facts.disable_shuffling or facts.file_format in STORED_ORDER
+    return facts.disable_shuffling or facts.file_format in SEQUENTIAL_FORMATS

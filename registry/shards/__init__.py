@@ -11,10 +11,10 @@ serialized, and records only where somebody asks for them.
 
 from registry.shards.blocks import Block, as_records, decode_block, join_blocks
 from registry.shards.faults import name_record
-from registry.shards.opening import (
+from registry.shards.formats import (
     FILE_FORMATS,
-    STORED_ORDER,
-    Shard,
+    SEQUENTIAL_FORMATS,
+    ShardReader,
     check_file_format,
     open_shard,
     read_flat_values,
@@ -26,12 +26,12 @@ from registry.shards.row_groups import BlockCache
 
 __all__ = [
     "FILE_FORMATS",
-    "STORED_ORDER",
+    "SEQUENTIAL_FORMATS",
     "Block",
     "BlockCache",
     "ProvedStore",
     "RecordsProof",
-    "Shard",
+    "ShardReader",
     "as_records",
     "check_file_format",
     "decode_block",

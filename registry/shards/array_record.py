@@ -16,7 +16,7 @@ import os
 import signal
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import TimeoutError as WaitedTooLongError
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +36,8 @@ from registry.tfrecord.stamps import FileState
 _NO_READ_AHEAD: Final = "readahead_buffer_size:0,max_parallelism:0"
 _BUFFER_BYTES: Final = 2**16
 """Of a file that is read in runs; larger ones only cost memory for each open file."""
+_STEP_RECORDS: Final = 1024
+_STEP_BYTES: Final = 8 * 2**20
 _MOST_OPEN: Final = 256
 """Files that a worker keeps open."""
 
@@ -69,6 +71,16 @@ class ArrayRecordShard:
             return _block(*self._ask((first, stop)))
         except WorkerEndedError as error:
             raise self._find_fault(range(first, stop), error) from error
+
+    def stream(self, first: int, count: int) -> Iterator[RecordBlock]:
+        """Records ``first`` to ``first + count``; more of them at a time as long as they are short."""
+        stop, step = first + count, 1
+        while first < stop:
+            block = self.read(first, min(step, stop - first))
+            yield block
+            first += block.num_records
+            mean = block.num_bytes // block.num_records
+            step = min(2 * step, _STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))
 
     def gather(self, records: Places) -> RecordBlock:
         """These records, checked, in this order."""

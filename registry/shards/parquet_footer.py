@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from threading import Lock
 from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
+
+from registry.shards.thrift import BINARY, I32, I64, LIST, STRUCT, CompactReader, Fields, ThriftError
 
 MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
@@ -60,11 +62,20 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
-    """What the footer of a file says. ``content`` is the file that holds nothing but this footer, for pyarrow."""
+    """What the footer of a file says.
+
+    ``content`` is the file that holds nothing but this footer, for pyarrow; ``column_fields`` the field of the schema
+    to which each column belongs.
+    """
 
     content: bytes
-    num_columns: int
+    column_fields: tuple[str, ...]
     row_groups: tuple[RowGroup, ...]
+
+    @property
+    def num_columns(self) -> int:
+        """Columns as Parquet counts them: each field of a struct is one."""
+        return len(self.column_fields)
 
 
 def read_footer(file: BinaryIO) -> Footer:
@@ -89,8 +100,8 @@ def read_footer(file: BinaryIO) -> Footer:
     if length + _END_BYTES > len(tail):
         tail = _read_end(file, size, length + _END_BYTES)
     content = MAGIC + tail[-(length + _END_BYTES) :]
-    num_columns, row_groups = _FOUND.find(content, start)
-    return Footer(content=content, num_columns=num_columns, row_groups=row_groups)
+    fields, row_groups = _FOUND.find(content, start)
+    return Footer(content=content, column_fields=fields, row_groups=row_groups)
 
 
 def _read_end(file: BinaryIO, size: int, count: int) -> bytes:
@@ -131,17 +142,20 @@ def _read_page_header(file: BinaryIO, place: int, stop: int) -> tuple[dict[int, 
     raise ThriftError(f"byte {place}: no page header")
 
 
+_Checked: TypeAlias = tuple[tuple[str, ...], tuple[RowGroup, ...]]
+
+
 class _CheckedFooters:
     """What was found in the footers that were checked last, so that a file which is opened again costs nothing."""
 
     _MOST_CHUNKS: Final = 2**18
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[bytes, tuple[int, tuple[RowGroup, ...]]] = OrderedDict()
+        self._kept: OrderedDict[bytes, _Checked] = OrderedDict()
         self._num_chunks = 0
         self._lock = Lock()
 
-    def find(self, content: bytes, start: int) -> tuple[int, tuple[RowGroup, ...]]:
+    def find(self, content: bytes, start: int) -> _Checked:
         """As ``_check_footer``."""
         key = blake2b(content, digest_size=32, salt=start.to_bytes(8, "little")).digest()
         with self._lock:
@@ -153,35 +167,35 @@ class _CheckedFooters:
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = made
-                self._num_chunks += _size(made)
+                self._num_chunks += _num_chunks(made)
             while self._num_chunks > self._MOST_CHUNKS and len(self._kept) > 1:
-                self._num_chunks -= _size(self._kept.popitem(last=False)[1])
+                self._num_chunks -= _num_chunks(self._kept.popitem(last=False)[1])
         return made
 
 
-def _size(found: tuple[int, tuple[RowGroup, ...]]) -> int:
-    return 1 + max(1, found[0]) * len(found[1])
+def _num_chunks(found: _Checked) -> int:
+    return 1 + max(1, len(found[0])) * len(found[1])
 
 
 _FOUND: Final = _CheckedFooters()
 
 
-def _check_footer(content: bytes, start: int) -> tuple[int, tuple[RowGroup, ...]]:
-    """The number of columns and the row groups of a footer that begins at byte ``start`` of its file."""
+def _check_footer(content: bytes, start: int) -> _Checked:
+    """The fields of the columns and the row groups of a footer that begins at byte ``start`` of its file."""
     found = CompactReader(content[:-_END_BYTES], len(MAGIC)).struct(_FOOTER)
     leaves = _read_schema(_need(found, 2, "schema"))
     num_rows = _need(found, 3, "num_rows")
     groups = tuple(_check_row_group(group, leaves, start) for group in _need(found, 4, "row_groups"))
     if sum(group.num_rows for group in groups) != num_rows:
         raise ThriftError("its row groups do not hold as many rows as the file")
-    return len(leaves), groups
+    return tuple(leaf.field for leaf in leaves), groups
 
 
 def _read_schema(elements: list[_Element]) -> list[_Leaf]:
     """The columns of a schema: its elements are listed depth first, each with the number of those directly in it."""
     leaves: list[_Leaf] = []
     open_groups: list[tuple[int, bool, int]] = []  # elements that still belong in it, is it repeated, bytes of its path
-    path_bytes = 0
+    path_bytes, field = 0, ""
     for place, element in enumerate(elements):
         if place == 0:
             open_groups.append((_count(element.num_children, "num_children"), False, 0))
@@ -191,6 +205,7 @@ def _read_schema(elements: list[_Element]) -> list[_Leaf]:
         if not open_groups:
             raise ThriftError(f"schema element {element.name[:100]!r} is in no group")
         left, is_repeated, above = open_groups[-1]
+        field = element.name if len(open_groups) == 1 else field
         open_groups[-1] = left - 1, is_repeated, above
         if element.repetition not in range(3):
             raise ThriftError(f"schema element {element.name[:100]!r}: repetition_type {element.repetition}")
@@ -203,7 +218,7 @@ def _read_schema(elements: list[_Element]) -> list[_Leaf]:
         elif element.type not in range(_NUM_TYPES):
             raise ThriftError(f"column {element.name[:100]!r}: type {element.type}")
         else:
-            leaves.append(_Leaf(element.name, element.type, is_repeated))
+            leaves.append(_Leaf(element.name, element.type, is_repeated, field))
             path_bytes += above * len(open_groups)
         if len(open_groups) > _MOST_DEPTH:
             raise ThriftError(f"its schema is nested more than {_MOST_DEPTH} deep")
@@ -234,6 +249,7 @@ class _Leaf(NamedTuple):
     name: str
     type: int
     is_repeated: bool
+    field: str
 
 
 class _Element(NamedTuple):
@@ -299,167 +315,6 @@ def _count(value: int | None, name: str) -> int:
     if value is None or value < 0:
         raise ThriftError(f"{name} is {'missing' if value is None else value}")
     return value
-
-
-BOOLEANS: Final = (1, 2)
-"""The types of true and false; the other types are numbered after them."""
-I32: Final = 5
-I64: Final = 6
-BINARY: Final = 8
-LIST: Final = 9
-STRUCT: Final = 12
-
-_MOST_ELEMENTS: Final = 1_000_000
-"""Of a list that is wanted; pyarrow refuses longer ones, too."""
-_MOST_THRIFT_DEPTH: Final = 32
-"""Structs and lists in each other that nobody asked for; Parquet's own go six deep."""
-
-Fields: TypeAlias = Mapping[int, tuple[int, Callable[["CompactReader"], Any]]]
-"""The fields of a struct that are wanted, by number: the type that each must have, and what reads it."""
-
-
-class ThriftError(ValueError):
-    """Bytes that are no such message, with the place of the fault."""
-
-
-class CompactReader:
-    """Reads values of ``data`` one after the other; ``place`` is the next byte."""
-
-    __slots__ = ("data", "place")
-
-    def __init__(self, data: bytes, place: int = 0) -> None:
-        self.data = data
-        self.place = place
-
-    def i32(self) -> int:
-        """A number of 32 bits."""
-        return self._number(32)
-
-    def i64(self) -> int:
-        """A number of 64 bits."""
-        return self._number(64)
-
-    def binary(self) -> bytes:
-        """A string of bytes."""
-        size, start = self._varint(32), self.place
-        if size > len(self.data) - start:
-            raise ThriftError(f"byte {start}: {size} bytes should follow, and {len(self.data) - start} do")
-        self.place = start + size
-        return self.data[start : self.place]
-
-    def list_of(self, kind: int, read: Callable[[CompactReader], Any]) -> list[Any]:
-        """A list whose elements have the type ``kind``."""
-        count, found = self._list_head()
-        if found != kind and count:
-            raise ThriftError(f"byte {self.place}: a list of type {found}, where {kind} is expected")
-        if count > _MOST_ELEMENTS:
-            raise ThriftError(f"byte {self.place}: a list of {count} elements, more than {_MOST_ELEMENTS}")
-        return [read(self) for _ in range(count)]
-
-    def struct(self, fields: Fields) -> dict[int, Any]:
-        """The wanted fields of a struct, by number; the others are passed over."""
-        found: dict[int, Any] = {}
-        number = 0
-        while kind := self._byte():
-            number, kind = self._field(number, kind)
-            wanted = fields.get(number)
-            if wanted is None:
-                self._skip(kind, 0)
-                continue
-            if kind != wanted[0]:
-                raise ThriftError(f"byte {self.place}: field {number} has type {kind}, expected {wanted[0]}")
-            if number in found:
-                raise ThriftError(f"byte {self.place}: field {number} is there twice")
-            found[number] = wanted[1](self)
-        return found
-
-    def _byte(self) -> int:
-        place = self.place
-        if place >= len(self.data):
-            raise ThriftError(f"byte {place}: the message ends too early")
-        self.place = place + 1
-        return self.data[place]
-
-    def _field(self, last: int, head: int) -> tuple[int, int]:
-        """The number and the type of a field that begins with the byte ``head``, after field ``last``."""
-        if head >> 4:
-            return last + (head >> 4), head & 15
-        return self._number(16), head
-
-    def _number(self, bits: int) -> int:
-        value = self._varint(bits)
-        return (value >> 1) ^ -(value & 1)
-
-    def _varint(self, bits: int) -> int:
-        data, place = self.data, self.place
-        if place < len(data) and data[place] < 128:  # most are this short
-            self.place = place + 1
-            return data[place]
-        value = shift = 0
-        for byte in data[place : place + 10]:
-            place += 1
-            value |= (byte & 127) << shift
-            if byte < 128:
-                if value >> bits:
-                    break
-                self.place = place
-                return value
-            shift += 7
-        raise ThriftError(f"byte {self.place}: no number of {bits} bits")
-
-    def _list_head(self) -> tuple[int, int]:
-        head = self._byte()
-        count = head >> 4
-        if count == 15:
-            count = self._varint(32)
-        if count > len(self.data) - self.place:  # each element takes a byte at least
-            raise ThriftError(f"byte {self.place}: a list of {count} elements, which would not fit")
-        return count, head & 15
-
-    def _skip(self, kind: int, depth: int) -> None:
-        if depth > _MOST_THRIFT_DEPTH:
-            raise ThriftError(f"byte {self.place}: nested more than {_MOST_THRIFT_DEPTH} deep")
-        match kind:
-            case 1 | 2:
-                return
-            case 3:
-                self._byte()
-            case 4 | 5 | 6:
-                self._varint(64)
-            case 7:
-                self.place += 7
-                self._byte()
-            case 8:
-                self.binary()
-            case 9 | 10:
-                count, inner = self._list_head()
-                for _ in range(count):
-                    self._skip_element(inner, depth + 1)
-            case 11:
-                self._skip_map(depth)
-            case 12:
-                number = 0
-                while head := self._byte():
-                    number, inner = self._field(number, head)
-                    self._skip(inner, depth + 1)
-            case _:
-                raise ThriftError(f"byte {self.place}: {kind} is no type")
-
-    def _skip_element(self, kind: int, depth: int) -> None:
-        if kind in BOOLEANS:  # in a list each takes a byte, as a field none
-            self._byte()
-        else:
-            self._skip(kind, depth)
-
-    def _skip_map(self, depth: int) -> None:
-        count = self._varint(32)
-        if count > len(self.data) - self.place:
-            raise ThriftError(f"byte {self.place}: a map of {count} elements, which would not fit")
-        if count:
-            kinds = self._byte()
-            for _ in range(count):
-                self._skip_element(kinds >> 4, depth + 1)
-                self._skip_element(kinds & 15, depth + 1)
 
 
 _I32: Final = I32, CompactReader.i32

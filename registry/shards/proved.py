@@ -22,7 +22,7 @@ from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import RegistryError, ShardMismatchError, StorageError, StorageUnavailableError, VerificationError
 from registry.features import FeaturesDict
 from registry.model import Promises, Shard
-from registry.shards.opening import walk_file
+from registry.shards.formats import walk_file
 from registry.storage import Store
 from registry.storage.faults import StoredFile
 from registry.storage.store import WrappedStore

@@ -10,6 +10,7 @@ refused: by the footer where that tells, else as soon as so much is decoded.
 
 from __future__ import annotations
 
+import io
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from registry.shards.blocks import Block, join_blocks
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
 from registry.shards.parquet_footer import Footer, claimed_page_bytes, read_footer
 from registry.storage import Store
-from registry.storage.faults import storage_error, storage_errors
+from registry.storage.faults import Range, StoredFile, storage_error, storage_errors
 from registry.tfrecord import Places
 from registry.tfrecord.stamps import FileState
 from registry.tfrecord.streams import MOST_INFLATION
@@ -40,6 +41,10 @@ _MOST_ROWS: Final = 2**62
 _INFLATION: Final = {0: 1, 1: 32, 2: MOST_INFLATION, 5: 256, 7: 256}
 """How many bytes one becomes at most, by codec: none, Snappy, gzip, LZ4; of the others nobody knows."""
 _FEW_COLUMNS: Final = 16
+_HOLE_BYTES: Final = 2**13
+"""Columns that lie closer together are read by pyarrow in one piece."""
+_MOST_FETCHED: Final = 2**28
+"""Of a row group on another machine, that is fetched at once; a footer may claim one byte many times."""
 _WHOLE_VALUES: Final = 2**23
 """Of a row group that is decoded in one piece."""
 
@@ -91,7 +96,7 @@ class RowGroupShard:
         self._make_block = make_block
         self._columns = columns
         self._cache = BlockCache() if cache is None else cache
-        self._file, self._footer = open_parquet(store, name, checksums=checksums)
+        self._file, self._footer, self._source = open_parquet(store, name, checksums=checksums)
         sizes = [group.num_rows for group in self._footer.row_groups]
         self.num_records: int = sum(sizes)
         if self.num_records >= _MOST_ROWS:
@@ -262,6 +267,9 @@ class RowGroupShard:
     def _open_tables(self, group: int, num_rows: int, columns: list[str] | None, most: int) -> Iterator[Any]:
         self._check_pages(group)
         about = self._footer.row_groups[group]
+        if self._source is not None:
+            fields = zip(self._footer.column_fields, about.columns, strict=True)
+            self._source.fetch([(one.start, one.stop) for field, one in fields if columns is None or field in columns])
         # A whole group takes memory for all values that the footer claims; a batch for those of its rows.
         num_values = sum(column.num_values for column in about.columns)
         if columns == [] or (num_rows <= most and num_values <= _WHOLE_VALUES):  # no column: one table only
@@ -288,11 +296,63 @@ def _join_tables(tables: list[Any]) -> Any:
     return joined if "dictionary<" in str(joined.schema) else joined.combine_chunks()
 
 
-def open_parquet(store: Store, name: str, *, checksums: bool = True) -> tuple[Any, Footer]:
-    """A ``pyarrow.parquet.ParquetFile``, and its footer, which was checked before pyarrow saw it.
+class _FetchedFile(io.RawIOBase):
+    """A file of another machine as pyarrow reads it: from what was fetched by ranges, else by a request of its own."""
 
-    Nobody may ask the first about a column of a row group: where that part of the footer is damaged, pyarrow 26 ends
-    the process.
+    def __init__(self, file: StoredFile) -> None:
+        super().__init__()
+        self._file = file
+        self._place = 0
+        self._fetched: dict[Range, memoryview] = {}
+
+    def fetch(self, ranges: list[Range]) -> None:
+        """Have ``ranges`` at hand, in place of those before. Too many bytes are left to be read one by one."""
+        self._fetched.clear()
+        spans: list[Range] = []
+        for start, stop in sorted(ranges):
+            if spans and start <= spans[-1][1] + _HOLE_BYTES:
+                spans[-1] = spans[-1][0], max(spans[-1][1], stop)
+            else:
+                spans.append((start, stop))
+        if sum(stop - start for start, stop in spans) <= _MOST_FETCHED:
+            self._fetched.update((spans[index], view) for index, view in self._file.read_ranges(spans))
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+        stop = self._file.num_bytes if size < 0 else min(self._place + size, self._file.num_bytes)
+        for (first, last), view in self._fetched.items():
+            if first <= self._place and stop <= last:
+                content = bytes(view[self._place - first : stop - first])
+                break
+        else:
+            self._file.seek(self._place)
+            content = self._file.read(max(0, stop - self._place))
+        self._place += len(content)
+        return content
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        self._place = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.num_bytes}[whence] + offset
+        return self._place
+
+    def tell(self) -> int:
+        """The place of the next byte."""
+        return self._place
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+
+def open_parquet(store: Store, name: str, *, checksums: bool = True) -> tuple[Any, Footer, _FetchedFile | None]:
+    """A ``pyarrow.parquet.ParquetFile``, its footer, and what it reads from where the file is on another machine.
+
+    The footer was checked before pyarrow saw it. Nobody may ask pyarrow about a column of a row group: where that part
+    of the footer is damaged, pyarrow 26 ends the process.
 
     Raises:
         ShardMismatchError: it is no Parquet file, or its footer is damaged.
@@ -304,17 +364,19 @@ def open_parquet(store: Store, name: str, *, checksums: bool = True) -> tuple[An
 
     path = store.locate(name)
     with ExitStack() as stack, _parquet_errors(path, lambda reason: bad_file(path, "parquet", reason)):
-        source: Any = stack.enter_context(store.open(name))
-        footer = read_footer(source)
-        if store.local_root is not None:  # read by Arrow itself, without the interpreter's lock
-            with opened_by_path(source, path), storage_errors("read", path):
+        file = stack.enter_context(store.open(name))
+        footer = read_footer(file)
+        fetched = _FetchedFile(file) if store.local_root is None else None
+        source: Any = fetched
+        if fetched is None:  # read by Arrow itself, without the interpreter's lock
+            with opened_by_path(file, path), storage_errors("read", path):
                 source = arrow.OSFile(path)
         # What was checked is what pyarrow uses: it does not read the footer of the file again.
         metadata = parquet.read_metadata(arrow.BufferReader(footer.content))
         opened = parquet.ParquetFile(source, metadata=metadata, page_checksum_verification=checksums)
-        if store.local_root is None:
+        if fetched is not None:
             stack.pop_all()
-        return opened, footer
+        return opened, footer, fetched
 
 
 @contextmanager

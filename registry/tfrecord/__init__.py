@@ -10,7 +10,7 @@ from registry.tfrecord.block import Places, RecordBlock, Verify, check_verify, j
 from registry.tfrecord.framing import FileFacts, RecordWriter, frame_record, masked_crc32c
 from registry.tfrecord.index import IndexFolder
 from registry.tfrecord.reader import hash_file, read_records, walk_file
-from registry.tfrecord.shard import Shard, open_shard
+from registry.tfrecord.shard import open_shard
 from registry.tfrecord.streams import is_gzip, write_gzip_records
 from registry.tfrecord.window import read_blocks
 
@@ -20,7 +20,6 @@ __all__ = [
     "Places",
     "RecordBlock",
     "RecordWriter",
-    "Shard",
     "Verify",
     "check_verify",
     "frame_record",

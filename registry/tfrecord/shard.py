@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 import numpy as np
 
@@ -50,22 +50,6 @@ from registry.tfrecord.streams import MOST_INFLATION, Member, MembersAhead, find
 from registry.tfrecord.window import Window
 
 
-class Shard(Protocol):
-    """The records of one file, by their index in it. Used by one thread at a time."""
-
-    def read(self, first: int, count: int) -> RecordBlock:
-        """Records ``first`` to ``first + count``, checked.
-
-        Raises:
-            CorruptRecordError: one of them is damaged; those before it can be read.
-            ShardMismatchError: the file holds fewer, or is read to its end and holds more than it should.
-            StorageError: the file cannot be read.
-        """
-
-    def gather(self, records: Places) -> RecordBlock:
-        """These records, checked, in this order; one may be asked for twice. Errors as ``read``."""
-
-
 def open_shard(
     store: Store,
     name: str,
@@ -73,7 +57,7 @@ def open_shard(
     num_records: int | None = None,
     verify: Verify = "record",
     indexes: IndexFolder | None = None,
-) -> Shard:
+) -> MappedShard | StreamedShard:
     """Open a shard file to read any of its records.
 
     Args:
@@ -122,7 +106,13 @@ class MappedShard:
         self._places = FramePlaces(self._data, path, facts, num_records=num_records, indexes=indexes)
 
     def read(self, first: int, count: int) -> RecordBlock:
-        """Records ``first`` to ``first + count``, checked."""
+        """Records ``first`` to ``first + count``, checked.
+
+        Raises:
+            CorruptRecordError: one of them is damaged; those before it can be read.
+            ShardMismatchError: the file holds fewer, or is read to its end and holds more than it should.
+            StorageError: the file cannot be read.
+        """
         stop = first + count
         self._check_promise(stop)
         starts = self._places.up_to(first, stop)

@@ -17,7 +17,8 @@ from thrift_trees import Node, field, read_struct, write_struct
 from registry.errors import ShardMismatchError
 from registry.interop.parquet import describe_parquet
 from registry.shards import open_shard, parquet_footer, walk_file
-from registry.shards.parquet_footer import CompactReader, ThriftError, read_footer
+from registry.shards.parquet_footer import read_footer
+from registry.shards.thrift import CompactReader, ThriftError
 from registry.storage import open_store
 
 HINT = "The file is damaged or truncated. Fetch or build it again; `registry verify` names every bad shard."

@@ -1,15 +1,18 @@
-"""Opens, reads and walks a shard file of any format; the formats are listed here.
+"""The formats of shard files, and the one door to read them: opened, read in order, or walked.
 
-format name + store + file name  ->  open_shard  ->  any records, as blocks
-                                 ->  read_records, read_flat_values  ->  records in order
-                                 ->  walk_file  ->  every record checked, counted and hashed
+    format name + store + file name  ->  open_shard  ->  any records, as blocks
+                                     ->  read_records, read_flat_values  ->  records in order
+                                     ->  walk_file  ->  every record checked, counted and hashed
+
+TFRecord has readers of its own (``registry.tfrecord``). A new format is one entry of ``_OPENERS``: a function that
+opens a file as a ``CountedShard``. Everything else here works for it then.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,7 +22,7 @@ from registry.shards.array_record import ArrayRecordShard
 from registry.shards.blocks import Block, TableBlock
 from registry.shards.faults import check_promise, name_record
 from registry.shards.parquet import open_columns, open_examples
-from registry.shards.row_groups import BlockCache, RowGroupShard
+from registry.shards.row_groups import BlockCache
 from registry.storage import Store
 from registry.tfrecord import FileFacts, IndexFolder, Places, Verify, check_verify
 from registry.tfrecord import open_shard as open_frames
@@ -28,10 +31,76 @@ from registry.tfrecord import walk_file as walk_frames
 from registry.tfrecord.framing import not_so_many
 from registry.wire import FlatValue
 
-FILE_FORMATS: Final = ("tfrecord", "array_record", "parquet", "parquet_columns")
+T = TypeVar("T")
+
+_STEP_RECORDS: Final = 1024
+_STEP_BYTES: Final = 8 * 2**20
+
+
+class ShardReader(Protocol):
+    """The records of one shard file, by their index in it. Used by one thread at a time."""
+
+    def read(self, first: int, count: int) -> Block:
+        """Records ``first`` to ``first + count``, checked.
+
+        Raises:
+            CorruptRecordError: one of them is damaged; those before it can be read.
+            ShardMismatchError: the file holds fewer, or is read to its end and holds more than it should.
+            StorageError: the file cannot be read.
+        """
+
+    def gather(self, records: Places) -> Block:
+        """These records, checked, in this order; one may be asked for twice. Errors as ``read``."""
+
+
+class CountedShard(ShardReader, Protocol):
+    """A shard file that says how many records it holds."""
+
+    @property
+    def num_records(self) -> int:
+        """Records in the file."""
+
+    def stream(self, first: int, count: int) -> Iterator[Block]:
+        """Records ``first`` to ``first + count``, some at a time, in bounded memory. Errors as ``read``."""
+
+
+class _Wanted(NamedTuple):
+    """The arguments of ``open_shard``."""
+
+    store: Store
+    name: str
+    features: FeaturesDict | None
+    num_records: int | None
+    verify: Verify
+    cache: BlockCache | None
+
+
+def _open_array_record(wanted: _Wanted) -> CountedShard:
+    return ArrayRecordShard(wanted.store, wanted.name, num_records=wanted.num_records)
+
+
+def _open_examples(wanted: _Wanted) -> CountedShard:
+    checksums = wanted.verify != "off"
+    return open_examples(
+        wanted.store, wanted.name, num_records=wanted.num_records, checksums=checksums, cache=wanted.cache
+    )
+
+
+def _open_columns(wanted: _Wanted) -> CountedShard:
+    store, name, features, num_records, verify, cache = wanted
+    return open_columns(store, name, features, num_records=num_records, checksums=verify != "off", cache=cache)
+
+
+_OPENERS: Final[Mapping[str, Callable[[_Wanted], CountedShard]]] = {
+    "array_record": _open_array_record,
+    "parquet": _open_examples,
+    "parquet_columns": _open_columns,
+}
+
+FILE_FORMATS: Final = ("tfrecord", *_OPENERS)
 """What ``open_shard`` opens."""
 
-STORED_ORDER: Final = ("array_record", "parquet_columns")
+SEQUENTIAL_FORMATS: Final = ("array_record", "parquet_columns")
 """Formats whose files are read one after the other unless a read config says otherwise.
 
 TFDS reads ArrayRecord files only as a data source, which has no interleaving; folders of Parquet columns come from
@@ -61,22 +130,6 @@ def check_file_format(file_format: str, where: str) -> str:
     )
 
 
-class Shard(Protocol):
-    """The records of one file, by their index in it. Used by one thread at a time."""
-
-    def read(self, first: int, count: int) -> Block:
-        """Records ``first`` to ``first + count``, checked.
-
-        Raises:
-            CorruptRecordError: one of them is damaged; those before it can be read.
-            ShardMismatchError: the file holds fewer, or is read to its end and holds more than it should.
-            StorageError: the file cannot be read.
-        """
-
-    def gather(self, records: Places) -> Block:
-        """These records, checked, in this order; one may be asked for twice. Errors as ``read``."""
-
-
 def open_shard(
     store: Store,
     name: str,
@@ -87,7 +140,7 @@ def open_shard(
     verify: Verify = "record",
     indexes: IndexFolder | None = None,
     cache: BlockCache | None = None,
-) -> Shard:
+) -> ShardReader:
     """Open a shard file to read any of its records.
 
     Args:
@@ -109,20 +162,9 @@ def open_shard(
         UsageError: another ``verify``.
     """
     check_verify(verify)
-    match check_file_format(file_format, store.locate(name)):
-        case "array_record":
-            return ArrayRecordShard(store, name, num_records=num_records)
-        case "parquet":
-            return open_examples(store, name, num_records=num_records, checksums=verify != "off", cache=cache)
-        case "parquet_columns":
-            return open_columns(store, name, features, num_records=num_records, checksums=verify != "off", cache=cache)
-    return open_frames(store, name, num_records=num_records, verify=verify, indexes=indexes)
-
-
-T = TypeVar("T")
-
-_STEP_RECORDS: Final = 1024
-_STEP_BYTES: Final = 8 * 2**20
+    if check_file_format(file_format, store.locate(name)) == "tfrecord":
+        return open_frames(store, name, num_records=num_records, verify=verify, indexes=indexes)
+    return _OPENERS[file_format](_Wanted(store, name, features, num_records, verify, cache))
 
 
 def read_records(
@@ -158,7 +200,7 @@ def read_flat_values(
     num_records: int | None = None,
 ) -> Iterator[Mapping[str, FlatValue]]:
     """As ``read_records`` of a file of typed columns, but what the records store, by key: nothing is serialized."""
-    shard = _open(store, name, "parquet_columns", features, num_records=num_records)
+    shard = _open_counted(store, name, "parquet_columns", features, num_records=num_records)
     for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
         if isinstance(block, TableBlock):
             yield from _sound_items(block, TableBlock.flat_values, name, first)
@@ -180,18 +222,13 @@ def walk_file(
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return walk_frames(store, name, num_records=num_records)
-    num_payload_bytes = num_walked = 0
-    shard = _open(store, name, file_format, features, num_records=None)
+    shard = _open_counted(store, name, file_format, features)
     if num_records is not None and shard.num_records != num_records:
         raise not_so_many(store.locate(name), num_records, found=shard.num_records)
-    if isinstance(shard, RowGroupShard):
-        for block in shard.stream(0, shard.num_records):
-            num_walked += block.num_records
-            num_payload_bytes += block.num_bytes
-    else:
-        for record in _read(store, name, file_format, features, skip=0, take=None, num_records=None):
-            num_walked += 1
-            num_payload_bytes += len(record)
+    num_payload_bytes = num_walked = 0
+    for block in shard.stream(0, shard.num_records):
+        num_walked += block.num_records
+        num_payload_bytes += block.num_bytes
     num_bytes, digest = 0, hashlib.sha256()
     with store.open(name) as file:
         for piece in file.pieces():
@@ -205,14 +242,10 @@ def walk_file(
     )
 
 
-def _open(
-    store: Store, name: str, file_format: str, features: FeaturesDict | None, *, num_records: int | None
-) -> ArrayRecordShard | RowGroupShard:
-    shard = open_shard(
-        store, name, file_format=file_format, features=features, num_records=num_records, verify="record"
-    )
-    assert isinstance(shard, ArrayRecordShard | RowGroupShard)  # noqa: S101 (TFRecord was dealt with before)
-    return shard
+def _open_counted(
+    store: Store, name: str, file_format: str, features: FeaturesDict | None, *, num_records: int | None = None
+) -> CountedShard:
+    return _OPENERS[file_format](_Wanted(store, name, features, num_records, "record", None))
 
 
 def _read(
@@ -225,7 +258,7 @@ def _read(
     take: int | None,
     num_records: int | None,
 ) -> Iterator[bytes]:
-    shard = _open(store, name, file_format, features, num_records=num_records)
+    shard = _open_counted(store, name, file_format, features, num_records=num_records)
     for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
         if isinstance(block, TableBlock):
             yield from _sound_items(block, TableBlock.records, name, first)
@@ -245,24 +278,14 @@ def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name
 
 
 def _blocks(
-    shard: ArrayRecordShard | RowGroupShard, path: str, *, skip: int, take: int | None, num_records: int | None
+    shard: CountedShard, path: str, *, skip: int, take: int | None, num_records: int | None
 ) -> Iterator[tuple[Block, int]]:
-    """Some records at a time, with the place of the first of them."""
+    """Some records at a time, with the place of the first of them: few where they are long, for they are copied."""
     stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
     check_promise(path, stop, found=shard.num_records, promised=num_records)
-    if isinstance(shard, RowGroupShard):
-        for many in shard.stream(skip, stop - skip):
-            mean = many.num_bytes // many.num_records
-            step = min(_STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))
-            for start in range(0, many.num_records, step):
-                block = many.take(np.arange(start, min(start + step, many.num_records)))
-                yield block, skip
-                skip += block.num_records
-        return
-    step = 1
-    while skip < stop:
-        block = shard.read(skip, min(step, stop - skip))
-        yield block, skip
-        skip += block.num_records
-        mean = block.num_bytes // block.num_records
-        step = min(2 * step, _STEP_RECORDS, max(1, _STEP_BYTES // max(1, mean)))
+    for many in shard.stream(skip, stop - skip):
+        step = min(_STEP_RECORDS, max(1, _STEP_BYTES // max(1, many.num_bytes // many.num_records)))
+        for start in range(0, many.num_records, step):
+            block = many.take(np.arange(start, min(start + step, many.num_records)))
+            yield block, skip
+            skip += block.num_records
