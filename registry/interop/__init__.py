@@ -1,6 +1,6 @@
-"""What do others keep, and what can they read? Foreign layouts found and described, versions written for others.
+"""Reads the layouts of other tools, and writes versions for them.
 
-tfds        version folders that TFDS prepared, found in a data_dir; a version as a folder that TFDS loads
-croissant   a version as Croissant JSON-LD
-parquet     folders of Parquet shards, described as a prepared version
+tfds        finds the version folders of a TFDS data_dir; writes a version as a folder that TFDS loads
+croissant   describes a version as Croissant JSON-LD
+parquet     describes a folder of Parquet shards as a prepared version
 """

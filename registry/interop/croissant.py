@@ -1,7 +1,7 @@
-"""What is a version to those who read Croissant? One JSON-LD document: what it is, its files, its splits, its fields.
+"""Describes a version as a Croissant document: JSON-LD with its metadata, files, splits and fields.
 
-It follows the Croissant format 1.1 of MLCommons (http://mlcommons.org/croissant/1.1). The document holds what the
-catalog holds and nothing else: the same version gives the same document, and what is not known is left out.
+It follows the Croissant format 1.1 of MLCommons (http://mlcommons.org/croissant/1.1). The document holds only facts of
+the catalog: the same version gives the same document, and unknown values are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from registry.storage import require_no_secrets
 CONFORMS_TO: Final = "http://mlcommons.org/croissant/1.1"
 
 REQUIRED: Final = ("description", "license", "name", "url", "creator", "datePublished")
-"""What Croissant asks of every dataset beyond its form; a version may not have them all."""
+"""The properties that Croissant requires of every dataset; a version may lack some."""
 
 _TERMS: Final = (
     *("annotation", "arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "excludes", "extract"),
@@ -55,11 +55,11 @@ _FORMATS: Final = {
     "array_record": "https://github.com/google/array_record",
     "riegeli": "https://github.com/google/riegeli",
 }
-"""Formats without a media type: Croissant takes the address of a page that describes them."""
+"""Formats without a media type; Croissant accepts the address of a page that describes them."""
 
 _SCHEME: Final = r"[a-zA-Z][a-zA-Z0-9+.-]*:"
 _SCHEMES: Final = ("http", "https", "s3", "gs", "file")
-"""Of the addresses that a document gives."""
+"""The schemes of the addresses in a document."""
 
 _PARQUET: Final = "application/x-parquet"
 
@@ -85,14 +85,14 @@ def describe_croissant(
     """The Croissant document of a version, as plain values in a fixed order.
 
     Args:
-        version: what is published.
+        version: the published version.
         features: the schema of an example, with the names of its labels.
         shards: the stored files of each split.
-        base_url: the address of the folder that has the shards; None names them relative to the document.
-        creators: the names of the people who made the dataset, whom the catalog does not know.
+        base_url: the address of the folder of the shards; None names them relative to the document.
+        creators: the names of the people who made the dataset, which the catalog does not hold.
 
     Raises:
-        UsageError: ``base_url`` is no address.
+        UsageError: ``base_url`` is not an address.
     """
     base = _check_base(base_url)
     told: dict[str, Any] = {
@@ -118,27 +118,27 @@ def describe_croissant(
 
 
 def croissant_to_json(document: Mapping[str, Any]) -> str:
-    """The text of a document: the same bytes for the same version, in UTF-8, with a newline at its end.
+    """The text of a document with a newline at its end; the same bytes in UTF-8 for the same version.
 
-    It may stand in the script element of a page: ``<`` is written as an escape, so that no text in it ends the element.
+    It may be put into the script element of a page: ``<`` is escaped, so that no text in it ends the element.
     """
     return json_for_page(document, ensure_ascii=False) + "\n"
 
 
 def json_for_page(value: Any, *, ensure_ascii: bool) -> str:
-    """``value`` as JSON over many lines without ``<`` and what steers a terminal: both stand in texts alone."""
+    """``value`` as indented JSON, with ``<`` and control characters escaped; both occur only in texts."""
     return escape_json(json.dumps(value, indent=2, ensure_ascii=ensure_ascii).replace("<", "\\u003c"))
 
 
 def missing_properties(document: Mapping[str, Any]) -> list[str]:
-    """What Croissant requires of every dataset and this document does not have."""
+    """The properties that Croissant requires and this document lacks."""
     return [name for name in REQUIRED if not document.get(name)]
 
 
 def _distribution(
     version: DatasetVersion, shards: Mapping[str, Sequence[Shard]], base: str | None
 ) -> list[dict[str, Any]]:
-    """Every shard with its sha256; the shards of each split; all of them, from which the fields take their values."""
+    """Every shard with its sha256, the set of each split, and the set of all shards, which is the source of fields."""
     encoding = _FORMATS.get(version.file_format, _PARQUET)
     files: list[dict[str, Any]] = []
     sets: list[dict[str, Any]] = []
@@ -197,7 +197,7 @@ def _record_sets(version: DatasetVersion, features: FeaturesDict) -> list[dict[s
 
 
 def _splits(splits: Sequence[Split]) -> dict[str, Any]:
-    """The splits, with their sizes, and with what they are for where that is known of all of them."""
+    """The splits with their sizes, and with their purpose if that is known for all of them."""
     columns: dict[str, str | list[str]] = {"name": "sc:Text"}
     if all(split.name in _MEANINGS for split in splits):
         columns["url"] = "sc:URL"
@@ -232,7 +232,7 @@ def _table(
     key: str,
     about: str,
 ) -> dict[str, Any]:
-    """A record set whose few records stand in the document."""
+    """A record set whose few records are in the document."""
     return {
         "@type": "cr:RecordSet",
         "@id": place,
@@ -249,7 +249,7 @@ def _table(
 
 
 def _split_field(splits: Sequence[Split], taken: set[str]) -> dict[str, Any] | None:
-    """The field that says of which split an example is; None where the names of the files do not say it."""
+    """The field with the split of an example; None if the names of the files do not tell it."""
     files = splits[0].files
     if "{SPLIT}" not in files.template or any(split.files != files for split in splits):
         return None
@@ -286,7 +286,7 @@ def _glob(split: Split) -> str:
 
 
 def _filled(split: Split, *, escape: Callable[[str], str], number: str, index: str, mark_split: bool = False) -> str:
-    """The template of a split's files with ``index`` and ``number`` in it, and all else escaped."""
+    """The template of a split's files with ``index`` and ``number`` filled in, and the rest escaped."""
     files = split.files
     text = files.template.format(
         DATASET=files.dataset,
@@ -300,19 +300,19 @@ def _filled(split: Split, *, escape: Callable[[str], str], number: str, index: s
 
 
 def _escape(text: str) -> str:
-    """Text as a regular expression that every dialect reads alike."""
+    """Text as a regular expression that all dialects read alike."""
     return re.sub(r"([\\.^$*+?{}\[\]|()])", r"\\\1", text)
 
 
 def _license(text: str) -> str | dict[str, str]:
-    """An SPDX id or an address as it is; words, and addresses that lead nowhere, as a work of that name."""
+    """An SPDX id or an address unchanged; other text, and unusable addresses, as a work of that name."""
     text = text.strip()
     is_plain = not re.search(r"\s", text) and (_is_address(text) or not re.match(_SCHEME, text))
     return text if is_plain else {"@type": "sc:CreativeWork", "name": text}
 
 
 def _homepage(text: str) -> str | None:
-    """The address of a page or a folder. Whoever shows the document makes links of it: ``javascript:`` is none."""
+    """The address of a page or a folder; None for others such as ``javascript:``, since viewers make links of it."""
     return text if _is_address(text) else None
 
 
@@ -352,12 +352,12 @@ _MEDIA: Final[dict[str, str | list[str]]] = {
     "Audio": "sc:AudioObject",
     "BBox": "cr:BoundingBox",
 }
-"""Features that are one value to Croissant, whatever the shape of their arrays; by class name, of a base class too."""
+"""Features that are one value in Croissant, whatever the shape of their arrays; by the name of a class or its base."""
 
 _ATOMS: Final = {"b": "sc:Boolean", "i": "sc:Integer", "u": "sc:Integer", "f": "sc:Float"}
 _PRECISE: Final = {"i": "cr:Int", "u": "cr:UInt", "f": "cr:Float"}
 _BOX_FORMAT: Final = "REL_YXYX"
-"""The format of a box that names none; the names are those of Keras, and TFDS's."""
+"""The format of a box that names none. The names are those of Keras and TFDS."""
 
 
 def describe_fields(features: FeaturesDict, *, parent: str, file_set: str) -> list[dict[str, Any]]:
@@ -365,8 +365,8 @@ def describe_fields(features: FeaturesDict, *, parent: str, file_set: str) -> li
 
     Args:
         features: the schema of an example.
-        parent: the id of the record set, with which the ids of its fields begin.
-        file_set: the id of the ``cr:FileSet`` that has the shards.
+        parent: the id of the record set, the prefix of the ids of its fields.
+        file_set: the id of the ``cr:FileSet`` of the shards.
     """
     return _fields(features, parent, file_set, names=(), stems=())
 
@@ -377,10 +377,10 @@ def label_set_id(stem: str) -> str:
 
 
 def id_part(name: str) -> str:
-    """``name`` as one part of an id; other names give other parts.
+    """``name`` as one part of an id; different names give different parts.
 
-    Ids are relative IRIs, and their readers take no spaces, not even escaped ones: what is no letter, digit, ``_``,
-    ``-`` or ``.`` becomes its code point between tildes.
+    Ids are relative IRIs, and readers accept no spaces in them, not even escaped ones: characters other than letters,
+    digits, ``_``, ``-`` and ``.`` become their code point between tildes.
 
     >>> id_part("größe"), id_part("a/b c"), id_part("..")
     ('größe', 'a~2f~b~20~c', '~2e~~2e~')
@@ -404,7 +404,7 @@ def _fields(
 def _field(
     feature: Feature, place: dict[str, Any], file_set: str, *, names: tuple[str, ...], stems: tuple[str, ...]
 ) -> dict[str, Any] | None:
-    """One field; None for a dict of nothing, which stores nothing."""
+    """One field; None for an empty dict, which stores nothing."""
     described = _described(feature)
     lengths: Shape = ()
     while isinstance(feature, SequenceFeature) and not _media(feature):
@@ -441,13 +441,13 @@ def _data_type(feature: Feature) -> str | list[str]:
     atom = _ATOMS[dtype.kind]
     if dtype.kind not in _PRECISE:
         return atom
-    # The precise type first, which is what readers take; the atomic one for those that know schema.org alone.
+    # The precise type first, which readers take; the atomic one is for those that only know schema.org.
     types = [f"{_PRECISE[dtype.kind]}{8 * dtype.itemsize}", atom]
     return [*types, "cr:Label"] if isinstance(feature, ClassLabel) else types
 
 
 def _array(shape: Shape) -> dict[str, Any]:
-    """The array that a field is: sizes joined by commas, -1 where one differs from example to example."""
+    """The array of a field: sizes joined by commas, -1 for one that differs between examples."""
     if not shape:
         return {}
     return {"isArray": True, "arrayShape": ",".join("-1" if size is None else str(size) for size in shape)}

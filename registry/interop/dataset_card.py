@@ -1,7 +1,7 @@
-"""What does the README.md of a folder of the hub say of the dataset? Its licence, a summary, and how to cite it.
+"""Reads a dataset card, the README.md of a dataset on the hub: licence, summary and citation.
 
 ---
-license: cc-by-4.0        the front matter: YAML, of which the licence is taken
+license: cc-by-4.0        the front matter: YAML, from which the licence is taken
 ---
 ## Dataset Summary        the text below this heading, or "Dataset Description", is the description
 ```bibtex                 the first such block is the citation
@@ -35,9 +35,9 @@ _log = logging.getLogger(__name__)
 
 
 def read_card(store: Store) -> DatasetMetadata:
-    """What the card in ``store`` says; nothing where there is none.
+    """The metadata in the card of ``store``; empty if there is no card.
 
-    A card is text for people: what of it cannot be read is left out, and the log notes it.
+    A card is text for people: unreadable parts are left out and logged.
 
     Raises:
         StorageError: the file cannot be read.
@@ -69,7 +69,7 @@ def read_card(store: Store) -> DatasetMetadata:
 
 
 def fill_from_card(metadata: DatasetMetadata, store: Store) -> DatasetMetadata:
-    """``metadata``, and where it says nothing what the card in ``store`` says. Errors as ``read_card``."""
+    """``metadata``, its empty fields filled from the card in ``store``. Errors as ``read_card``."""
     card = read_card(store)
     return replace(
         metadata,
@@ -80,9 +80,9 @@ def fill_from_card(metadata: DatasetMetadata, store: Store) -> DatasetMetadata:
 
 
 def _top_fields(text: str) -> dict[str, tuple[str, ...]]:
-    """The plain values of the mapping in ``text``, and its lists of plain values; nothing deeper is made into values.
+    """The scalar values of the mapping in ``text``, and its lists of scalars; deeper values are skipped.
 
-    Event by event: neither aliases nor depth cost more than the text is long.
+    It reads events, so that neither aliases nor depth cost more than the text is long.
     """
     found: dict[str, tuple[str, ...]] = {}
     key: str | None = None
@@ -120,7 +120,7 @@ def _license(fields: Mapping[str, tuple[str, ...]]) -> str:
 
 
 def _summary(body: str) -> str:
-    """The text below the heading that says most of being a summary, without comments."""
+    """The text below the heading that most likely holds a summary, without comments."""
     parts = _HEADING.split(_COMMENT.sub("", body))
     texts = dict(zip(map(str.lower, reversed(parts[1::2])), reversed(parts[2::2]), strict=True))  # the first counts
     for heading in _SUMMARIES:

@@ -1,4 +1,4 @@
-"""Which dataset is a folder of Parquet shards? Its splits by the names of the files, its features by their columns.
+"""Describes a folder of Parquet files as a dataset: its splits by the files' names, its features by their columns.
 
 train-00000-of-00005.parquet ... test.parquet       in the folder, or in ``data/`` or another one below it
 """
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from registry.errors import NotStoredError, NullLabelWarning, PreparedFormatError, UsageError
 from registry.features import FeaturesDict
 from registry.interop.dataset_card import CARD, fill_from_card
-from registry.interop.parquet_schema import Media, features_of_schema, look_at_media, metadata_of_schema
+from registry.interop.parquet_schema import Media, detect_media, features_of_schema, metadata_of_schema
 from registry.model import (
     DatasetMetadata,
     ShardedFileTemplate,
@@ -27,6 +27,7 @@ from registry.model import (
     check_config,
     check_name,
     fold_name,
+    is_config,
 )
 from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
@@ -41,23 +42,23 @@ FIRST_VERSION: Final = Version(1, 0, 0)
 def describe_parquet(
     store: Store, *, name: str | None = None, config: str | None = None, version: Version = FIRST_VERSION
 ) -> PreparedDataset:
-    """The dataset version that the Parquet files in the folder ``store`` make; their footers are read, no more.
+    """The dataset version in the Parquet files of the folder ``store``. It reads footers and first rows only.
 
     Warns of class labels that are null (``NullLabelWarning``).
 
     Args:
         store: the folder.
-        name: of the dataset; None makes one of the folder's name, or of its parent's where that is ``data``.
+        name: of the dataset; None derives it from the folder's name, or from the parent's if that is ``data``.
         config: of the dataset, or None.
         version: its number.
 
     Raises:
-        PreparedFormatError: there are no such files, some are missing or there twice, they have names that no template
-            gives (see ``with_fitting_names``), their columns differ, or one has a type that no feature has; each is
-            named. Or the folder holds several configs.
-        ShardMismatchError: a file is no Parquet file, or damaged.
+        PreparedFormatError: there are no such files, shards are missing or duplicated, names match no template (see
+            ``with_fitting_names``), columns differ, or a column has a type that no feature has; each file is named.
+            Or the folder holds several configs.
+        ShardMismatchError: a file is not a Parquet file, or damaged.
         StorageError: a file cannot be read.
-        ReferenceSyntaxError: a name or config that is none.
+        ReferenceSyntaxError: an invalid name or config.
         MissingExtraError: pyarrow is not installed.
     """
     if name is not None:
@@ -95,7 +96,7 @@ def describe_parquet(
 
 
 class _Describer:
-    """Opens the files one after the other and holds their columns against those of the first."""
+    """Opens the files one after the other and compares their columns with those of the first."""
 
     def __init__(self, store: Store) -> None:
         self.problems: list[str] = []
@@ -109,10 +110,10 @@ class _Describer:
         self.null_labels: set[str] = set()
 
     def open(self, filename: str) -> RowGroupShard:
-        """A shard; what differs is added to ``problems``."""
+        """A shard; if its columns differ, that is added to ``problems``."""
         shard = open_columns(self._store, filename, None, num_records=None, checksums=True, cache=None)
         if self._first is None:
-            self._media = look_at_media(shard)
+            self._media = detect_media(shard)
             self._features = self._features_with(shard.schema)
             self.metadata = metadata_of_schema(shard.schema)
             self._first, self._first_name = shard, filename
@@ -126,7 +127,7 @@ class _Describer:
         return shard
 
     def features(self) -> FeaturesDict:
-        """What the columns of all files make."""
+        """The features of the columns of all files."""
         if self._first is None:
             return self._features
         return self._features_with(self._first.schema)
@@ -137,7 +138,7 @@ class _Describer:
 
 
 def _difference(found: Any, first: Any, first_name: str) -> str | None:
-    """How the columns of a file differ from those of the first, in words; None where they hold the same."""
+    """How the columns of a file differ from those of the first, in words; None if they do not."""
     ours = {field.name: str(field.type) for field in first}
     theirs = {field.name: str(field.type) for field in found}
     for name, kind in ours.items():
@@ -157,7 +158,7 @@ def _name_in_hints(store: Store) -> str:
 
 
 def name_of_folder(store: Store) -> str:
-    """A dataset's name made of the folder's, or of its parent's where that is ``data``. Raises PreparedFormatError."""
+    """A dataset name derived from the folder's, or its parent's if that is ``data``. Raises PreparedFormatError."""
     path = store.url if store.local_root is None else store.local_root.as_posix()
     parts = [part for part in path.rstrip("/").split("/") if part]
     if len(parts) > 1 and parts[-1] == "data":
@@ -189,7 +190,7 @@ _MOST_CONFIGS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitFiles:
-    """The files of one split, in order, and the template of their names; None where there is none that gives them."""
+    """The files of one split, in order, and the template of their names; None if no template matches them."""
 
     name: str
     filenames: tuple[str, ...]
@@ -197,15 +198,15 @@ class SplitFiles:
 
 
 def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
-    """The splits that the names of the Parquet files in ``store`` make: train, validation and test first, then by name.
+    """The splits of the Parquet files in ``store``, by their names: train, validation and test first, then sorted.
 
     Args:
         store: the folder.
         dataset: its name, for the hint.
 
     Raises:
-        PreparedFormatError: there are no such files; their names make no splits, or shards are missing or there twice,
-            and each is named; or they are of several configs.
+        PreparedFormatError: there are no such files, names are not those of shards, or shards are missing or
+            duplicated; each is named. Or the files are of several configs.
         NotStoredError: there is no such folder.
         StorageError: the folder cannot be listed.
     """
@@ -233,7 +234,7 @@ def find_splits(store: Store, *, dataset: str = "N") -> list[SplitFiles]:
 
 
 def with_fitting_names(store: Store, *, dataset: str = "N") -> Store:
-    """``store``, its Parquet files under names of ours where no template gives theirs. Errors as ``find_splits``."""
+    """``store`` with its Parquet files renamed if no template matches their names. Errors as ``find_splits``."""
     splits = find_splits(store, dataset=dataset)
     if all(split.template is not None for split in splits):
         return store
@@ -247,7 +248,7 @@ def with_fitting_names(store: Store, *, dataset: str = "N") -> Store:
 
 
 def raise_for(store: Store, problems: Sequence[str]) -> None:
-    """Refuse the folder where there are ``problems``, and tell the first of them."""
+    """Raise PreparedFormatError that lists the first of ``problems``, if there are any."""
     if problems:
         raise PreparedFormatError(
             f"{store.url}: its Parquet files make no dataset{_listed(problems)}",
@@ -257,7 +258,7 @@ def raise_for(store: Store, problems: Sequence[str]) -> None:
 
 
 def raise_for_names(store: Store, splits: Sequence[SplitFiles]) -> None:
-    """Refuse the folder where no template gives the names of a split: nothing could be read where it lies."""
+    """Raise PreparedFormatError if no template matches the names of a split: it could not be read in place."""
     odd = [name for split in splits if split.template is None for name in split.filenames]
     if odd:
         raise PreparedFormatError(
@@ -268,9 +269,9 @@ def raise_for_names(store: Store, splits: Sequence[SplitFiles]) -> None:
 
 
 class _File(NamedTuple):
-    """A file by its name; ``problem`` where that is none of a shard.
+    """The facts in a file's name; ``problem`` if it is not the name of a shard.
 
-    ``num_shards`` is 0 where the name does not tell it. ``pattern`` is what the names of a split have in common, with a
+    ``num_shards`` is 0 if the name does not tell it. ``pattern`` is what the names of a split have in common, with a
     ``%d`` of some width in the place of the index.
     """
 
@@ -285,7 +286,7 @@ class _File(NamedTuple):
 
 
 def _parse(filename: str, numbered: Collection[str]) -> _File:
-    """What the name of a file says; ``numbered`` are the folders in which a number is a shard."""
+    """The facts in the name of a file; ``numbered`` are the folders in which a number is a shard."""
     shard, number = _SHARD.fullmatch(filename), _NUMBERED.fullmatch(filename)
     found = shard or (number if posixpath.dirname(filename) in numbered else None) or _WHOLE.fullmatch(filename)
     if found is None:
@@ -313,7 +314,7 @@ def _parse(filename: str, numbered: Collection[str]) -> _File:
 
 
 def _numbered_folders(filenames: Iterable[str]) -> set[str]:
-    """The folders named as a split of which the files are numbered; elsewhere ``2024.parquet`` is the split 2024."""
+    """The folders of splits whose files are numbered; elsewhere ``2024.parquet`` is the split 2024."""
     found: set[str] = set()
     for filename in filenames:
         match = _NUMBERED.fullmatch(filename)
@@ -327,7 +328,7 @@ def _template(template: str) -> ShardedFileTemplate:
 
 
 def _problems(files: Sequence[_File]) -> list[str]:
-    """What is wrong with the files together: a name that is none, shards that are missing or there twice."""
+    """The problems of the files together: invalid names, missing and duplicate shards."""
     problems = [f"{file.filename}: {file.problem}" for file in files if file.problem]
     for name, own in _by_split(file for file in files if not file.problem):
         first = own[0]
@@ -347,7 +348,7 @@ def _problems(files: Sequence[_File]) -> list[str]:
 
 
 def _gather(name: str, files: Sequence[_File]) -> SplitFiles:
-    """One split of files that are all there."""
+    """One split whose files are complete."""
     in_order = sorted(files, key=lambda file: file.place)
     template, num_shards = in_order[0].template, len(files)
     name_shard = _template(template).namer(name, num_shards)
@@ -367,7 +368,7 @@ def _by_split(files: Iterable[_File]) -> list[tuple[str, list[_File]]]:
 
 
 def _configs(files: Sequence[_File]) -> list[str]:
-    """The folders of several configs: side by side, and with a split of one name in more than one of them."""
+    """The folders of several configs: side by side, and more than one has a split of the same name."""
     folders = {file.folder for file in files}
     if "" in folders or len(folders) < 2:
         return []
@@ -387,20 +388,12 @@ def _several_configs(store: Store, folders: Sequence[str], dataset: str) -> Prep
     return PreparedFormatError(
         f"{store.url} holds {len(folders)} configs: {shown}{more}",
         hint="Each is imported by itself: "
-        f"registry import parquet DIR/{folders[0]} --name {dataset} --config {config if _is_config(config) else 'C'}",
+        f"registry import parquet DIR/{folders[0]} --name {dataset} --config {config if is_config(config) else 'C'}",
         details={"folder": store.url, "problems": [], "configs": list(folders[:100])},
     )
 
 
-def _is_config(name: str) -> bool:
-    try:
-        check_config(name)
-    except UsageError:
-        return False
-    return True
-
-
 def _listed(lines: Sequence[str]) -> str:
-    """Some lines, and how many more there are."""
+    """The first lines, and the number of further ones."""
     shown = "".join(f"\n  {line}" for line in lines[:_MOST_PROBLEMS])
     return shown + (f"\n  and {len(lines) - _MOST_PROBLEMS} more" if len(lines) > _MOST_PROBLEMS else "")

@@ -1,4 +1,4 @@
-"""Which features do the columns of a Parquet file make? Read from its Arrow schema, and what Hugging Face adds to it.
+"""Derives features from the columns of a Parquet file: from its Arrow schema and Hugging Face's schema metadata.
 
     bool, integers, float16, float32     Tensor () of that dtype
     float64                              Tensor () of its bytes: serialized as float32 it would not be the same number
@@ -8,11 +8,12 @@
     list                                 Sequence; a list of structs is a Sequence of a dict
     fixed-size list                      a dimension of the Tensor in it
     struct                               FeaturesDict
-    dictionary, extension                what its values, or its storage, make
-    any of the first five with nulls     an optional Scalar of that dtype; in lists nothing is optional
+    dictionary, extension                the feature of its values, or of its storage
+    any of the first five with nulls     an optional Scalar of that dtype, but not in lists
 
-What Hugging Face writes beside the schema adds the names of a ClassLabel, Image (a struct of bytes and path, of which
-the bytes are kept), Audio (the same) and Array2D to Array5D. Other types are refused, with the column's name.
+Hugging Face's schema metadata adds the names of a ClassLabel, Image (a struct of bytes and path, of which the bytes are
+kept), Audio (the same) and Array2D to Array5D. Other types are rejected with the column's name. Which images and sounds
+can be decoded, the first row tells.
 """
 
 from __future__ import annotations
@@ -53,22 +54,15 @@ def features_of_schema(
 
     Args:
         schema: of the files.
-        as_bytes: paths of images that stay the bytes of their files: they are neither PNG nor JPEG.
-        sounds: what Audio at these paths is, see ``parquet_media``; other Audio stays bytes.
-        optional: paths of numbers, texts and bytes outside of lists of which some are null. See ``find_nulls``.
+        as_bytes: paths of images that are neither PNG nor JPEG: they stay the bytes of their files.
+        sounds: the features of Audio by path, see ``detect_media``; other Audio stays bytes.
+        optional: paths of numbers, texts and bytes outside of lists of which some are null (``find_nulls``).
 
     Raises:
-        PreparedFormatError: a column has a type or name that no feature can have; ``details["key"]`` is its path.
+        PreparedFormatError: no feature can have the type or name of a column; ``details["key"]`` is its path.
     """
     reader = _SchemaReader(frozenset(as_bytes), sounds or {}, frozenset(optional))
     return _read_features(schema, reader)
-
-
-def sounds_of_schema(schema: Any) -> dict[str, Mapping[str, Any]]:
-    """What Hugging Face says of each column of Audio, by its path. Errors as ``features_of_schema``."""
-    reader = _SchemaReader(frozenset(), {}, frozenset())
-    _read_features(schema, reader)
-    return reader.found_sounds
 
 
 def _read_features(schema: Any, reader: _SchemaReader) -> FeaturesDict:
@@ -91,7 +85,7 @@ def _read_features(schema: Any, reader: _SchemaReader) -> FeaturesDict:
 
 
 def metadata_of_schema(schema: Any) -> DatasetMetadata:
-    """Description, citation, homepage and licence, as far as Hugging Face wrote them beside the schema."""
+    """Description, citation, homepage and licence in Hugging Face's schema metadata."""
     found = _hugging_face(schema)
 
     def text(name: str) -> str:
@@ -106,7 +100,7 @@ def metadata_of_schema(schema: Any) -> DatasetMetadata:
 
 
 def _hugging_face(schema: Any) -> Mapping[str, Any]:
-    """What Hugging Face's software wrote; what cannot be read is not there."""
+    """Hugging Face's schema metadata; empty if it is missing or unreadable."""
     try:
         found = json.loads((schema.metadata or {}).get(_HUGGING_FACE, b"{}"))
     except (ValueError, RecursionError):
@@ -124,7 +118,7 @@ class _SchemaReader:
         self._arrow = import_pyarrow()
 
     def read(self, kind: Any, hint: Any, path: str, depth: int = 0) -> Feature:
-        """The feature of an Arrow type; ``hint`` is what Hugging Face says of it."""
+        """The feature of an Arrow type; ``hint`` is Hugging Face's description of it."""
         if depth > _MOST_DEPTH:
             _refuse(path, "it", "is nested too deeply")
         types = self._arrow.types
@@ -223,7 +217,7 @@ class _SchemaReader:
 
 
 def _class_label(names: Any, kind: Any) -> Feature:
-    """A ClassLabel, or the number where the names are none that a label can have."""
+    """A ClassLabel, or a number if a label cannot have these names."""
     try:
         return ClassLabel(names=names) if isinstance(names, list) and names else ClassLabel(num_classes=0)
     except FeatureError:
@@ -247,7 +241,7 @@ def _refuse(path: str, kind: str, problem: str) -> NoReturn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """What becomes of files in columns, by the path of the column.
+    """How files in columns are stored, by the path of the column.
 
     ``as_bytes`` are images that are neither PNG nor JPEG, ``sounds`` is the Audio that can be decoded; other Audio is
     bytes.
@@ -257,16 +251,16 @@ class Media:
     sounds: Mapping[str, Audio] = field(default_factory=dict)
 
 
-def look_at_media(shard: RowGroupShard) -> Media:
-    """What the images and sounds in the first row of a file of typed columns are.
+def detect_media(shard: RowGroupShard) -> Media:
+    """The kinds of the images and sounds in the first row of a file of typed columns.
 
     Raises:
         PreparedFormatError: as ``features_of_schema``.
         CorruptRecordError: the row cannot be read.
         StorageError: the file cannot be read.
     """
-    hints = sounds_of_schema(shard.schema)
-    features = features_of_schema(shard.schema)
+    reader = _SchemaReader(frozenset(), {}, frozenset())
+    features, hints = _read_features(shard.schema, reader), reader.found_sounds
     wanted = [column for column in columns_of(features) if isinstance(column.leaf, Image) or column.path in hints]
     if not wanted or not shard.filled_groups:
         return Media()
@@ -286,13 +280,13 @@ def look_at_media(shard: RowGroupShard) -> Media:
 
 
 def _first_file(table: Any, features: FeaturesDict, column: Column) -> bytes | None:
-    """The first file that the row has in a column; None where there is none, or the row is no example."""
+    """The first file of the row in a column; None if there is none, or if the row is not an example."""
     name = column.names[0]
     try:
         flats = TableBlock(table, FeaturesDict({name: features[name]})).flat_values()
-    except CorruptExampleError:  # who reads it will be told
+    except CorruptExampleError:  # readers will get the error
         return None
-    if not flats:  # the first rows that a damaged file gives may be none
+    if not flats:  # a damaged file may give no rows
         return None
     (part,) = column.leaf.parts
     files = flats[0].get(column.keys(part)[0])
@@ -302,7 +296,7 @@ def _first_file(table: Any, features: FeaturesDict, column: Column) -> bytes | N
 def _is_image(data: bytes, column: Column) -> bool:
     try:
         column.leaf.restore(([data],), None, column.path)
-    except MissingExtraError:  # it is one, and who reads it will be told
+    except MissingExtraError:  # it is an image, and readers will get the error
         return True
     except CorruptExampleError:
         return False
@@ -310,7 +304,7 @@ def _is_image(data: bytes, column: Column) -> bool:
 
 
 def _sound(data: bytes, hint: Mapping[str, Any]) -> Audio | None:
-    """The feature of sounds of which ``data`` is the first; None where nobody knows how fast it is to be played."""
+    """The feature of sounds of which ``data`` is the first; None if its sample rate is unknown."""
     try:
         rate, samples = read_sample_rate(data), decode_sound(data, None)
     except (SoundError, MissingExtraError):

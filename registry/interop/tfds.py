@@ -1,9 +1,9 @@
-"""Which versions did TFDS prepare in a folder? Found by their layout, described by their own files.
+"""Finds the versions that TFDS prepared in a folder, and writes published versions as folders that TFDS loads.
 
     <data_dir>/<name>[/<config>]/<version>/      a version folder: dataset_info.json, features.json, shards
     <data_dir>/<name>/.config/metadata.json      the default config
 
-The folder that is given may be any of these levels. What TFDS ignores is ignored: ``incomplete.*`` and hidden folders.
+A search may begin at any of these levels. As TFDS does, it ignores ``incomplete.*`` and hidden folders.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from registry.errors import (
     ConflictError,
     FolderExistsError,
     PreparedFormatError,
-    ReferenceSyntaxError,
     ShardMismatchError,
     StorageError,
 )
@@ -31,7 +30,7 @@ from registry.model import (
     ShardedFileTemplate,
     Split,
     Version,
-    check_config,
+    is_config,
     version_folder,
 )
 from registry.prepared import (
@@ -49,31 +48,31 @@ from registry.storage.faults import storage_errors
 from registry.tfrecord import RecordWriter, hash_file, is_gzip
 
 _DEPTH: Final = 3
-"""A version lies at most so deep: name, config, version."""
+"""The most levels above a version: name, config, version."""
 
 _UNFINISHED: Final = "incomplete."
-"""What TFDS writes, or was writing when it died, at whatever level."""
+"""A folder that TFDS is writing, or was writing when it died, at any level."""
 
 _DOWNLOADS: Final = "downloads"
-"""Where TFDS keeps what it downloaded, thousands of files: no dataset, unless it is one."""
+"""The folder of TFDS's downloads, thousands of files; not a dataset unless it holds a dataset_info.json."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFolder:
-    """A folder that should hold a version: a prepared one, or one whose name says so."""
+    """A folder that should hold a version: it has a dataset_info.json, or the name of a version."""
 
     store: Store
 
     @property
     def path(self) -> str:
-        """Its path, or its URL where it is elsewhere."""
+        """Its local path, or its URL."""
         return self.store.url if self.store.local_root is None else str(self.store.local_root)
 
     def read(self) -> PreparedDataset:
-        """What its files say. Where an older TFDS did not write the config down, the folders' names tell it.
+        """The version in its files. If an older TFDS did not record the config, the folder's name is the config.
 
         Raises:
-            PreparedFormatError: the folder is none, a file is malformed, or it lies below the name of another version.
+            PreparedFormatError: it is not a version folder, a file is malformed, or its name is another version.
             StorageError: a file cannot be read.
         """
         prepared = read_prepared(self.store)
@@ -84,7 +83,7 @@ class VersionFolder:
                 hint=f"Rename the folder to {prepared.version}, or prepare version {folder} again.",
                 details={"file": INFO_FILENAME, "key": "version", "problem": f"the folder is called {folder}"},
             )
-        if prepared.config is None and prepared.name == name and config != name and _is_config(config):
+        if prepared.config is None and prepared.name == name and config != name and is_config(config):
             return replace(prepared, config=config)
         return prepared
 
@@ -92,9 +91,9 @@ class VersionFolder:
         """Whether the dataset's folder says that the config of ``prepared`` is the default one.
 
         Raises:
-            PreparedFormatError, StorageError: the file that says so cannot be read.
+            PreparedFormatError, StorageError: the file of the default config cannot be read.
         """
-        name, config, folder = self._names  # the name of its folder: it may be published under another one
+        name, config, folder = self._names  # of the folder: the version may be published under another name
         if prepared.config is None or (config, folder) != (prepared.config, str(prepared.version)):
             return False
         data_dir = self.path.rstrip("/").rsplit("/", 3)[0]
@@ -102,26 +101,24 @@ class VersionFolder:
 
     @property
     def dataset_folder(self) -> str:
-        """The path or URL of the folder of its config, or of the dataset where that has none: one level up."""
+        """The path or URL one level up: the folder of its config, or of a dataset without configs."""
         return self.path.rstrip("/").rpartition("/")[0] or "/"
 
     @property
     def _names(self) -> tuple[str, str, str]:
-        """The last three parts of its path: what TFDS calls after a dataset's name, its config and its version."""
+        """The last three parts of its path: in TFDS's layout the dataset's name, its config and its version."""
         *_, name, config, folder = ["", "", *self.path.rstrip("/").split("/")]
         return name, config, folder
 
 
 def find_version_folders(root: Store) -> Iterator[VersionFolder]:
-    """Every version folder at or below ``root``: of one dataset after the other, the lowest version first.
+    """Every version folder at or below ``root``: one dataset after the other, each with its lowest version first.
 
-    A folder with the name of a version is one, though files are missing in it: whoever reads it is told which. On this
-    machine links to folders are followed, as people spread datasets over disks.
-
-    A folder that cannot be looked into is given, too: it may be one, and whoever reads it is told why not.
+    A folder with the name of a version counts even if files are missing in it, and so does a folder that cannot be
+    listed: ``read`` raises the error. Local links to folders are followed, since people spread datasets over disks.
 
     Raises:
-        StorageError: ``root`` itself cannot be looked into.
+        StorageError: ``root`` itself cannot be listed.
     """
     if root.exists(INFO_FILENAME):
         yield VersionFolder(root)
@@ -133,7 +130,8 @@ def _search(folder: Store, names: Iterable[str], depth: int) -> Iterator[Version
     versions: list[Version] = []
     others: list[str] = []
     for name in names:
-        if name.startswith((".", _UNFINISHED)) or f".{_UNFINISHED[:-1]}" in name:  # 1.0.0.incompleteAB12CD, long ago
+        # Old releases wrote to 1.0.0.incompleteAB12CD.
+        if name.startswith((".", _UNFINISHED)) or f".{_UNFINISHED[:-1]}" in name:
             continue
         if Version.is_valid(name):
             versions.append(Version.parse(name))
@@ -168,16 +166,8 @@ def _child(folder: Store, name: str) -> Store:
     return folder.child(name) if folder.local_root is None else open_store(folder.local_root / name)
 
 
-def _is_config(name: str) -> bool:
-    try:
-        check_config(name)
-    except ReferenceSyntaxError:
-        return False
-    return True
-
-
 AdvanceBytes: TypeAlias = Callable[[int], None]
-"""Called with the number of bytes of the published shards that were done since the last call."""
+"""Called with the number of bytes of published shards exported since the last call."""
 
 _PIECE_BYTES: Final = 2**20
 _START_BYTES: Final = 12
@@ -186,7 +176,7 @@ _TFDS_FORMATS: Final = ("tfrecord", "array_record", "parquet")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What came of an export: the version's ``folder``, and ``newly`` False where the same lay there before."""
+    """The result of an export: the version's ``folder``; ``newly`` is False if the same version was there before."""
 
     folder: str
     newly: bool
@@ -202,22 +192,22 @@ def export_tfds(
     is_default_config: bool = False,
     advance: AdvanceBytes | None = None,
 ) -> Exported:
-    """Write ``version``, whose shards lie in ``source``, below ``data_dir`` as TFDS lays it out.
+    """Write ``version``, whose shards are in ``source``, below ``data_dir`` in TFDS's layout.
 
-    The folder appears when it is complete. Exporting again is harmless: what is there is compared. Files beside the
-    shards, such as a licence, are copied with them; those that are links out of the folder, or no files, are left out.
+    The folder appears when it is complete. If it exists, it is compared instead. Other files in the folder of the
+    shards, such as a licence, are copied too, except links out of the folder and what is not a regular file.
 
     Args:
         version: the published version.
         source: the folder of its shards.
-        shards: those of each split, as they were published.
-        data_dir: a folder that TFDS is given as its ``data_dir``.
-        is_default_config: write down that its config is the dataset's default, where no other one is.
-        advance: called with the number of bytes done since the last call.
+        shards: of each split, as they were published.
+        data_dir: the ``data_dir`` for TFDS.
+        is_default_config: record its config as the dataset's default, unless there is another default.
+        advance: called with the number of bytes exported since the last call.
 
     Raises:
-        ShardMismatchError: a shard is not what was published.
-        ConflictError: another version of that name and number lies there.
+        ShardMismatchError: a shard differs from the published one.
+        ConflictError: there is another version of that name and number.
         StorageError: a file cannot be read or written.
     """
     place = version_folder(version.name, version.config, version.version)
@@ -230,7 +220,7 @@ def export_tfds(
             written = _write(prepared, stored, staged.store, advance)
             try:
                 staged.commit()
-            except FolderExistsError:  # another export of it was faster
+            except FolderExistsError:  # another export was faster
                 newly = False
     if not newly:
         found = _compare(prepared, stored, data_dir.child(place), advance)
@@ -247,7 +237,7 @@ def export_tfds(
 
 
 def _describe(version: DatasetVersion) -> PreparedDataset:
-    """What the files of the exported folder say: typed columns, which TFDS does not read, become TFRecords."""
+    """The exported version: typed columns, which TFDS does not read, become TFRecords."""
     is_readable = version.file_format in _TFDS_FORMATS
     files = ShardedFileTemplate(dataset=version.name)
     return PreparedDataset(
@@ -264,7 +254,7 @@ def _describe(version: DatasetVersion) -> PreparedDataset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
-    """The shards of a version as they are stored."""
+    """The stored shards of a version."""
 
     store: Store
     splits: Mapping[str, Split]
@@ -272,14 +262,14 @@ class _Source:
     features: FeaturesDict
 
     def copies(self, filename: str, split: Split) -> bool:
-        """Whether TFDS reads the file as it is."""
+        """Whether TFDS can read the stored file."""
         if split.files.file_format not in _TFDS_FORMATS:
             return False
         with self.store.open(filename) as file:
             return not is_gzip(file.read(_START_BYTES))
 
     def copy(self, shard: Shard, split: Split, target: BinaryIO) -> tuple[int, int, str]:
-        """Write a shard: the bytes of its records where they are written anew, else 0; all bytes written; sha256."""
+        """Write a shard; the bytes of its records if written anew, else 0; the bytes of the file; its sha256."""
         filename = split.filename(shard.index)
         if self.copies(filename, split):
             return 0, *self._copy_bytes(filename, shard, target)
@@ -313,7 +303,7 @@ class _Source:
 
 
 def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: AdvanceBytes | None) -> int:
-    """Fill the folder ``target``; the bytes of its shards."""
+    """Fill the folder ``target`` and return the bytes of its shards."""
     written, splits = 0, []
     for split in prepared.splits:
         stored, num_payload_bytes = source.splits[split.name], 0
@@ -330,13 +320,13 @@ def _write(prepared: PreparedDataset, source: _Source, target: Store, advance: A
     if source.store.exists(INFO_FILENAME):
         stored_as = replace(prepared, splits=tuple(source.splits.values()))
         for name in extra_files(source.store, stored_as):
-            if "/" not in name and not target.exists(name):  # metadata.json is written where it could be read
+            if "/" not in name and not target.exists(name):  # metadata.json was written above if it could be read
                 source.store.copy(name, target)
     return written
 
 
 def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance: AdvanceBytes | None) -> int | None:
-    """The bytes of the shards in ``folder``; None where it is not this very version."""
+    """The bytes of the shards in ``folder``; None if it is not the same version."""
     total = 0
     try:
         if _essence(read_prepared(folder)) != _essence(prepared):
@@ -344,7 +334,7 @@ def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance:
         for split in prepared.splits:
             stored = source.splits[split.name]
             for shard in source.shards[split.name]:
-                facts = hash_file(folder, split.filename(shard.index), num_records=0)  # its sha256 tells them
+                facts = hash_file(folder, split.filename(shard.index), num_records=0)  # its sha256 covers them
                 expected = shard.sha256
                 if not source.copies(stored.filename(shard.index), stored):
                     with Path(os.devnull).open("wb") as nowhere:
@@ -360,6 +350,6 @@ def _compare(prepared: PreparedDataset, source: _Source, folder: Store, advance:
 
 
 def _essence(prepared: PreparedDataset) -> PreparedDataset:
-    """What decides which records TFDS reads: nothing that is said about them."""
+    """The facts that decide which records TFDS reads, without metadata."""
     splits = tuple(replace(split, num_bytes=0) for split in prepared.splits)
     return replace(prepared, splits=splits, metadata=DatasetMetadata())

@@ -23,7 +23,15 @@ from registry.model.digests import (
 from registry.model.event import ACTIONS, Event, describe_moment, parse_moment
 from registry.model.experiment import Experiment, ExperimentChange, experiment_name, no_experiment
 from registry.model.numbers import shown, whole_number
-from registry.model.reference import Reference, check_alias, check_config, check_name, check_new_name, fold_name
+from registry.model.reference import (
+    Reference,
+    check_alias,
+    check_config,
+    check_name,
+    check_new_name,
+    fold_name,
+    is_config,
+)
 from registry.model.split import (
     DEFAULT_TEMPLATE,
     AbstractShardLengths,
@@ -110,6 +118,7 @@ __all__ = [
     "describe_trouble",
     "experiment_name",
     "fold_name",
+    "is_config",
     "natural_effects",
     "no_experiment",
     "parse_moment",

@@ -135,7 +135,7 @@ def check_new_name(name: str) -> str:
 
 def check_config(config: str) -> str:
     """``config`` if it may name a config: letters, digits and ``_ + . -``, at least one letter or digit."""
-    if not _CONFIG.fullmatch(config):
+    if not is_config(config):
         raise ReferenceSyntaxError(
             f"invalid config name {config[:80]!r}",
             hint="A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
@@ -143,6 +143,11 @@ def check_config(config: str) -> str:
             details={"config": config[:80]},
         )
     return config
+
+
+def is_config(config: str) -> bool:
+    """Whether ``config`` may name a config."""
+    return _CONFIG.fullmatch(config) is not None
 
 
 def check_alias(alias: str) -> str:
