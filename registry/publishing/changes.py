@@ -79,7 +79,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class FingerprintedVersion:
     """A version and the fingerprints of its splits: all that two versions are compared by.
 
     Where there are none, ``unread`` says why its files did not give them.
@@ -130,7 +130,7 @@ class Changes:
         return None
 
 
-def compare_versions(old: Described, new: Described) -> Changes:
+def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Changes:
     """What differs from ``old`` to ``new``, by schema, splits and fingerprints."""
     before, after = _columns(old.version), _columns(new.version)
     common = tuple(sorted(path for path in before if path in after and _same_type(before[path], after[path])))
@@ -197,7 +197,7 @@ def _compare_empty_dicts(old: DatasetVersion, new: DatasetVersion) -> Iterator[C
         yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
 
 
-def _compare_records(old: Described, new: Described, common: tuple[str, ...]) -> Iterator[Change]:
+def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, common: tuple[str, ...]) -> Iterator[Change]:
     names = [split.name for split in new.version.splits]
     for split in old.version.splits:
         if split.name not in names or old.version.content_digest == new.version.content_digest:

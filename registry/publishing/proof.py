@@ -13,7 +13,7 @@ from typing import Final
 from registry.catalog import CatalogBackend, PublishedShards, load_shards
 from registry.errors import MissingExtraError, StorageError, UsageError, VerificationError, VersionTooSmallError
 from registry.model import DatasetVersion, SplitFingerprint, Version
-from registry.publishing.changes import ChangeLevel, Changes, Described, compare_versions
+from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersion, compare_versions
 from registry.publishing.fingerprint import Advance, StoredSplits, fingerprint_splits
 from registry.publishing.record_diff import RecordDiff, diff_records, first_difference
 from registry.publishing.verify import verify_shards
@@ -140,14 +140,14 @@ class Prover:
         """The fingerprints of a version by its files."""
         return fingerprint_splits(stored, processes=self.processes, advance=self.advance)
 
-    def describe(self, version: DatasetVersion) -> Described:
+    def describe(self, version: DatasetVersion) -> FingerprintedVersion:
         """A published version with its fingerprints: those of the catalog, or computed now where its files are here.
 
         Computed only of files that are what was published, byte for byte: later numbers will rest on them.
         """
         found = self.catalog.fingerprints(version)
         if found:
-            return Described(version=version, fingerprints=found)
+            return FingerprintedVersion(version=version, fingerprints=found)
         try:
             files = StoredSplits.of(version, open_location(self.data, version.location))
             promised = {split.name: load_shards(self.catalog.shards, version, split.name) for split in version.splits}
@@ -156,10 +156,10 @@ class Prover:
             found = self.fingerprint(files)
         except (StorageError, VerificationError, MissingExtraError) as error:
             why = error.message.partition("\n")[0]
-            return Described(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")
+            return FingerprintedVersion(version=version, fingerprints={}, unread=f"its files cannot be read: {why}")
         if self.actor is not None:
             self.catalog.add_fingerprints(version, found, actor=self.actor)
-        return Described(version=version, fingerprints=found)
+        return FingerprintedVersion(version=version, fingerprints=found)
 
     def files(self, version: DatasetVersion) -> StoredSplits:
         """The files of a published version, each of which is proved to be the published one when it is opened."""
@@ -174,7 +174,7 @@ class Prover:
 
     def prove(self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
         """Hold ``version``, which has these ``fingerprints``, against its neighbours."""
-        new = Described(version=version, fingerprints=fingerprints)
+        new = FingerprintedVersion(version=version, fingerprints=fingerprints)
         below, above = self.catalog.neighbours(version.name, version.config, version.version)
         lower = higher = None
         if below is not None:

@@ -41,7 +41,7 @@ from registry.model import (
     Version,
     block_size,
 )
-from registry.publishing.changes import ChangeLevel, Changes, Described, compare_versions
+from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersion, compare_versions
 from registry.publishing.record_diff import tell_apart
 
 NUMBERS = FeaturesDict({"number": "int64"})
@@ -69,7 +69,7 @@ def described(
     shards: int = 1,
     has_fingerprints: bool = True,
     **changes: Any,
-) -> Described:
+) -> FingerprintedVersion:
     """A version of these examples; its content digest is that of nothing else."""
     made = DatasetVersion(
         name="data",
@@ -84,10 +84,10 @@ def described(
         content_digest=hashlib.sha256(version.encode()).hexdigest(),
     )
     found = {name: fingerprint(features, examples) for name, examples in splits.items()} if has_fingerprints else {}
-    return Described(version=dataclasses.replace(made, **changes), fingerprints=found)
+    return FingerprintedVersion(version=dataclasses.replace(made, **changes), fingerprints=found)
 
 
-def compare(old: Described, **new: Any) -> Changes:
+def compare(old: FingerprintedVersion, **new: Any) -> Changes:
     return compare_versions(old, described("1.0.1", **new))
 
 
@@ -317,7 +317,7 @@ def test_what_cannot_be_compared_is_a_major() -> None:
     ]
     assert changes.differing == {}
     same = dataclasses.replace(described("1.0.1").version, content_digest=old.version.content_digest)
-    assert compare_versions(old, Described(version=same, fingerprints={})).changes == ()
+    assert compare_versions(old, FingerprintedVersion(version=same, fingerprints={})).changes == ()
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_splits_with_blocks_of_other_sizes_are_compared_as_a_whole() -> None:
         one = described("1.0.0" if not sides else "1.0.1", splits={"train": []})
         split = Split(name="train", shard_lengths=ShardLengths([count]))
         sides.append(
-            Described(
+            FingerprintedVersion(
                 version=dataclasses.replace(one.version, splits=(split,)),
                 fingerprints={"train": SplitFingerprint(num_examples=count, features={"number": found})},
             )
