@@ -19,7 +19,7 @@ import numpy.typing as npt
 from registry.builders.earth_engine.grid import Tile
 from registry.builders.earth_engine.kinds import from_flat
 from registry.builders.earth_engine.stored.export import StoredExport
-from registry.errors import AlreadyStoredError, MissingExtraError, UsageError
+from registry.errors import AlreadyStoredError, UsageError, require_extra
 from registry.storage import open_store
 from registry.tfrecord import read_blocks
 from registry.wire.codec import decode_features
@@ -221,10 +221,8 @@ def _place(output: str) -> tuple[Any, str]:
 
 
 def _import_pillow() -> None:
-    try:
+    with require_extra("earth-engine", package="pillow", needed_for="a picture of patches"):
         import PIL  # noqa: F401 - whether it is there
-    except ImportError as error:
-        raise MissingExtraError(package="pillow", extra="earth-engine", needed_for="a picture of patches") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

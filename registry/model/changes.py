@@ -56,10 +56,7 @@ def yank(standing: Standing, candidate: Candidate, reason: str, superseded_by: V
     reason = check_message(reason)
     reference = standing.exactly(candidate.version)
     if candidate.state is VersionState.DROPPED:
-        raise VersionWithdrawnError(
-            f"{reference} is {candidate.described}: it cannot be yanked",
-            hint=f"Undo that first: registry drop {reference} --undo",
-        )
+        raise _undo_first(standing, candidate, ": it cannot be yanked")
     if superseded_by is not None:
         if superseded_by == candidate.version:
             raise UsageError(f"{reference} cannot supersede itself", hint="Name another version.")
@@ -96,12 +93,7 @@ def undo(standing: Standing, candidate: Candidate, state: VersionState, before: 
     """
     order = list(VersionState)
     if order.index(candidate.state) > order.index(state):
-        reference = standing.exactly(candidate.version)
-        command = "drop" if candidate.state is VersionState.DROPPED else "yank"
-        raise VersionWithdrawnError(
-            f"{reference} is {candidate.described}, which is more than {state.value}",
-            hint=f"Undo that first: registry {command} {reference} --undo",
-        )
+        raise _undo_first(standing, candidate, f", which is more than {state.value}")
     return standing.replace(before) if candidate.state is state else standing
 
 
@@ -118,12 +110,15 @@ def check_message(message: str) -> str:
 
 def _refuse_withdrawn(standing: Standing, candidate: Candidate, done: str) -> None:
     if candidate.is_withdrawn:
-        reference = standing.exactly(candidate.version)
-        command = "yank" if candidate.state is VersionState.YANKED else "drop"
-        raise VersionWithdrawnError(
-            f"{reference} is {candidate.described}: it cannot be {done}",
-            hint=f"Undo that first: registry {command} {reference} --undo",
-        )
+        raise _undo_first(standing, candidate, f": it cannot be {done}")
+
+
+def _undo_first(standing: Standing, candidate: Candidate, why: str) -> VersionWithdrawnError:
+    reference = standing.exactly(candidate.version)
+    command = "drop" if candidate.state is VersionState.DROPPED else "yank"
+    return VersionWithdrawnError(
+        f"{reference} is {candidate.described}{why}", hint=f"Undo that first: registry {command} {reference} --undo"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

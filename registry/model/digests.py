@@ -174,8 +174,7 @@ class SplitFingerprint:
     def digest(self) -> str:
         """One digest over the whole records of the split, in order."""
         told = {path: feature.digest for path, feature in self.features.items()}
-        text = json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
+        return hashlib.sha256(_canonical(told).encode("ascii")).hexdigest()
 
     def block(self, index: int) -> range:
         """The records of block ``index``."""

@@ -104,13 +104,8 @@ class Reference:
 
 def check_name(name: str) -> str:
     """``name`` if it may name a dataset: an ASCII letter, then letters, digits and ``_``."""
-    if not _NAME.fullmatch(name):
-        raise ReferenceSyntaxError(
-            f"invalid dataset name {name[:80]!r}",
-            hint="A dataset name is a letter, then letters, digits and '_', e.g. mnist.",
-            details={"name": name[:80]},
-        )
-    return name
+    hint = "A dataset name is a letter, then letters, digits and '_', e.g. mnist."
+    return _matched(_NAME, name, "dataset name", hint=hint, key="name")
 
 
 def fold_name(name: str) -> str:
@@ -135,14 +130,9 @@ def check_new_name(name: str) -> str:
 
 def check_config(config: str) -> str:
     """``config`` if it may name a config: letters, digits and ``_ + . -``, at least one letter or digit."""
-    if not is_config(config):
-        raise ReferenceSyntaxError(
-            f"invalid config name {config[:80]!r}",
-            hint="A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
-            + (" Give the version on its own: name/config:version." if ":" in config else ""),
-            details={"config": config[:80]},
-        )
-    return config
+    hint = "A config name holds letters, digits and '_', '+', '.', '-', e.g. mnist/plain."
+    hint += " Give the version on its own: name/config:version." if ":" in config else ""
+    return _matched(_CONFIG, config, "config name", hint=hint, key="config")
 
 
 def is_config(config: str) -> bool:
@@ -152,13 +142,14 @@ def is_config(config: str) -> bool:
 
 def check_alias(alias: str) -> str:
     """``alias`` if it may name a version: a letter, then letters, digits and ``_ . -``; so it is never a request."""
-    if not _ALIAS.fullmatch(alias):
-        raise ReferenceSyntaxError(
-            f"invalid alias {alias[:80]!r}",
-            hint="An alias is a letter, then letters, digits and '_', '.', '-', e.g. mnist@paper.",
-            details={"alias": alias[:80]},
-        )
-    return alias
+    hint = "An alias is a letter, then letters, digits and '_', '.', '-', e.g. mnist@paper."
+    return _matched(_ALIAS, alias, "alias", hint=hint, key="alias")
+
+
+def _matched(pattern: re.Pattern[str], text: str, what: str, *, hint: str, key: str) -> str:
+    if not pattern.fullmatch(text):
+        raise ReferenceSyntaxError(f"invalid {what} {text[:80]!r}", hint=hint, details={key: text[:80]})
+    return text
 
 
 def _read_options(text: str, options: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from registry.errors import CorruptExampleError, MissingExtraError
+from registry.errors import CorruptExampleError, require_extra
 from registry.features import ClassLabel, Feature, FeaturesDict, Leaf
 from registry.features import Sequence as SequenceFeature
 from registry.features.containers import Column
@@ -280,9 +280,7 @@ def _first_null(array: Any) -> int:
 
 
 def import_pyarrow() -> Any:
-    """The package ``pyarrow``; MissingExtraError where it is not installed."""
-    try:
+    """The package ``pyarrow``; MissingExtraError if it is not installed."""
+    with require_extra("arrow", package="pyarrow", needed_for="reading Parquet files"):
         import pyarrow as pa
-    except ImportError as error:
-        raise MissingExtraError(package="pyarrow", extra="arrow", needed_for="reading Parquet files") from error
     return pa

@@ -35,7 +35,7 @@ from registry.builders.earth_engine.assembling.patches import (
 from registry.builders.earth_engine.grid import Bounds, Grid, Size, Transform
 from registry.builders.earth_engine.mixer import Mixer
 from registry.builders.earth_engine.stored.kept_split import FoundMixer
-from registry.errors import MissingExtraError, RegistryWarning, ShardMismatchError, UsageError
+from registry.errors import RegistryWarning, ShardMismatchError, UsageError, require_extra
 
 _MOST_INFLATION: Final = 1032
 """Gzip makes bytes at most so many times shorter."""
@@ -179,10 +179,8 @@ class Assembly:
 
     def to_xarray(self, advance: Callable[[int], None] | None = None) -> Any:
         """A DataArray (band, y, x) with the coordinates of pixel centres; see ``assemble.to_xarray``."""
-        try:
+        with require_extra("xarray", package="xarray", needed_for="a DataArray"):
             import xarray
-        except ImportError as error:
-            raise MissingExtraError(package="xarray", extra="xarray", needed_for="a DataArray") from error
         transform, (width, height) = self.transform, self.size
         columns, rows = np.arange(width) + 0.5, np.arange(height) + 0.5
         coords: dict[str, Any] = {"band": [band.name for band in self.bands]}

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from registry.builders.earth_engine.grid import Size, Transform
 from registry.engines import num_cpus
-from registry.errors import AlreadyStoredError, MissingExtraError, StorageError, UsageError
+from registry.errors import AlreadyStoredError, StorageError, UsageError, require_extra
 from registry.storage.local import LocalStore
 
 COMPRESSIONS: Final = ("deflate", "lzw", "zstd", "none")
@@ -46,11 +46,9 @@ _SETTINGS: Final = {
 
 
 def import_rasterio(needed_for: str = "writing a GeoTIFF") -> Any:
-    """The package rasterio. Raises MissingExtraError where it is not installed."""
-    try:
+    """The package rasterio. Raises MissingExtraError if it is not installed."""
+    with require_extra("earth-engine", package="rasterio", needed_for=needed_for):
         import rasterio
-    except ImportError as error:
-        raise MissingExtraError(package="rasterio", extra="earth-engine", needed_for=needed_for) from error
     return rasterio
 
 

@@ -26,7 +26,7 @@ from registry.builders.earth_engine.exporting.raster import (
     nodata_by_band,
 )
 from registry.builders.earth_engine.grid import Size, Transform
-from registry.errors import MissingExtraError, NotStoredError, RegistryWarning, StorageError, UsageError, suggest
+from registry.errors import NotStoredError, RegistryWarning, StorageError, UsageError, require_extra, suggest
 
 _CACHE_BYTES: Final = 2**26
 """What GDAL keeps of decoded blocks, at least; it takes more where two rows of blocks are more."""
@@ -66,10 +66,8 @@ class GeoTiffRaster:
         crs: Any = None,
         nodata: float | Mapping[str, float] | None = None,
     ) -> None:
-        try:
+        with require_extra("earth-engine", package="rasterio", needed_for="reading a GeoTIFF"):
             import rasterio
-        except ImportError as error:
-            raise MissingExtraError(package="rasterio", extra="earth-engine", needed_for="reading a GeoTIFF") from error
         self._stack = ExitStack()
         try:
             self._stack.enter_context(rasterio.Env())
