@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -11,7 +10,7 @@ import click
 from registry.cli.browse import describe_considered, explained_refusal, why_values
 from registry.cli.commands import Session, examples, session_command, version_values
 from registry.cli.options import Slicing, reference_argument, slicing_options, split_argument, splits_argument
-from registry.cli.output import Block, Output, Table
+from registry.cli.output import Block, Column, Output, Table
 from registry.envelope import fields_of
 from registry.errors import UsageError, VerificationError
 from registry.splits import Plan, RecordRange, counted, overlaps_between, print_ranges, relation, uncovered
@@ -106,14 +105,6 @@ def split() -> None:
     """Check whether split expressions of a dataset overlap, cover or equal each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fault:
-    """Records that break what was to be proved, and the sentence that says so."""
-
-    text: str
-    ranges: tuple[RecordRange, ...]
-
-
 @session_command(
     "check",
     group=split,
@@ -165,7 +156,7 @@ def check(
         covered = None if whole is None else dataset.resolve(whole, **slicing)
     for plan in plans:
         note_overlaps(session.out, plan)
-    checks: dict[str, list[_Fault]] = {}
+    checks: dict[str, list[dict[str, Any]]] = {}
     if disjoint:
         checks["disjoint"] = _shared(plans)
     if covering:
@@ -185,24 +176,17 @@ def check(
             {"split": plan.expression, "num_examples": plan.num_examples, "ranges": range_values(plan.ranges)}
             for plan in plans
         ],
-        "checks": [
-            {
-                "check": name,
-                "holds": not faults,
-                "faults": [{"message": fault.text, "ranges": range_values(fault.ranges)} for fault in faults],
-            }
-            for name, faults in checks.items()
-        ],
+        "checks": [{"check": name, "holds": not faults, "faults": faults} for name, faults in checks.items()],
     }
 
     def human(it: dict[str, Any]) -> Iterator[Block]:
         yield f"{dataset.reference} ({max((plan.rule for plan in plans), key=len)})"
-        told = dict(
-            zip((plan.expression for plan in plans), (print_ranges(plan.ranges) for plan in plans), strict=True)
-        )
-        yield Table(
-            it["splits"], {"SPLIT": "split", "RECORDS": "num_examples", "RANGES": lambda one: told[one["split"]]}
-        )
+        columns: dict[str, Column] = {
+            "SPLIT": lambda plan: plan.expression,
+            "RECORDS": lambda plan: plan.num_examples,
+            "RANGES": lambda plan: print_ranges(plan.ranges),
+        }
+        yield Table(plans, columns)
         for one in it["checks"]:
             yield f"{one['check']}: {'yes' if one['holds'] else 'no'}"
             yield from (f"  {fault['message']}" for fault in one["faults"][:_SHOWN])
@@ -218,26 +202,27 @@ def check(
         )
 
 
-def _shared(plans: Sequence[Plan]) -> list[_Fault]:
+def _shared(plans: Sequence[Plan]) -> list[dict[str, Any]]:
     return [
         _fault(f"{plans[first].expression} and {plans[second].expression} share", ranges)
         for (first, second), ranges in overlaps_between(plans).items()
     ]
 
 
-def _left_out(plans: Sequence[Plan], whole: Plan | None) -> list[_Fault]:
+def _left_out(plans: Sequence[Plan], whole: Plan | None) -> list[dict[str, Any]]:
     ranges = uncovered(plans, of=whole)
     return [_fault("they leave out", ranges)] if ranges else []
 
 
-def _missing(first: Plan, second: Plan) -> list[_Fault]:
+def _missing(first: Plan, second: Plan) -> list[dict[str, Any]]:
     ranges = relation(first, second).only_first
     return [_fault(f"{first.expression} has, and {second.expression} has not,", ranges)] if ranges else []
 
 
-def _fault(what: str, ranges: tuple[RecordRange, ...]) -> _Fault:
+def _fault(what: str, ranges: tuple[RecordRange, ...]) -> dict[str, Any]:
+    """The sentence that says which records break what was to be proved, and those records."""
     count = sum(one.num_examples for one in ranges)
-    return _Fault(text=f"{what} {print_ranges(ranges)} ({count:,} in all)", ranges=ranges)
+    return {"message": f"{what} {print_ranges(ranges)} ({count:,} in all)", "ranges": range_values(ranges)}
 
 
 FILE_COLUMNS: Final[Mapping[str, str]] = {"FILE": "filename", "SKIP": "skip", "TAKE": "take", "OF": "examples_in_shard"}
