@@ -132,9 +132,9 @@ class _Failure(NamedTuple):
 
 def _describe(error: BaseException) -> _Failure:
     """What is said of an error. Only an error of no known kind is a fault of the registry."""
-    is_ours = isinstance(error, RegistryError)
-    # After Ctrl-C a request that was cut off, in another thread or while something was tidied up, fails with ours.
-    if isinstance(error, KeyboardInterrupt | click.Abort) or (is_ours and _is_interrupted):
+    # After Ctrl-C, requests that are cut off in other threads or during clean-up fail with errors of ours.
+    was_cut_off = _is_interrupted and isinstance(error, RegistryError)
+    if was_cut_off or isinstance(error, KeyboardInterrupt | click.Abort):
         hint = "Nothing half done is visible. Run the same command again to finish."
         return _Failure("interrupted", "interrupted", hint, 130)
     if isinstance(error, RegistryError):
@@ -157,9 +157,9 @@ def _fail(arguments: list[str], error: BaseException) -> int:
     from registry.cli.output import give_up_stdout, print_error, print_traceback
 
     found = _describe(error)
-    if os.environ.get("REGISTRY_DEBUG") and found.code not in ("interrupted", "usage"):
+    if os.environ.get("REGISTRY_DEBUG") and found.code != "interrupted" and not isinstance(error, click.ClickException):
         print_traceback(error)
-        if not isinstance(error, RegistryError | click.ClickException):
+        if not isinstance(error, RegistryError):
             return found.exit_code
     try:
         sys.stdout.flush()  # where both lead to one place, the error is the last word
