@@ -1,4 +1,4 @@
-"""What do aliases stand for, and who moved them? Names for versions that may be moved, one compare-and-swap at a time.
+"""Aliases in SQL: names for versions, which may be moved, one compare-and-swap at a time.
 
 One transaction each: the dataset's row is locked, what stands there is compared with what the caller expects, then come
 the alias, its history and the event. A dry run is the same without the writing.

@@ -1,4 +1,4 @@
-"""Who did what, and when? The event log: append-only, every event sealed with the hash of the one before it.
+"""The event log: appended to, read by pages, and checked along its chain of hashes. It is append-only.
 
 Changing, removing or inserting an event breaks every hash after it. Events are written in the transaction of what they
 tell of, as its last statement, so that the lock on the chain's end is held for as short as can be.
@@ -34,6 +34,15 @@ _RECORDED_BY: Final = "@recorded_by"
 flag can have this name."""
 
 _LOCK: Final = (0x72656769, 2)  # "regi", and the number of the lock: 2 is for the event chain
+
+
+_BATCH: Final = 1000
+"""Events of one query."""
+
+UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, RegistryError)
+"""What reading a stored value raises that no registry wrote."""
+
+_MAX_FAULTS: Final = 100
 
 
 def lock_log(connection: sa.Connection) -> None:
@@ -134,10 +143,6 @@ def event_hash(values: Mapping[str, Any]) -> str:
     return hashlib.sha256((values["previous_hash"] + canonical_json(told)).encode("ascii")).hexdigest()
 
 
-_BATCH: Final = 1000
-"""Events of one query."""
-
-
 def read_events(
     connection: sa.Connection,
     *,
@@ -207,12 +212,6 @@ def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
     named = tuple(f"{wanted.name}/{config}" if config else wanted.name for config in configs)
     # What concerns all configs, such as which one is the default, is told of the name alone.
     return named if wanted.config is not None else tuple({wanted.name, *named})
-
-
-UNREADABLE: Final = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, RegistryError)
-"""What reading a stored value raises that no registry wrote."""
-
-_MAX_FAULTS: Final = 100
 
 
 @dataclass(slots=True)

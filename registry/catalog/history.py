@@ -30,6 +30,22 @@ from registry.model import (
 )
 from registry.model.standing import in_order
 
+DATASET_ACTIONS: Final = frozenset(
+    {
+        "publish",
+        "fingerprint",
+        "remove-secrets",
+        "promote",
+        "default-config",
+        "alias-set",
+        "alias-remove",
+        "deprecate",
+        "yank",
+        "drop",
+    }
+)
+"""What changes how a dataset stands, beside actions that begin with ``undo-``."""
+
 
 def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
     """What ``wanted`` gave at ``moment``. One snapshot: ``reading(engine)``.
@@ -147,23 +163,6 @@ def _was_not_there(
     dataset = name if config is None else f"{name}/{config}"
     kind = DatasetNotFoundError if config is None else ConfigNotFoundError
     return kind(f"{dataset} was not in the catalog at {when}", hint=hint, details={"name": dataset})
-
-
-DATASET_ACTIONS: Final = frozenset(
-    {
-        "publish",
-        "fingerprint",
-        "remove-secrets",
-        "promote",
-        "default-config",
-        "alias-set",
-        "alias-remove",
-        "deprecate",
-        "yank",
-        "drop",
-    }
-)
-"""What changes how a dataset stands, beside actions that begin with ``undo-``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Was anything changed past the registry? The event log against itself, and then against the tables."""
+"""The proof of the event log: its chain, and then every dataset, replayed and compared with the tables row by row."""
 
 from __future__ import annotations
 
@@ -35,6 +35,14 @@ from registry.catalog.writes import load_fingerprints
 from registry.errors import CatalogError
 from registry.model import ContentHasher, Event, Reference, Version, VersionState
 
+_VERSIONS: Final = 100
+"""Versions of one query: their schemas are in memory together."""
+
+_ALIAS_ACTIONS: Final = ("alias-set", "alias-remove")
+
+_SHARDS: Final = 20_000
+"""Shards of one query."""
+
 
 def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance: Advance | None = None) -> LogReport:
     """Verify every event, and every row that events speak of. One snapshot: ``reading(engine)``.
@@ -55,12 +63,6 @@ def verify_log(connection: sa.Connection, *, anchor: str | None = None, advance:
         faults=tuple(faults.kept),
         num_faults=faults.num_faults,
     )
-
-
-_VERSIONS: Final = 100
-"""Versions of one query: their schemas are in memory together."""
-
-_ALIAS_ACTIONS: Final = ("alias-set", "alias-remove")
 
 
 class TableComparison:
@@ -375,10 +377,6 @@ def _config(name: str | None) -> str:
 
 def _none(version: Version | None) -> str:
     return "none" if version is None else str(version)
-
-
-_SHARDS: Final = 20_000
-"""Shards of one query."""
 
 
 @dataclass(slots=True)

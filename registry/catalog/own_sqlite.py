@@ -1,4 +1,4 @@
-"""Which SQLite does Python use, where TensorFlow was imported before? Python's own one, and not TensorFlow's.
+"""Python's SQLite, and not the one of TensorFlow, where that was imported before.
 
 TensorFlow carries an SQLite without full-text search, and shows its functions to every library that is loaded later.
 Python's module would take them for those of the library that it was made for, and no catalog could be opened.

@@ -28,7 +28,6 @@ from registry.catalog.tables import reservation
 from registry.catalog.values import Holder, Reservation, stored_values
 from registry.errors import ConflictError, NotFoundError, ReservationLostError, ReservedError
 from registry.model import Reference
-from registry.storage.names import Owner
 
 T = TypeVar("T")
 
@@ -286,6 +285,8 @@ def _read(row: sa.Row[Any]) -> Reservation:
 
 
 def _read_holder(values: Any) -> Holder:
+    from registry.storage.names import Owner  # urllib comes with it, which no look-up needs
+
     owner = {field.name: values["owner"][field.name] for field in fields(Owner)}
     return Holder(
         name=values["name"],

@@ -1,4 +1,4 @@
-"""How is a dataset version kept in columns? Frozen values to rows and back; JSON columns are canonical text.
+"""Frozen values to rows and back, and the digests that seal rows; JSON columns are canonical text.
 
 JSON is stored as text, the same bytes on both databases: ASCII, sorted keys, no spaces.
 """
@@ -29,6 +29,11 @@ from registry.model import (
 )
 
 _METADATA_TEXTS = ("description", "homepage", "citation", "license", "config_description")
+
+
+_OF_VERSION: Final = ("location", "metadata_json", "release_notes_json", "version_to_prepare")
+
+_OF_SPLIT: Final = ("num_bytes", "filename_template", "filename_dataset", "filename_format")
 
 
 def canonical_json(value: Any) -> str:
@@ -204,10 +209,6 @@ def _sqlite_array(element: json_agg, compiler: Any, **options: Any) -> str:
 def read_json(value: Any) -> Any:
     """What a function of this module gave: SQLite answers with text, psycopg with values."""
     return json.loads(value) if isinstance(value, str) else value
-
-
-_OF_VERSION: Final = ("location", "metadata_json", "release_notes_json", "version_to_prepare")
-_OF_SPLIT: Final = ("num_bytes", "filename_template", "filename_dataset", "filename_format")
 
 
 def version_seal(version: Mapping[str, Any], splits: Iterable[Mapping[str, Any]], overrides: Mapping[str, bool]) -> str:

@@ -1,4 +1,4 @@
-"""How does a database become a catalog, and is it still one? ``registry db status | upgrade | downgrade | check``.
+"""The schema of a catalog: its state, its migrations, and its comparison with the tables (``registry db``).
 
 Plain functions over Alembic, which is imported only here and only when a schema is changed or compared. The migrations
 themselves see to it that one migrator runs at a time, in one transaction (``migrations/env.py``).
@@ -34,6 +34,19 @@ if TYPE_CHECKING:
 
 
 __all__ = ["HEAD", "SchemaStatus", "check", "create_or_require", "downgrade", "reindex", "status", "upgrade"]
+
+
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+"""Every revision of ``registry.migrations``, in order; a test compares them."""
+
+HEAD: Final = REVISIONS[-1]
+
+_REVISION_TABLE: Final = sa.table("alembic_version", sa.column("version_num", sa.Text))
+
+# What every catalog has had since the first revision; another program's database that uses Alembic has not all of it.
+_LANDMARKS: Final = frozenset({"builder", "dataset_version", "shard", "version_ledger"})
+
+State = Literal["empty", "current", "behind", "ahead", "foreign"]
 
 
 def status(url: str | os.PathLike[str]) -> SchemaStatus:
@@ -313,18 +326,6 @@ def _postgresql_triggers(connection: sa.Connection) -> Iterator[str]:
     ).scalar()
     if (body or "").split() != POSTGRES_FUNCTION.split():
         yield "function differs: registry_refuse_change"
-
-
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
-"""Every revision of ``registry.migrations``, in order; a test compares them."""
-
-HEAD: Final = REVISIONS[-1]
-
-_REVISION_TABLE: Final = sa.table("alembic_version", sa.column("version_num", sa.Text))
-# What every catalog has had since the first revision; another program's database that uses Alembic has not all of it.
-_LANDMARKS: Final = frozenset({"builder", "dataset_version", "shard", "version_ledger"})
-
-State = Literal["empty", "current", "behind", "ahead", "foreign"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Which datasets are about this? Ranked full-text search, the same hits in the same order on both databases.
+"""Ranked full-text search: the same hits in the same order on both databases.
 
 There is one document for each config, of the version that stands for it: the canonical one, else the highest that is
 neither yanked nor dropped, else the highest. Every word asked for must begin a word of the document. A hit's score adds
@@ -38,6 +38,21 @@ _EXACT: Final = 10_000
 
 _COLUMNS: Final = {"A": "name", "B": "tags features", "C": "description", "D": "details"}
 _ALL: Final = "".join(SCORES)
+
+_SHOWN_COLUMNS: Final = (
+    sa.select(
+        dataset_version.c.id,
+        dataset_version.c.config_id,
+        dataset_version.c.metadata_json,
+        dataset_version.c.features_json,
+        dataset_version.c.labels_json,
+        builder.c.name.label("builder_name"),
+        builder_config.c.name.label("config_name"),
+    )
+    .select_from(builder_config)
+    .join(builder, builder.c.id == builder_config.c.builder_id)
+)
+"""What a document is made of; ``dataset_version`` is joined to it."""
 _MAX_NAMES: Final = 10_000
 _BLOCK: Final = 500
 _MAX_LIMIT: Final = 2**31 - 1
@@ -116,7 +131,7 @@ def refresh(connection: sa.Connection, config_id: int) -> None:
     connection.execute(
         sa.select(builder_config.c.id).where(builder_config.c.id == config_id).with_for_update(key_share=True)
     )
-    row = connection.execute(_standing(config_id)).first()
+    row = connection.execute(_shown_for(config_id)).first()
     of_config = search_document.c.config_id == config_id
     if row is None:
         connection.execute(sa.delete(search_document).where(of_config))
@@ -136,7 +151,7 @@ def refresh_stale(connection: sa.Connection) -> int:
 
 def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
     """Id and name of each config whose document is missing or not what ``refresh`` writes."""
-    query = _standing().outerjoin(search_document, search_document.c.config_id == dataset_version.c.config_id)
+    query = _shown_for_each().outerjoin(search_document, search_document.c.config_id == dataset_version.c.config_id)
     columns = [search_document.c[name].label(f"stored_{name}") for name in ("version_id", *FIELDS)]
     for row in connection.execute(query.add_columns(*columns), execution_options={"yield_per": _BLOCK}):
         stored = row._asdict()
@@ -144,13 +159,8 @@ def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
             yield row.config_id, f"{row.builder_name}/{row.config_name}".removesuffix("/")
 
 
-def _standing(config_id: int | None = None) -> sa.Select[Any]:
-    """The version that stands for a config, or those that stand for each."""
-    return _standing_for_each() if config_id is None else _standing_for(config_id)
-
-
-def _standing_for(config_id: int) -> sa.Select[Any]:
-    """Each choice is a look into an index: one config may have very many versions."""
+def _shown_for(config_id: int) -> sa.Select[Any]:
+    """The version that is searched for a config. Each choice uses an index: a config may have very many versions."""
     of_config = (
         sa.select(dataset_version.c.id)
         .where(dataset_version.c.config_id == config_id)
@@ -162,50 +172,27 @@ def _standing_for(config_id: int) -> sa.Select[Any]:
         of_config.where(sa.text(READABLE)).scalar_subquery(),
         of_config.scalar_subquery(),
     )
-    return (
-        sa.select(
-            dataset_version.c.id,
-            dataset_version.c.config_id,
-            dataset_version.c.metadata_json,
-            dataset_version.c.features_json,
-            dataset_version.c.labels_json,
-            builder.c.name.label("builder_name"),
-            builder_config.c.name.label("config_name"),
-        )
-        .select_from(builder_config)
-        .join(builder, builder.c.id == builder_config.c.builder_id)
-        .join(dataset_version, dataset_version.c.id == chosen)
-        .where(builder_config.c.id == config_id)
-    )
+    return _SHOWN_COLUMNS.join(dataset_version, dataset_version.c.id == chosen).where(builder_config.c.id == config_id)
 
 
-def _standing_for_each() -> sa.Select[Any]:
+def _shown_for_each() -> sa.Select[Any]:
+    """The versions that are searched for all configs, in one pass over the versions."""
     best_first = (
         sa.case((dataset_version.c.id == builder_config.c.canonical_version_id, 0), else_=1),
         sa.case((IS_WITHDRAWN, 1), else_=0),
         *(part.desc() for part in NUMBER),
     )
-    ranked = sa.select(
-        dataset_version.c.id,
-        builder_config.c.builder_id,
-        builder_config.c.name.label("config_name"),
-        sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
-    ).join_from(dataset_version, builder_config, builder_config.c.id == dataset_version.c.config_id)
-    first = ranked.subquery("ranked")
-    return (
+    ranked = (
         sa.select(
             dataset_version.c.id,
             dataset_version.c.config_id,
-            dataset_version.c.metadata_json,
-            dataset_version.c.features_json,
-            dataset_version.c.labels_json,
-            builder.c.name.label("builder_name"),
-            first.c.config_name,
+            sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
         )
-        .select_from(first)
-        .join(dataset_version, dataset_version.c.id == first.c.id)
-        .join(builder, builder.c.id == first.c.builder_id)
-        .where(first.c.rank == 1)
+        .join_from(dataset_version, builder_config, builder_config.c.id == dataset_version.c.config_id)
+        .subquery("ranked")
+    )
+    return _SHOWN_COLUMNS.join(ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)).join(
+        dataset_version, dataset_version.c.id == ranked.c.id
     )
 
 

@@ -1,4 +1,4 @@
-"""Which words does a dataset have, and which does a person ask for? Text to words, the same way for both; pure.
+"""The words of a dataset, and of what a person asks for: text becomes words in the same way for both. Pure.
 
 The databases are given words, not text: folded here, so that SQLite and PostgreSQL cannot differ about letters, accents
 or what ends a word. A word asked for matches every word that begins with it.

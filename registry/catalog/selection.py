@@ -60,6 +60,13 @@ IS_WITHDRAWN: Final = dataset_version.c.state.in_(sorted(state.value for state i
 """``Candidate.is_withdrawn`` over the columns of ``dataset_version``; for its index a look-up says ``READABLE``."""
 
 
+_MAX_NAMES: Final = 10_000
+
+_MAX_LISTED: Final = 12
+
+_MAX_DETAILS: Final = 100
+
+
 def choose_row(connection: sa.Connection, wanted: Reference) -> tuple[Choice, Any]:
     """What ``wanted`` names, and the row of ``version_query`` of the version chosen, or None.
 
@@ -261,11 +268,6 @@ def find_standing(connection: sa.Connection, name: str, config: str | None) -> S
             canonical=read_canonical(row),
             aliases={alias_name: Version(*number) for alias_name, *number in aliases},
         )
-
-
-_MAX_NAMES: Final = 10_000
-_MAX_LISTED: Final = 12
-_MAX_DETAILS: Final = 100
 
 
 def parse_dataset(text: str) -> Reference:

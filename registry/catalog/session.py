@@ -1,4 +1,4 @@
-"""How is a catalog's database opened, and what is one transaction? Engines, connections, BEGIN, retries.
+"""The database of a catalog: its URL, engine and connections, one transaction, and its errors as ours.
 
 One action is one transaction, opened here and nowhere else. SQLite: reads begin with BEGIN, writes with BEGIN
 IMMEDIATE, so that a writer waits for its turn instead of failing half way. PostgreSQL: reads are REPEATABLE READ, so
@@ -30,6 +30,26 @@ BUSY_SECONDS: Final = 60.0
 
 _ATTEMPTS: Final = 5
 _WRITES: Final = "registry_writes"
+
+
+_FORMS: Final = "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
+
+_DRIVERS: Final = {
+    "sqlite": "sqlite+pysqlite",
+    "sqlite+pysqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+
+_NETWORK_FILESYSTEM: Final = re.compile(
+    r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|pvfs2|orangefs|virtiofs|fuse(?!blk).*"
+)
+
+_SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
+
+_RESTORE: Final = "Restore it from a copy."
+
+_TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
 
 def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> sa.Engine:
@@ -227,18 +247,6 @@ def _check_process(_connection: Any, record: Any, proxy: Any) -> None:
         raise sa.exc.DisconnectionError("this connection belongs to the parent process")
 
 
-_FORMS: Final = "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
-_DRIVERS: Final = {
-    "sqlite": "sqlite+pysqlite",
-    "sqlite+pysqlite": "sqlite+pysqlite",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-}
-_NETWORK_FILESYSTEM: Final = re.compile(
-    r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|pvfs2|orangefs|virtiofs|fuse(?!blk).*"
-)
-
-
 def parse_url(url: str | os.PathLike[str]) -> sa.URL:
     """The database that ``url`` names: a plain path is an SQLite file.
 
@@ -314,11 +322,6 @@ def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo"
         if len(mount.parts) >= best and place.is_relative_to(mount):
             best, found = len(mount.parts), after.split(" ")[0]
     return found if _NETWORK_FILESYSTEM.fullmatch(found) else None
-
-
-_SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
-_RESTORE: Final = "Restore it from a copy."
-_TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
 
 @contextmanager

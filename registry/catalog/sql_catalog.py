@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from datetime import datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from registry.catalog import history, schema, search
-from registry.catalog.aliases import SqlAliases
 from registry.catalog.configs import SqlConfigs
 from registry.catalog.experiments import SqlExperiments
-from registry.catalog.lifecycle import SqlLifecycle
-from registry.catalog.log import SqlLog
 from registry.catalog.queries import SqlLookUps, list_versions
 from registry.catalog.reservations import SqlReservations
 from registry.catalog.selection import load_standing
@@ -20,6 +18,11 @@ from registry.catalog.shards import SqlShards
 from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
 from registry.catalog.writes import SqlPublications
 from registry.model import Reference, Standing
+
+if TYPE_CHECKING:  # loaded where they are asked for: a look-up of the command line takes no longer than it has to
+    from registry.catalog.aliases import SqlAliases
+    from registry.catalog.lifecycle import SqlLifecycle
+    from registry.catalog.log import SqlLog
 
 
 def open_sql_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
@@ -43,6 +46,8 @@ class SqlCatalog(SqlLookUps, SqlPublications):
 
     @cached_property
     def aliases(self) -> SqlAliases:
+        from registry.catalog.aliases import SqlAliases
+
         return SqlAliases(self._engine)
 
     @cached_property
@@ -55,10 +60,14 @@ class SqlCatalog(SqlLookUps, SqlPublications):
 
     @cached_property
     def lifecycle(self) -> SqlLifecycle:
+        from registry.catalog.lifecycle import SqlLifecycle
+
         return SqlLifecycle(self._engine)
 
     @cached_property
     def log(self) -> SqlLog:
+        from registry.catalog.log import SqlLog
+
         return SqlLog(self._engine)
 
     @cached_property

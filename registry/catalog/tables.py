@@ -1,4 +1,4 @@
-"""Which tables does a catalog have? The SQLAlchemy description that queries are written against.
+"""The tables of a catalog, and the triggers that keep published rows as they are.
 
 The tables themselves are made by the migrations (``registry.migrations``), which import nothing from here;
 ``registry db check`` compares the two. Core tables, no ORM: rows never leave this folder, frozen values do.

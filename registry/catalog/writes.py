@@ -1,4 +1,4 @@
-"""How is a version published? One transaction that writes every row of it, or none.
+"""Publication in SQL: one transaction that writes every row of a version, or none.
 
 The unique number in the ledger decides races: whoever comes second waits for the first, is rolled back, and then looks
 at what was published. A number once used stays used, in the ledger, whatever becomes of the version.
@@ -55,6 +55,11 @@ from registry.model import (
 
 _BATCH: Final = 10_000
 _ATTEMPTS: Final = 3
+
+
+WHOLE: Final = "registry.split/1"
+
+BLOCK: Final = "registry.block/1"
 
 
 class SqlPublications:
@@ -356,10 +361,6 @@ def _insert_once(connection: sa.Connection, table: sa.Table, values: Mapping[str
         connection.execute(postgresql.insert(table).values(**values).on_conflict_do_nothing())
     else:
         connection.execute(sqlite.insert(table).values(**values).on_conflict_do_nothing())
-
-
-WHOLE: Final = "registry.split/1"
-BLOCK: Final = "registry.block/1"
 
 
 def insert_fingerprint(connection: sa.Connection, split_id: int, found: SplitFingerprint) -> None:
