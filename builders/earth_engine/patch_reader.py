@@ -54,7 +54,7 @@ __all__ = ["Patch", "PatchBatch", "Patches", "SplitPlaces"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Patch:
-    """One patch, and where it lies. What depends on the mixer is None where there is none.
+    """One patch, and where it lies. What depends on the mixer is None without one.
 
     Attributes:
         index: its number in the grid, row by row; in the split, where there is no mixer.

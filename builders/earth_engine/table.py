@@ -274,7 +274,7 @@ def write_table(
 
     Raises:
         FeatureError: a value that no feature holds; ``details`` has row and column.
-        UsageError: a geometry that is no point; a column that no row has; a prefix that is none.
+        UsageError: a geometry that is not a point; a column that no row has; an invalid prefix.
         AlreadyStoredError: there is such a file.
 
     Warns:
@@ -417,7 +417,7 @@ class _Encoder:
 
 
 def read_geometry(value: Any, number: int) -> dict[str, Any] | None:
-    """The geometry under ``.geo`` of row ``number``: GeoJSON as it is, or its text; None where there is none."""
+    """The geometry under ``.geo`` of row ``number``: GeoJSON as it is, or its text; None without one."""
     if value is None or value in ("", b""):
         return None
     if isinstance(value, str | bytes):

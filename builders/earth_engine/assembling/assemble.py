@@ -65,7 +65,7 @@ def assemble(
         tensor_depths: depth of each array band, also of the one feature that a collapsed export has.
         dtypes: one dtype, or one for each band by its name, that int64 or other values are brought to.
         names: of the raster's bands, in their order.
-        nodata: the number in the raster that stands for no value.
+        nodata: the number in the raster that means no value.
         crs: instead of the mixer's: anything that rasterio takes.
         size: width and height of the raster, where its last patches were filled up (``edge="pad"``): what was filled is
             cut off. No file tells it; ``Exported.size`` does.

@@ -65,7 +65,7 @@ class Assembly:
     Attributes:
         mixer: where the patches lie.
         bands: the bands in their order; an array band of depth 2 is the bands ``name_0`` and ``name_1``.
-        nodata: the number that stands for no value, or None.
+        nodata: the number that means no value, or None.
         crs: as text, of the mixer or as it was given.
         size: width and height of the raster: whole patches, unless it was told.
         is_sorted: whether nothing tells the order of the bands, which then is that of their names.

@@ -190,7 +190,7 @@ def create_geotiff(
         dtype: of all bands.
         transform: from pixels to the map.
         crs: anything that rasterio takes.
-        nodata: number that stands for no value.
+        nodata: the number that means no value.
         compress: ``"deflate"``, ``"lzw"``, ``"zstd"`` or ``"none"``.
         predictor: 2 stores differences of neighbours, 3 those of floats: smaller files of smooth pictures; 1 stores
             values. None is 3 for floats, which is several times faster for them, and 1 for others.
@@ -198,7 +198,7 @@ def create_geotiff(
         overwrite: replace a file of that name.
 
     Raises:
-        UsageError: an option that is none, or a CRS that is not known.
+        UsageError: an invalid option, or an unknown CRS.
         AlreadyStoredError: the file is there already.
         StorageError: it cannot be written.
         MissingExtraError: rasterio is not installed.

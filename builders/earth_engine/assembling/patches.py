@@ -354,7 +354,7 @@ def as_array(value: Any, what: str) -> npt.NDArray[Any]:
     """Anything array-like as numpy, of numbers: tensors of other frameworks by their ``__array__``.
 
     Raises:
-        FeatureError: it is none, or one of text or objects.
+        FeatureError: it is not an array, or one of text or objects.
     """
     try:
         array = np.asarray(value)

@@ -119,7 +119,7 @@ def write_predictions(
     Raises:
         ShardMismatchError: fewer or more patches than the export has, or patches of unequal size.
         FeatureError: a patch is no array of numbers, or not of the type of the first one.
-        UsageError: an option that is none.
+        UsageError: an invalid option.
         AlreadyStoredError: there are files of that prefix.
         StorageError: a file cannot be written. In every case nothing of this call is left.
     """

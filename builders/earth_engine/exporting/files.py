@@ -39,7 +39,7 @@ class WrittenFiles:
     Attributes:
         filenames: of the records, in order.
         records: how many each of them has.
-        mixer: name of the sidecar, None where there is none.
+        mixer: name of the sidecar, None without one.
         num_bytes: of all files together, as they are stored.
     """
 
@@ -61,7 +61,7 @@ class ExportFiles:
         overwrite: remove the files of an export of this prefix when the new one is complete.
 
     Raises:
-        UsageError: a prefix that is none.
+        UsageError: an invalid prefix.
         AlreadyStoredError: there is an export of this prefix, and ``overwrite`` is False.
         StorageError: a file cannot be written.
 
@@ -231,7 +231,7 @@ class BegunCommit:
 
     @classmethod
     def read(cls, store: Store, folder: str) -> BegunCommit | None:
-        """The note in a staged folder; None where there is none, or it is none of ours."""
+        """The note in a staged folder; None without one, and for a file that another program made."""
         try:
             content: Any = json.loads(store.read_bytes(f"{folder}/{_NOTE}", limit=_MOST_BYTES))
             made = cls(**content)

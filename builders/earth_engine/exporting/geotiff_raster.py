@@ -48,11 +48,11 @@ class GeoTiffRaster:
             None: all bands.
         transform: instead of the file's own.
         crs: instead of the file's own.
-        nodata: one more number that stands for no data, for all bands, or for each of some by name.
+        nodata: one more number that means no data, for all bands, or for each of some by name.
 
     Raises:
         UsageError: the file has no CRS or no transform and none is given, or no band of that name.
-        UsageError: a ``crs`` that is none, or a ``transform`` in GDAL's order.
+        UsageError: an invalid ``crs``, or a ``transform`` in GDAL's order.
         StorageError: the file cannot be read.
         MissingExtraError: rasterio is not installed.
     """
@@ -133,7 +133,7 @@ class GeoTiffRaster:
         return values
 
     def _read_masks(self, window: Any) -> dict[int, Mask]:
-        """The masks of these bands; of a band that has none there is none, and one that all have is shared."""
+        """The masks of those of these bands that have one; a mask that all share is read once."""
         masked = [
             number
             for number in dict.fromkeys(chain.from_iterable(self._numbers))

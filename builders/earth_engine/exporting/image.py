@@ -30,7 +30,7 @@ class Exported:
         prefix: what the names of its files begin with.
         filenames: of the records, in order; none where every patch was left out.
         records: how many records each of them has.
-        mixer: the sidecar's content, None where there is none: patches were, or might have been, left out.
+        mixer: the sidecar's content, None without one: patches were, or might have been, left out.
         mixer_filename: its name.
         num_bytes: of all files.
         num_patches: of the grid.
@@ -106,7 +106,7 @@ def export_image(
         bands: of a GeoTIFF: which bands, in which order, see ``GeoTiffRaster``.
         transform: of arrays; of a GeoTIFF instead of its own.
         crs: of arrays; of a GeoTIFF instead of its own.
-        nodata: the number that stands for no data, of arrays, see ``ArrayRaster``; of a GeoTIFF beside its own.
+        nodata: the number that means no data, of arrays, see ``ArrayRaster``; of a GeoTIFF beside its own.
         mask: of arrays: True where masked.
         **named: options by name.
 

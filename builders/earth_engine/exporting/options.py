@@ -68,7 +68,7 @@ class ExportOptions:
             its fraction, is added on every side.
         compressed: gzip, and file names that end in ``.gz``.
         max_file_size: most bytes of a file before compression; a larger record has a file of its own.
-        default_value: what stands where a pixel is masked, or outside of the raster; cut to the type of each band.
+        default_value: the value of pixels that are masked or outside of the raster; cut to the type of each band.
         tensor_depths: how many elements of each array band are written, by its name: more are cut off, fewer filled up.
         sequence_data: a SequenceExample for each pixel instead of an Example for each patch.
         collapse_bands: all bands in one feature, which is named as the first.
@@ -81,7 +81,7 @@ class ExportOptions:
         edge: ``drop`` leaves out the pixels at the right and at the bottom that fill no patch, ``pad`` fills one.
 
     Raises:
-        UsageError: a value that is none, or two options that contradict each other.
+        UsageError: an invalid value, or two options that contradict each other.
     """
 
     patch_dimensions: Size = DEFAULT_PATCH

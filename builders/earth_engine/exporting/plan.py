@@ -51,7 +51,7 @@ class ExportedBand:
         depth: elements of each pixel of an array band; None where each has its own number, which only sequences have.
             1 where a pixel is a number.
         is_array: whether a pixel is an array.
-        default: what stands where it is masked.
+        default: the value of masked pixels.
     """
 
     name: str

@@ -46,7 +46,7 @@ class BandRows(NamedTuple):
 
     Attributes:
         values: of shape (rows, width). Of an array band (rows, width, depth); where the arrays differ in length,
-            objects of shape (rows, width), each a 1-d array, or None where there is none.
+            objects of shape (rows, width), each a 1-d array, or None without values.
         mask: of shape (rows, width); None where no pixel is masked.
     """
 
@@ -88,7 +88,7 @@ class ArrayRaster:
             called b1, b2, ... as Earth Engine does.
         transform: six numbers as Earth Engine has them, or an ``affine.Affine``.
         crs: the code of an authority, WKT, or an object of rasterio or pyproj.
-        nodata: the number that stands for no data, for all bands that hold one number a pixel; or a number for each of
+        nodata: the number that means no data, for all bands that hold one number a pixel; or a number for each of
             some bands by name. NaN is a number like others. None: every number is data.
         mask: True where a pixel is masked, of shape (height, width); or one for each of some bands by name.
 
@@ -217,7 +217,7 @@ def crs_text(crs: Any) -> str:
 
 
 def nodata_by_band(nodata: float | Mapping[str, float] | None, bands: Iterable[str]) -> dict[str, float]:
-    """The number that stands for no data of each of ``bands`` that has one; they hold one number a pixel."""
+    """The number that means no data, for each of ``bands`` that has one; they hold one number a pixel."""
     if nodata is None:
         return {}
     known = list(bands)
@@ -323,7 +323,7 @@ def stack_arrays(
         mask: pixels that are ``default`` all through; None for none.
         depth: elements of each pixel.
         dtype: of the result.
-        default: what stands where there is no element.
+        default: the value where an element is missing.
     """
     rows, width = values.shape[:2]
     out = np.full((depth, rows, width), default, dtype)

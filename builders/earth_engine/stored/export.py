@@ -172,7 +172,7 @@ def open_export(
         PreparedFormatError: as ``find_export``; or a file is empty.
         ShardMismatchError: tiles or records are not those of the mixer, or not alike.
         CorruptRecordError: a file is damaged or cut off; it names file and record.
-        CorruptExampleError: a record is none, or a band no pixels.
+        CorruptExampleError: a record is not an Example, or a band holds no pixels.
         FeatureNotFoundError: a band that is not there.
         UsageError: options that contradict each other or what is stored, or the margin cannot be told.
         StorageError: a file cannot be read.

@@ -122,7 +122,7 @@ def series_of(block: RecordBlock) -> SeriesBands:
     """The bands of the pixels in a block.
 
     Raises:
-        CorruptExampleError: a record is no SequenceExample, or a value is none of a pixel.
+        CorruptExampleError: a record is not a SequenceExample, or a value does not belong to a pixel.
     """
     scalars: dict[str, Kind] = {}
     kinds: dict[str, Kind] = {}
