@@ -301,29 +301,24 @@ def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]
 
 def _transpose(feature: Sequence, value: Mapping[str, Any], path: str) -> list[Any]:
     """A list of dicts from a dict of lists, at any depth of dicts."""
-    inner = feature.feature
-    while isinstance(inner, Sequence):
-        inner = inner.feature
-    if not isinstance(inner, FeaturesDict):
-        raise feature_fault(path, "a dict is no sequence", "Give a list, a tuple or an array.")
-    lengths = _nested_lengths(inner, value, path)
+    lengths = _nested_lengths(feature.feature, value, path)
     if len(set(lengths.values())) > 1:
         raise feature_fault(path, f"its features differ in length: {lengths}")
     return [_pick(value, index) for index in range(next(iter(lengths.values())))]
 
 
-def _nested_lengths(features: FeaturesDict, value: Mapping[str, Any], path: str) -> dict[str, int]:
+def _nested_lengths(features: Feature, value: Mapping[str, Any], path: str) -> dict[str, int]:
+    """How many values each leaf of a dict of lists has, by its path."""
+    while isinstance(features, Sequence):
+        features = features.feature
+    if not isinstance(features, FeaturesDict):
+        raise feature_fault(path, "a dict is no sequence", "Give a list, a tuple or an array.")
     _check_names(features, value, path)
     lengths: dict[str, int] = {}
     for name, values in value.items():
         here = f"{path}/{name}"
         if isinstance(values, Mapping):
-            inner: Feature = features[name]
-            while isinstance(inner, Sequence):
-                inner = inner.feature
-            if not isinstance(inner, FeaturesDict):
-                raise feature_fault(here, "a dict is no sequence", "Give a list, a tuple or an array.")
-            lengths.update(_nested_lengths(inner, values, here))
+            lengths.update(_nested_lengths(features[name], values, here))
         elif _is_sequence(values):
             lengths[here] = len(values)
         else:

@@ -100,11 +100,7 @@ class FeaturesDict(Feature, Mapping[str, Feature]):
 
         As in TFDS: nested names joined by ``-``, ``/`` in a name as ``.``; a Sequence adds nothing.
         """
-        found: dict[str, list[str]] = {}
-        for stem, label in self.class_labels().items():
-            if label.names is not None:
-                found[stem] = list(label.names)
-        return found
+        return {stem: list(label.names) for stem, label in self.class_labels().items() if label.names is not None}
 
     def class_labels(self) -> dict[str, ClassLabel]:
         """Every ClassLabel by the stem of its label file, whether its names are known or not; so of a LabeledImage."""

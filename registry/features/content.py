@@ -123,10 +123,13 @@ def content_bytes(value: Any) -> bytes:
     if isinstance(value, np.generic):
         return b"\0" + _little_endian(value)
     array = np.asarray(value)
-    shape = struct.pack(f"<B{array.ndim}Q", array.ndim, *array.shape)
     if array.dtype == object:
-        return shape + b"".join(map(content_bytes, array.flat))
-    return shape + _little_endian(array)
+        return _shape_bytes(array.shape) + b"".join(map(content_bytes, array.flat))
+    return _shape_bytes(array.shape) + _little_endian(array)
+
+
+def _shape_bytes(shape: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<B{len(shape)}Q", len(shape), *shape)
 
 
 def _little_endian(value: Any) -> bytes:
@@ -158,8 +161,7 @@ def _lay_out(column: BlockColumn, count: int) -> Iterator[Any]:
 
 def _rows(values: npt.NDArray[Any]) -> Octets:
     """Each value behind its shape, little-endian, all in one buffer."""
-    shape = values.shape[1:]
-    head = np.frombuffer(struct.pack(f"<B{len(shape)}Q", len(shape), *shape), np.uint8)
+    head = np.frombuffer(_shape_bytes(values.shape[1:]), np.uint8)
     stored = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     body = stored.view(np.uint8).reshape(len(values), -1) if stored.size else np.empty((len(values), 0), np.uint8)
     rows = np.empty((len(values), head.size + body.shape[1]), np.uint8)
@@ -187,8 +189,7 @@ def _texts(column: TextColumn) -> Iterator[Any]:
 
 
 def _large(column: StoredColumn, count: int) -> Iterator[Any]:
-    shape = column.shape
-    head = struct.pack(f"<B{len(shape)}Q", len(shape), *shape)
+    head = _shape_bytes(column.shape)
     for value in column.rows(0, count):
         yield head
         yield np.ascontiguousarray(value, value.dtype.newbyteorder("<")).reshape(-1).view(np.uint8)

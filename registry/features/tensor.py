@@ -208,10 +208,6 @@ class Tensor(Leaf):
         """What TFDS reads, through TensorFlow, where a value is missing: the lowest number, ``b""``, False."""
         return lowest_value(self.dtype, exact=self.encoding != "none")
 
-    def from_flat(self, values: npt.NDArray[Any], path: str) -> npt.NDArray[Any]:
-        """Stored numbers cast to the dtype. Raises CorruptExampleError where that changes one."""
-        return from_flat(values, self.dtype, path)
-
     def _one_value(self, value: Any, path: str) -> Any:
         array = exact_array(value, self.dtype, path)
         if array.shape:
@@ -289,7 +285,7 @@ def restore_tensors(tensor: Tensor, parts: BlockParts, path: str) -> BlockColumn
         values = take_texts(parts.data, column.starts, column.sizes)
     else:
         try:
-            values = tensor.from_flat(column.values, path)
+            values = from_flat(column.values, tensor.dtype, path)
         except CorruptExampleError:
             return None
     return _shaped(values, column.counts, parts, tensor.shape)

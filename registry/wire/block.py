@@ -9,7 +9,7 @@ record that is damaged ends the block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,23 +113,13 @@ class BlockDecoder:
             walk_records(data, rows, offsets[rows], offsets[rows] + lengths[rows], self._forms, found)
         columns: dict[tuple[str, WireKind], FlatColumn] = {}
         for (key, kind), spans in found.joined().items():
-            column, odd = _read(data, kind, spans)
+            column, odd = _READERS[kind](data, spans)
             if odd.size:
                 found.odd.append(odd if spans.rows is None else spans.rows[odd])
             if self._keys is None or key in self._keys:
                 columns[key, kind] = column
         odd_rows = np.unique(np.concatenate(found.odd)) if found.odd else np.empty(0, np.int64)
         return columns, odd_rows
-
-
-def _read(data: Octets, kind: WireKind, spans: Spans) -> tuple[NumberColumn | BytesColumn, Places]:
-    match kind:
-        case "int64":
-            return read_integers(data, spans)
-        case "float":
-            return read_floats(data, spans)
-        case "bytes":
-            return read_items(data, spans)
 
 
 def _in_common_form(
@@ -194,7 +184,7 @@ class BytesColumn:
 FlatColumn = NumberColumn | BytesColumn
 
 
-def read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
+def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
     """The integers of int64 lists, and which of the spans are odd: no list of varints."""
     if spans.layout == "packed":
         found = read_varint_rows(data, spans.starts, spans.sizes)
@@ -210,7 +200,7 @@ def read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
     return _numbers(spans, counts // 2, found.values[1::2].copy()), odd
 
 
-def read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
+def _read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
     """The floats of float lists, every bit as it is stored, and which of the spans are odd: no whole number of them."""
     unit = 4 if spans.layout == "packed" else 5
     counts = spans.sizes // unit
@@ -232,7 +222,7 @@ def read_floats(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:
     return _numbers(spans, same // 4, stored.astype(np.float32, copy=False)), odd
 
 
-def read_items(data: Octets, spans: Spans) -> tuple[BytesColumn, Places]:
+def _read_items(data: Octets, spans: Spans) -> tuple[BytesColumn, Places]:
     """The items of bytes lists, and which of the spans are odd: no list of items."""
     if spans.layout == "item":
         return BytesColumn(spans.rows, 1, spans.starts, spans.sizes), _NONE
@@ -270,6 +260,13 @@ def read_items(data: Octets, spans: Spans) -> tuple[BytesColumn, Places]:
         starts, sizes = starts[order], sizes[order]
     same = constant(counts)
     return BytesColumn(spans.rows, counts if same is None else same, starts, sizes), _NONE
+
+
+_READERS: Final[dict[WireKind, Callable[[Octets, Spans], tuple[FlatColumn, Places]]]] = {
+    "int64": _read_integers,
+    "float": _read_floats,
+    "bytes": _read_items,
+}
 
 
 def _numbers(spans: Spans, counts: int | Places, values: npt.NDArray[Any]) -> NumberColumn:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -234,17 +234,17 @@ def _merge_small(groups: list[_Group]) -> list[_Group]:
     return [*(group for group in groups if group[1].size >= _MANY), (None, rows, places, stops)]
 
 
+@dataclass(slots=True, eq=False)
 class _Step:
     """The next entry of each record of a group: which of the forms it has, and where the one after it starts."""
 
-    def __init__(self, data: Octets, rows: Places, places: Places, stops: Places, found: SpanCollector) -> None:
-        self._data = data
-        self._rows = rows
-        self._places = places
-        self._stops = stops
-        self._found = found
-        self._windows: npt.NDArray[np.void] | None = None
-        self._groups: list[_Group] = []
+    _data: Octets
+    _rows: Places
+    _places: Places
+    _stops: Places
+    _found: SpanCollector
+    _windows: npt.NDArray[np.void] | None = None
+    _groups: list[_Group] = field(default_factory=list)
 
     def walk(self, book: FormBook, step: int, before: Form | None) -> list[_Group]:
         """The records that go on, in a group for each form."""
