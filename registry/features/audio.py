@@ -37,6 +37,19 @@ if TYPE_CHECKING:
     from registry.features.block_columns import BlockColumn, BlockParts
 
 
+MAX_SAMPLES: Final = 2**28
+"""Most samples, of all channels, that are decoded from one file: 93 minutes of CD sound in stereo."""
+
+_INTEGERS: Final = 1
+_EXTENSIBLE: Final = 0xFFFE
+"""Codings of a WAV file: samples are integers; the coding is in a later field."""
+
+_READ_AS: Final = {"PCM_24": "int32", "PCM_32": "int32", "FLOAT": "float64", "DOUBLE": "float64"}
+"""What samples are read as, int16 where nothing is said; floats, which are in -1..1, become 32 bits."""
+
+_NARROW: Final = ("PCM_S8", "PCM_U8")
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Audio(Tensor):
     """Samples of sound, shape (length,) or (length, channels). Decodes to an array of that shape.
@@ -143,19 +156,6 @@ class Audio(Tensor):
         if not fits_shape(samples.shape, self.shape):
             raise fault(path, f"audio of shape {samples.shape} does not fit the declared shape {self.shape}")
         return samples
-
-
-MAX_SAMPLES: Final = 2**28
-"""Most samples, of all channels, that are decoded from one file: 93 minutes of CD sound in stereo."""
-
-_INTEGERS: Final = 1
-_EXTENSIBLE: Final = 0xFFFE
-"""Codings of a WAV file: samples are integers; the coding is in a later field."""
-
-_READ_AS: Final = {"PCM_24": "int32", "PCM_32": "int32", "FLOAT": "float64", "DOUBLE": "float64"}
-"""What samples are read as, int16 where nothing is said; floats, which are in -1..1, become 32 bits."""
-
-_NARROW: Final = ("PCM_S8", "PCM_U8")
 
 
 class SoundError(ValueError):

@@ -257,6 +257,35 @@ class Sequence(Feature):
         return value
 
 
+@dataclass(frozen=True, repr=False)
+class Dataset(Sequence):
+    """Any number of examples of one feature, most often a dict: a dataset inside an example, as steps of an episode.
+
+    Takes any iterable of examples, or a dict of iterables; stored as a ``Sequence`` is. Decodes to ``NestedExamples``,
+    which makes an example when it is asked for. Inside a Sequence it decodes as a Sequence; so it does with features
+    in it that are not known.
+
+    ``shape`` is that of one example, as in TFDS.
+    """
+
+    word: ClassVar[str] = "Dataset"
+
+    @property
+    def shape(self) -> Any:
+        """Shape of one example."""
+        return self.feature.shape
+
+    def elements_of(self, value: Any, path: str) -> Any:
+        """A list of examples, or a dict of lists."""
+        if isinstance(value, Mapping):
+            return {name: self.elements_of(inner, f"{path}/{name}") for name, inner in value.items()}
+        if isinstance(value, (list, tuple, np.ndarray, Ragged)):
+            return value
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            raise feature_fault(path, f"{type(value).__name__} is no dataset", "Give an iterable of examples.")
+        return list(value)
+
+
 def as_feature(value: Any) -> Feature:
     """``value`` as a feature: itself, a dict of features, or the tensor of shape ``()`` that TFDS makes of a dtype."""
     if isinstance(value, Feature):
@@ -321,32 +350,3 @@ def _name_labels(leaf: Leaf, labels: Mapping[str, AnySequence[str]], names: tupl
     if label.num_classes not in (0, len(found)):
         raise feature_fault(path, f"{len(found)} label names for {label.num_classes} classes")
     return leaf.with_label_names(tuple(found))
-
-
-@dataclass(frozen=True, repr=False)
-class Dataset(Sequence):
-    """Any number of examples of one feature, most often a dict: a dataset inside an example, as steps of an episode.
-
-    Takes any iterable of examples, or a dict of iterables; stored as a ``Sequence`` is. Decodes to ``NestedExamples``,
-    which makes an example when it is asked for. Inside a Sequence it decodes as a Sequence; so it does with features
-    in it that are not known.
-
-    ``shape`` is that of one example, as in TFDS.
-    """
-
-    word: ClassVar[str] = "Dataset"
-
-    @property
-    def shape(self) -> Any:
-        """Shape of one example."""
-        return self.feature.shape
-
-    def elements_of(self, value: Any, path: str) -> Any:
-        """A list of examples, or a dict of lists."""
-        if isinstance(value, Mapping):
-            return {name: self.elements_of(inner, f"{path}/{name}") for name, inner in value.items()}
-        if isinstance(value, (list, tuple, np.ndarray, Ragged)):
-            return value
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise feature_fault(path, f"{type(value).__name__} is no dataset", "Give an iterable of examples.")
-        return list(value)

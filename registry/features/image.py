@@ -33,6 +33,10 @@ from registry.wire import FlatValue
 MAX_UNDECLARED_PIXELS: Final = 2**26
 """Largest image (8192 x 8192) that is decoded where the shape does not declare both height and width."""
 
+BBOX_FORMATS: Final = ("XYXY", "YXYX", "XYWH", "REL_XYXY", "REL_YXYX")
+_RELATIVE: Final = ("REL_XYXY", "REL_YXYX")
+_ORDERED: Final = ("YXYX", "REL_YXYX")
+
 _DTYPES: Final = {None: ("uint8", "uint16", "float32"), "png": ("uint8", "uint16", "float32"), "jpeg": ("uint8",)}
 _CHANNELS: Final = {None: (None, 1, 2, 3, 4), "png": (None, 1, 2, 3, 4), "jpeg": (None, 1, 3)}
 
@@ -238,11 +242,6 @@ class Video(Sequence):
         if isinstance(value, (str, bytes, os.PathLike)) or hasattr(value, "read"):
             raise feature_fault(path, "a video file is not taken apart here", "Give its frames: an array, or a list.")
         return value if not isinstance(value, Iterable) or isinstance(value, np.ndarray) else list(value)
-
-
-BBOX_FORMATS: Final = ("XYXY", "YXYX", "XYWH", "REL_XYXY", "REL_YXYX")
-_RELATIVE: Final = ("REL_XYXY", "REL_YXYX")
-_ORDERED: Final = ("YXYX", "REL_YXYX")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

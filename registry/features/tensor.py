@@ -54,6 +54,9 @@ ENCODINGS: Final = ("none", "bytes", "zlib")
 MAX_MISSING: Final = 2**26
 """Most values of an optional tensor, because a record that stores none of them decodes to all."""
 
+MAX_INFLATED: Final = 2**30
+"""Most bytes that one compressed array is inflated to where its shape does not say how many they are."""
+
 _MANY_UNKNOWN: Final = "Store it with Tensor(..., encoding='bytes'), which stores the shape beside the values."
 
 
@@ -330,10 +333,6 @@ def _restore_stored(tensor: Tensor, parts: BlockParts) -> BlockColumn | None:
 def _one_each(column: BytesColumn) -> bool:
     """Whether every record holds one item; where they differ, ``counts`` are an array."""
     return isinstance(column.counts, int) and column.counts == 1
-
-
-MAX_INFLATED: Final = 2**30
-"""Most bytes that one compressed array is inflated to where its shape does not say how many they are."""
 
 
 def pack_array(array: npt.NDArray[Any], encoding: str) -> bytes:

@@ -33,6 +33,40 @@ from registry.wire.gather import (
 from registry.wire.locate import FormBook, TemplateBook, walk_records
 from registry.wire.varint import FIELD_1, read_any_rows, read_varint, read_varint_rows
 
+_MIN_VECTORIZED: Final = 65
+"""The items of fewer lists are found one by one, which then costs less than a step over all of them, as measured."""
+
+_STORED_FLOAT: Final = np.dtype("<f4")
+_NONE: Final = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberColumn:
+    """The int64 or float32 values of one key.
+
+    Attributes:
+        rows: ascending places of the records that have the key; None for all.
+        counts: how many values each of them has; one number where that is the same for all.
+        values: all values, record by record, in one run; a new array.
+    """
+
+    rows: Places | None
+    counts: int | Places
+    values: npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BytesColumn:
+    """The items of one key: ``data[start : start + size]``, record by record; ``rows`` and ``counts`` as above."""
+
+    rows: Places | None
+    counts: int | Places
+    starts: Places
+    sizes: Places
+
+
+FlatColumn = NumberColumn | BytesColumn
+
 
 @dataclass(frozen=True, slots=True)
 class FlatBlock:
@@ -147,41 +181,6 @@ def _in_common_form(
     places[odd] = total + lengths_[odd].cumsum() - lengths_[odd]
     pieces = [take_ragged(data, offsets[others], lengths[others]), np.frombuffer(b"".join(written), np.uint8)]
     return np.concatenate(pieces), places, lengths_, fault
-
-
-_MIN_VECTORIZED: Final = 65
-"""The items of fewer lists are found one by one, which then costs less than a step over all of them, as measured."""
-
-_STORED_FLOAT: Final = np.dtype("<f4")
-_NONE: Final = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class NumberColumn:
-    """The int64 or float32 values of one key.
-
-    Attributes:
-        rows: ascending places of the records that have the key; None for all.
-        counts: how many values each of them has; one number where that is the same for all.
-        values: all values, record by record, in one run; a new array.
-    """
-
-    rows: Places | None
-    counts: int | Places
-    values: npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class BytesColumn:
-    """The items of one key: ``data[start : start + size]``, record by record; ``rows`` and ``counts`` as above."""
-
-    rows: Places | None
-    counts: int | Places
-    starts: Places
-    sizes: Places
-
-
-FlatColumn = NumberColumn | BytesColumn
 
 
 def _read_integers(data: Octets, spans: Spans) -> tuple[NumberColumn, Places]:

@@ -35,6 +35,19 @@ _MOST_MET: Final = 4096
 _SMALL_RECORD: Final = 512
 """Records of up to this many bytes are copied whole to compare them, where they are not equally far apart."""
 
+_ALL: Final = np.uint64(2**64 - 1)
+
+_MANY: Final = 512
+"""From this number on, the records of one form go on as a group of their own, as measured."""
+
+_MOST_FORMS: Final = 128
+_MOST_HEAD_BYTES: Final = 256
+_MOST_LESSONS: Final = 32
+_MOST_PLACES: Final = 1024
+
+_Group = tuple[Form | None, Places, Places, Places]
+"""The form that some records had last, if it is one; their rows; the places of their next entries and of their ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Template:
@@ -154,23 +167,6 @@ def _fitting(template: Template, data: Octets, starts: Places, size: int) -> npt
             words = np.ndarray(starts.size, "<u8", buffer=source, offset=first + start, strides=(step,))
         fits &= (words if mask == _ALL else words & mask) == same
     return fits
-
-
-_ALL: Final = np.uint64(2**64 - 1)
-
-
-"""Fewer records are read one by one, which then costs less than a step over all of them, as measured."""
-
-_MANY: Final = 512
-"""From this number on, the records of one form go on as a group of their own, as measured."""
-
-_MOST_FORMS: Final = 128
-_MOST_HEAD_BYTES: Final = 256
-_MOST_LESSONS: Final = 32
-_MOST_PLACES: Final = 1024
-
-_Group = tuple[Form | None, Places, Places, Places]
-"""The form that some records had last, if it is one; their rows; the places of their next entries and of their ends."""
 
 
 class FormBook:
