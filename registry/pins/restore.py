@@ -20,7 +20,6 @@ from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import PinFile
 from registry.pins.places import PinnedFile, Places, ShardLocator, Source, copy_checked, list_files, no_right_bytes
 from registry.storage import Store, open_store
-from registry.storage.names import is_own_staged
 from registry.tfrecord.stamps import Watch
 
 _MOST_TOLD: Final = 10
@@ -111,12 +110,12 @@ def restore(
     target = open_store(target_folder)
     places = pin_file.places.allowing(fetch=fetch, hosts=allow_hosts)
     work = _Work(target, places, advance, overwrite=overwrite)
-    # One restore into a folder at a time: unfinished files of another one are then those of a dead process.
-    with nullcontext() if dry_run else _exclusive(target, files):
-        if not dry_run:
-            _clear_unfinished(target, files)
-        with choose_engine(threads, num_bytes=None, is_local=False, is_unlocked=True) as engine:
-            restored = _restore(files, work, target, engine, dry_run=dry_run)
+    # One restore into a folder at a time. The store removes unfinished files that killed ones left.
+    with (
+        nullcontext() if dry_run else _exclusive(target, files),
+        choose_engine(threads, num_bytes=None, is_local=False, is_unlocked=True) as engine,
+    ):
+        restored = _restore(files, work, target, engine, dry_run=dry_run)
     return RestoreReport(target=mask(target.url), files=restored, dry_run=dry_run)
 
 
@@ -233,21 +232,6 @@ def _exclusive(target: Store, files: list[PinnedFile]) -> Iterator[None]:
             with suppress(OSError):  # it is not empty, or was not created
                 folder.rmdir()
         raise
-
-
-def _clear_unfinished(target: Store, files: list[PinnedFile]) -> None:
-    """Remove unfinished copies of these files that killed restores left; object stores never show them."""
-    if target.local_root is None:
-        return
-    folders: dict[str, set[str]] = {}
-    for file in files:
-        folder, _, last_part = file.path.rpartition("/")
-        folders.setdefault(folder, set()).add(last_part)
-    for folder, last_parts in folders.items():
-        with suppress(OSError):  # no such folder yet, or no permission, which the restore will report
-            for path in (target.local_root / folder).iterdir():
-                if is_own_staged(path.name) and path.name.partition("_")[2] in last_parts:
-                    path.unlink()
 
 
 def _refuse_other(target: Store, files: list[PinnedFile]) -> None:
