@@ -1,10 +1,11 @@
-"""How does a builder become a folder of shards? Generate, encode, sort, write; one split after the other.
+"""Builds a dataset: generates, encodes, sorts and writes one split after the other.
 
     builder -> keyed examples -> records -> sorted by key -> shards, in a staged folder that nobody sees
 
 The folder is in TFDS's layout and complete when ``build_dataset`` returns. Publishing takes it from there: it verifies
 the shards, moves the folder into place and writes the row. The same builder gives the same bytes on every run and
-machine, whatever the number of processes and the memory at hand.
+machine, whatever the number of processes and the memory at hand. Numbers and lengths of shards follow TFDS 4.9, so
+that the same records give the same shards (``plan_num_shards``, ``plan_shards``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from registry.storage import StagedFolder, Store
 from registry.tfrecord import RecordWriter
 
 FILE_FORMAT: Final = "tfrecord"
-_KEY_BUDGET_SHARE: Final = 8  # of the memory budget, one part in so many for keys alone, where those do not sort
+_KEY_BUDGET_SHARE: Final = 8  # the part of the memory budget for keys that do not decide the order: 1 in 8
 _PROGRESS_SECONDS: Final = 0.05
 
 BuildPhase: TypeAlias = Literal["encoding", "writing"]
@@ -44,7 +45,7 @@ class BuildProgress(Protocol):
         ...
 
     def advance(self, num_examples: int) -> None:
-        """So many more examples are done in this phase."""
+        """``num_examples`` more are done in this phase."""
         ...
 
 
@@ -82,7 +83,7 @@ def build_dataset(
 
     Args:
         builder: one version of one config.
-        store: the data folder, or the URL of one. Where it is no folder of this machine, sorting takes TMPDIR.
+        store: the data folder, or the URL of one. If it is not on this machine, sorting uses TMPDIR.
         processes: how many encode examples. 1 is this one alone; None starts as many as there are cores, once the
             dataset proves to be big and slow to encode.
         num_shards: shards of each split, or a dict of split -> number; None asks ``builder.NUM_SHARDS``, then TFDS's

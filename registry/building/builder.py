@@ -1,4 +1,4 @@
-"""What does the author of a dataset write? A class with a version, features, and splits that yield keyed examples.
+"""The base class of datasets: an author writes a class with a version, features, and splits of keyed examples.
 
 The smallest one::
 

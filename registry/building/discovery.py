@@ -1,11 +1,11 @@
-"""Which builders are installed, and where is the code of one? Found by entry point, loaded one at a time.
+"""Finds the code of builders by entry point, and loads one at a time.
 
 A package offers a dataset with a line in its pyproject.toml::
 
     [project.entry-points."registry.builders"]
     squares = "my_package.squares:Squares"
 
-Listing loads nothing, so a package that cannot be imported is in nobody's way until its builder is asked for.
+Listing loads nothing, so a package that cannot be imported harms nobody until its builder is asked for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def open_builder(wanted: str | Reference | type[DatasetBuilder] | DatasetBuilder
     Raises:
         BuilderNotFoundError, BuildError: see ``find_builder`` and ``load_builder``.
         VersionNotFoundError, ConfigNotFoundError: the code cannot build what is asked for.
-        UsageError: what stands behind the class is no config and no version.
+        UsageError: what follows the class is neither a config nor a version.
     """
     if isinstance(wanted, DatasetBuilder):
         return wanted
@@ -96,8 +96,8 @@ def load_builder(code: str) -> type[DatasetBuilder]:
     searched, because a command should not run code that happens to lie where it is called.
 
     Raises:
-        BuilderNotFoundError: the text is not of this form, or there is no such module or class.
-        BuildError: the module cannot be imported, or the class is no DatasetBuilder.
+        BuilderNotFoundError: the text has another form, or the module or class does not exist.
+        BuildError: the module cannot be imported, or the class is not a DatasetBuilder.
     """
     match = _CODE.fullmatch(code)
     if match is None:
@@ -126,7 +126,7 @@ def load_builder(code: str) -> type[DatasetBuilder]:
 
 
 def _open_code(code: str, behind: str) -> DatasetBuilder:
-    """The builder of ``code`` for what stands behind its class: ``[/config][:request]``."""
+    """The builder of ``code`` for what follows its class: ``[/config][:request]``."""
     choice = _CHOICE.fullmatch(behind)
     if choice is None:
         raise UsageError(
@@ -158,7 +158,7 @@ def _is_builder(value: object) -> bool:
 
 
 def _module_hint(code: str, module: str) -> str:
-    """What to do where there is no such module; a module in the current folder is the usual first attempt."""
+    """What to do if the module is not found; the usual first attempt is a module in the current folder."""
     if Path(f"{module}.py").is_file() or Path(module).is_dir():
         return f"It is in this folder, which is not on Python's path: PYTHONPATH=. registry build {shlex.quote(code)}"
     return "Install the package that holds it, or put its folder on PYTHONPATH."

@@ -1,7 +1,12 @@
-"""What does an author's code yield? Its splits and examples, checked at the border, each with its place.
+"""Runs author code: its features, splits and examples, checked at the border, each example with its place in the split.
 
 Whatever goes wrong in author code becomes a BuildError that names the split and the last key, with the author's own
 exception as its cause.
+
+Keys become hashes, and the hashes decide the order, as in TFDS 4.9: the hash is ``md5(salt || key)``, the salt is the
+split's name, and records lie on disk in the order of their hashes. So the order depends on the keys alone: not on the
+order of generation, the machine or the number of processes. Hashes are 16 bytes, big-endian, so comparing the bytes
+compares the 128-bit numbers.
 """
 
 from __future__ import annotations
@@ -81,7 +86,8 @@ def key_examples(
     order nothing, and go to ``unsorted_keys``, whose ``sorted_entries`` finds one that is used twice.
 
     Raises:
-        BuildError: author code failed, yielded no pair, or a key that is none or does not go with the others.
+        BuildError: author code failed, or yielded something other than a pair, an invalid key, or one that does not
+            go with the others.
     """
     numbered: bool | None = None
     for position, item in enumerate(_run(split, examples)):
@@ -237,7 +243,7 @@ def number_key(number: int) -> bytes:
 
 
 def label_of(key: object) -> str:
-    """``key`` as it stands in an error: its ``repr``, cut in the middle where it is long.
+    """``key`` as an error shows it: its ``repr``, with the middle of a long one left out.
 
     >>> label_of("a.png"), len(label_of("x" * 500))
     ("'a.png'", 120)

@@ -1,9 +1,18 @@
-"""How are records sorted that do not fit into memory? An external merge sort with a budget in bytes.
+"""Sorts records that do not fit into memory: an external merge sort with a budget in bytes.
 
 Entries collect in memory up to the budget, are sorted and spilled as a run; at the end the runs are merged while they
 are read. ``FAN_IN`` runs of one size are merged into a bigger one, so that the number of open files and read buffers
 stays bounded for a split of any size. Entries with the same sort key lie next to each other in the end: that is where
 duplicates are found.
+
+A run is an unlinked temporary file: it has no name, so it is gone with the process, however that ends. Its format is
+private to one build::
+
+    run    := entry*
+    entry  := head crc32(head + label + record) label record
+    head   := sort_key (16 bytes) label_length (u32) record_length (u64)
+
+Lengths and checksums are checked on the way back: a disk that loses bytes ends the build instead of damaging a dataset.
 """
 
 from __future__ import annotations

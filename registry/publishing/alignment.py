@@ -1,9 +1,9 @@
-"""Which records of two ordered lists are the same ones? The lists side by side, by their digests, in numpy.
+"""Aligns two ordered lists of records by their digests, in numpy: which records are the same, changed, moved or new.
 
-Records have no names once they are stored, so a record is known by its content, and a changed record by its place: it
-stands where another one stood, between the same neighbours. Follows patience diff: what occurs once in both lists and
-stands in the same order is an anchor; between anchors the rest is matched, and what is left is added, removed, changed
-or moved. Memory and time grow with the number of records, not with their size.
+Records have no names once they are stored, so a record is known by its content, and a changed record by its place,
+between the same neighbours as another one before. Follows patience diff: what occurs once in both lists, in the same
+order, is an anchor; between anchors the rest is matched, and what is left is added, removed, changed or moved. Memory
+and time grow with the number of records, not with their size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy.typing as npt
 Indices = npt.NDArray[np.int64]
 
 _EXACT: Final = 1_000_000
-"""Up to so many anchors the longest ordered part is found; above it, one that is found in one pass."""
+"""Up to this number of anchors the longest ordered part is found; above it, one that is found in one pass."""
 
 _SMALL: Final = 512
 _DEEPEST: Final = 32
@@ -90,7 +90,7 @@ def _between_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *
     fences = np.concatenate([[[-1, -1]], anchors, [[len(old), len(new)]]]).astype(np.int64)
     sizes = np.diff(fences, axis=0) - 1
     found = [anchors]
-    # Only gaps with something on both sides can hold a match that is no anchor: a record that occurs twice.
+    # Only gaps with something on both sides can hold a match that is not an anchor: a record that occurs twice.
     for gap in np.flatnonzero((sizes > 0).all(axis=1)):
         start = fences[gap] + 1
         stop = fences[gap + 1]

@@ -1,10 +1,10 @@
-"""What has changed from one version to another, and how much of the number has to change with it?
+"""Compares two versions, and finds the smallest step of the number that allows what has changed.
 
     PATCH   the same records and features in the same order; other bytes, shards or words
     MINOR   the same records with additional features
     MAJOR   anything else: records, their order, features removed or retyped, splits, the slicing rule
 
-The TFDS versioning document promises this; here it is worked out from what was published: schemas, splits and
+The TFDS versioning document promises this; here it is computed from what was published: schemas, splits and
 fingerprints. Pure: no record is read.
 """
 

@@ -1,6 +1,9 @@
-"""What is the fingerprint of a prepared version? Every record decoded and hashed, split by split, feature by feature.
+"""Computes the fingerprints of a version: every record decoded and hashed, split by split, feature by feature.
 
-See ``registry.model.digests`` for what the digests are over, ``registry.features.content`` for what of a record.
+    split -> runs of records -> pieces of an engine -> digests of leaves of 1,024 records -> SplitFingerprint
+
+See ``registry.model`` for what the digests are over, and ``registry.features.content`` for what of a record. Comparing
+records (``record_diff``) reads runs in the same way.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def write_marker(
 
 
 def read_marker(folder: Store) -> dict[str, Any] | None:
-    """What the marker of a location says; None where there is none, nothing where it is not one of ours."""
+    """What the marker of a location says; None without a marker, and an empty dict if it is not one of ours."""
     try:
         content = json.loads(folder.read_bytes(MARKER_FILE, limit=_MAX_MARKER_BYTES))
     except NotStoredError:

@@ -33,7 +33,7 @@ _REFUSALS: Final = (ConflictError, VersionTooSmallError, UsageError, NotFoundErr
 
 @dataclass(slots=True, kw_only=True)
 class Placement:
-    """The files of a version at their place, for which there is no row yet.
+    """The files of a version at their place, before its row is written.
 
     Attributes:
         held: the reservation that the row uses up; None on this machine's disks.

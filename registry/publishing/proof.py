@@ -1,7 +1,8 @@
-"""Does a version number say what has changed? Proved against the versions right below and right above it.
+"""Proves that a version number says what has changed, against the versions right below and right above it.
 
 The number is compared with the changes that ``compare_versions`` finds: too small a step is refused, a larger one than
-needed is noted. Withdrawn versions count, too: they were published, and somebody may have read them.
+needed is noted. Withdrawn versions count, too: they were published, and somebody may have read them. ``diff_versions``
+shows the same changes down to the record.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Proof:
 
     Attributes:
         version: the version that is to be published.
-        lower: the step to it from the version right below, None where there is none.
-        higher: the step from it to the version right above, None where there is none of the same MAJOR.
+        lower: the step to it from the version right below, None for the first version.
+        higher: the step from it to the version right above, None if that has another MAJOR or does not exist.
         neighbours: the numbers right below and above, whatever their MAJOR.
         is_smallest_taken: whether ``smallest`` was used already.
     """
@@ -124,7 +125,7 @@ class Prover:
 
     Attributes:
         data: the folder that the locations of published versions are relative to.
-        actor: whose name stands beside fingerprints that had to be computed for older versions; None keeps none.
+        actor: who is recorded with fingerprints that were computed for older versions; None does not keep them.
         processes: how many processes compute fingerprints; None decides by size.
         advance: called with the number of records read since the last call.
     """

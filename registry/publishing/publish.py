@@ -194,7 +194,7 @@ def publish_folder(
         version_to_prepare: the last version of the builder's code that can prepare it, where today's code cannot.
 
     Raises:
-        PreparedFormatError: the folder is no prepared dataset.
+        PreparedFormatError: the folder is not a prepared dataset.
         ReferenceSyntaxError: its dataset has a name that no look-up would find.
         ShardMismatchError: its shards do not hold what its ``dataset_info.json`` says; each is named.
         VersionExistsError, VersionTooSmallError, ConflictError: as ``publish_staged``.

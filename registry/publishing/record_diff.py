@@ -1,7 +1,9 @@
-"""Which records differ between two versions, and in what? The files of both are read where their fingerprints differ.
+"""Finds the records that differ between two versions, and describes how. Files are read where fingerprints differ.
 
 Records are told apart by a digest of the features that both versions have, 8 bytes each, and aligned in order
-(``alignment``); only the few that are shown are decoded.
+(``alignment``); only the few that are shown are decoded. The two texts of a difference always differ: of long texts
+the part around the difference is shown, of arrays the first value that differs, of images that only their files tell
+apart the sha256 of the files.
 """
 
 from __future__ import annotations
@@ -340,7 +342,7 @@ def _tell_texts(before: bytes, after: bytes) -> tuple[str, str]:
     for _ in range(3):  # not inside a letter: its other bytes are at most three
         start -= bool(start) and before[start] & 0xC0 == 0x80
     told = _cut(before, start, as_text=True), _cut(after, start, as_text=True)
-    # A byte that is no UTF-8, and the four letters that stand for it, look alike.
+    # A byte that is not UTF-8 and the four letters that replace it look alike.
     return told if told[0] != told[1] else (_cut(before, start, as_text=False), _cut(after, start, as_text=False))
 
 

@@ -1,6 +1,9 @@
-"""Are the stored shards what was promised? Size, number of records and sha256 of each file; every example on demand.
+"""Verifies shards by size, number of records and sha256 of each file, and on demand every example.
 
-Files are walked side by side in threads: hashing and checksums release the interpreter lock.
+    folder -> PreparedDataset -> shards walked side by side in threads -> VerifyReport -> DatasetVersion
+
+Hashing and checksums release the interpreter's lock. A report without faults makes the version that is published
+(``describe_version``).
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from registry.tfrecord.stamps import Watch
 
 _RECORDS_DECODED = 256
 _MOST_FAULTS = 1000
-"""So many bad shards are named; a folder where all of a million are missing is known to be bad long before the last."""
+"""After this number of bad shards the walk ends: a folder that lacks all of a million is known to be bad by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,7 +339,7 @@ def is_published(catalog: CatalogBackend, version: DatasetVersion) -> bool:
 
 
 def digest_of(folder: Store, slicing: SlicingRule) -> str | None:
-    """The content digest of what lies in ``folder``; None where that is no sound prepared version.
+    """The content digest of what lies in ``folder``; None if that is not a sound prepared version.
 
     Raises:
         StorageUnavailableError: the store does not answer, so nobody knows.
