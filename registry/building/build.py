@@ -34,6 +34,11 @@ FILE_FORMAT: Final = "tfrecord"
 _KEY_BUDGET_SHARE: Final = 8  # the part of the memory budget for keys that do not decide the order: 1 in 8
 _PROGRESS_SECONDS: Final = 0.05
 
+MIN_SHARD_BYTES: Final = 64 * 2**20
+MAX_SHARD_BYTES: Final = 2**30
+_FRAMING_BYTES: Final = 16  # of one TFRecord: length, its checksum, the payload's checksum
+_PREFERRED: Final = 1024  # spreads over many readers, and every smaller power of two divides it
+
 BuildPhase: TypeAlias = Literal["encoding", "writing"]
 
 
@@ -265,12 +270,6 @@ def _shard_counts(
             details={"split": unknown[0]},
         )
     return {name: wanted.get(name) for name in splits}
-
-
-MIN_SHARD_BYTES: Final = 64 * 2**20
-MAX_SHARD_BYTES: Final = 2**30
-_FRAMING_BYTES: Final = 16  # of one TFRecord: length, its checksum, the payload's checksum
-_PREFERRED: Final = 1024  # spreads over many readers, and every smaller power of two divides it
 
 
 def plan_num_shards(*, num_examples: int, num_payload_bytes: int, beam: bool = False) -> int:

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from registry.features import FeaturesDict
 
 
+_LIKE_A_VERSION = re.compile(r"v?[0-9]+(\.[0-9]+)+")
+_VERSION_HINT = 'Give the class a line such as VERSION = "1.0.0".'
+
 Examples: TypeAlias = "Iterable[tuple[Key, Any]] | Callable[[], Iterable[tuple[Key, Any]]]"
 """What ``splits()`` gives for one split: (key, example) pairs, or a function without arguments that yields them."""
 
@@ -231,9 +234,6 @@ def _own_docstring(cls: type[DatasetBuilder]) -> str:
     return inspect.cleandoc(cls.__dict__.get("__doc__") or "")
 
 
-_VERSION_HINT = 'Give the class a line such as VERSION = "1.0.0".'
-
-
 def _check_class(cls: type[DatasetBuilder]) -> None:
     """Check every class attribute that authors set; raises UsageError naming class and attribute."""
     owner = cls.__name__
@@ -284,9 +284,6 @@ def _check_configs(cls: type[DatasetBuilder]) -> None:
             "no config has this name",
             hint=f"There are: {', '.join(sorted(names))}." if names else "BUILDER_CONFIGS is empty.",
         )
-
-
-_LIKE_A_VERSION = re.compile(r"v?[0-9]+(\.[0-9]+)+")
 
 
 @dataclass(frozen=True, kw_only=True)

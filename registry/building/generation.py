@@ -26,6 +26,15 @@ from registry.errors import BuildError, RegistryError, UsageError
 from registry.features import FeaturesDict
 from registry.model import check_split_name
 
+Key: TypeAlias = "str | int | bytes | np.integer[Any] | np.ndarray[Any, Any]"
+"""What an author may use as a key: text, a whole number, bytes, or an array of one of these with one element."""
+
+SORT_KEY_BYTES: Final = 16
+"""Length of every sort key: of an md5 digest, and of a number biased to be positive."""
+
+_BIAS: Final = 1 << (8 * SORT_KEY_BYTES - 1)
+_LABEL_WIDTH: Final = 120
+
 
 def call_features(builder: DatasetBuilder) -> FeaturesDict:
     """The features of ``builder``, which hold its supervised keys.
@@ -165,16 +174,6 @@ def _author_line(error: Exception) -> str:
 
 def _kind(value: object) -> str:
     return "None" if value is None else f"{'an' if type(value).__name__[0] in 'aeiou' else 'a'} {type(value).__name__}"
-
-
-Key: TypeAlias = "str | int | bytes | np.integer[Any] | np.ndarray[Any, Any]"
-"""What an author may use as a key: text, a whole number, bytes, or an array of one of these with one element."""
-
-SORT_KEY_BYTES: Final = 16
-"""Length of every sort key: of an md5 digest, and of a number biased to be positive."""
-
-_BIAS: Final = 1 << (8 * SORT_KEY_BYTES - 1)
-_LABEL_WIDTH: Final = 120
 
 
 def plain_key(key: object) -> str | int | bytes:

@@ -33,7 +33,19 @@ DEFAULT_BUDGET_BYTES: Final = 64 * 2**20
 FAN_IN: Final = 128
 _OVERHEAD_BYTES: Final = 256  # of one entry in memory: a tuple and three small objects, and its place in the list
 
+_HEAD: Final = struct.Struct("<16sIQ")
+_CHECKSUM: Final = struct.Struct("<I")
+_PREFIX_BYTES: Final = _HEAD.size + _CHECKSUM.size
+
 _by_sort_key = itemgetter(0)
+
+
+class Entry(NamedTuple):
+    """One record on its way to its place: where it sorts, what its author called it, its bytes."""
+
+    sort_key: bytes
+    label: str
+    record: bytes
 
 
 class ExternalSorter:
@@ -140,19 +152,6 @@ class ExternalSorter:
             + ("" if same else " Numbers count as their decimal text, and '\\' as '/'."),
             details={"split": self._split, "keys": [first, second]},
         )
-
-
-_HEAD: Final = struct.Struct("<16sIQ")
-_CHECKSUM: Final = struct.Struct("<I")
-_PREFIX_BYTES: Final = _HEAD.size + _CHECKSUM.size
-
-
-class Entry(NamedTuple):
-    """One record on its way to its place: where it sorts, what its author called it, its bytes."""
-
-    sort_key: bytes
-    label: str
-    record: bytes
 
 
 class Run:

@@ -23,9 +23,18 @@ from registry.storage import Store
 from registry.tfrecord import RecordBlock
 from registry.wire import FlatValue
 
-R = TypeVar("R")
+Advance = Callable[[int], None]
+"""Called with the number of records walked since the last call."""
 
-_DIGEST_BYTES = 32
+_COLUMNS: Final = "parquet_columns"
+_FIRST_IN_BLOCK: Final = 16
+_MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
+_BLOCK_BYTES: Final = 16 * 2**20
+_MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
+"""Long, because whoever starts in the middle of a shard walks over the headers before it, or inflates all of that."""
+
+R = TypeVar("R")
+_DIGEST_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +129,6 @@ def fingerprint_splits(
         )
         for split in stored.splits
     }
-
-
-Advance = Callable[[int], None]
-"""Called with the number of records walked since the last call."""
-
-_COLUMNS: Final = "parquet_columns"
-_FIRST_IN_BLOCK: Final = 16
-_MOST_IN_BLOCK: Final = 8 * LEAF_EXAMPLES
-_BLOCK_BYTES: Final = 16 * 2**20
-_MOST_IN_TASK: Final = 512 * LEAF_EXAMPLES
-"""Long, because whoever starts in the middle of a shard walks over the headers before it, or inflates all of that."""
 
 
 class RecordRun(NamedTuple):

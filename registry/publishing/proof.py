@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from registry.catalog import CatalogBackend, PublishedShards, load_shards
-from registry.errors import MissingExtraError, StorageError, UsageError, VerificationError, VersionTooSmallError
-from registry.model import DatasetVersion, SplitFingerprint, Version
+from registry.errors import MissingExtraError, StorageError, VerificationError, VersionTooSmallError
+from registry.model import DatasetVersion, SplitFingerprint, Version, whole_number
 from registry.publishing.changes import ChangeLevel, Changes, FingerprintedVersion, compare_versions
 from registry.publishing.fingerprint import Advance, StoredSplits, fingerprint_splits
 from registry.publishing.record_diff import RecordDiff, diff_records, first_difference
@@ -228,26 +228,16 @@ def diff_versions(prover: Prover, old: DatasetVersion, new: DatasetVersion, *, s
         UsageError: ``show`` is negative.
     """
     changes = compare_versions(prover.describe(old), prover.describe(new))
-
-    def open_files() -> tuple[StoredSplits, StoredSplits]:
-        return prover.files(old), prover.files(new)
-
-    return diff_files(changes, open_files, show=show, processes=prover.processes, advance=prover.advance)
+    return diff_files(prover, changes, lambda: (prover.files(old), prover.files(new)), show=show)
 
 
 def diff_files(
-    changes: Changes,
-    open_files: Callable[[], tuple[StoredSplits, StoredSplits]],
-    *,
-    show: int,
-    processes: int | None = None,
-    advance: Advance | None = None,
+    prover: Prover, changes: Changes, open_files: Callable[[], tuple[StoredSplits, StoredSplits]], *, show: int
 ) -> VersionDiff:
-    """``changes`` with the records that differ, where the files of both can be read here."""
-    if show < 0:
-        raise UsageError(f"show must be 0 or more, not {show}", details={"show": show})
+    """``changes`` with the records that differ, if the files of both can be read here."""
+    whole_number(show, "show", least=0)
     try:
-        records = diff_records(changes, *open_files(), show=show, processes=processes, advance=advance)
+        records = diff_records(changes, *open_files(), show=show, processes=prover.processes, advance=prover.advance)
     except (StorageError, VerificationError, MissingExtraError) as error:
         return VersionDiff(changes=changes, records=(), unread=error.message)
     return VersionDiff(changes=changes, records=records)

@@ -254,7 +254,7 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
         old, new = (files if side is version else prover.files(side) for side in (step.old, step.new))
         return old, new
 
-    diff = diff_files(step.changes, open_files, show=show, processes=target.processes, advance=target.advance)
+    diff = diff_files(prover, step.changes, open_files, show=show)
     return Preview(proof=proof, is_published=published, diff=diff)
 
 

@@ -32,6 +32,8 @@ from registry.publishing.fingerprint import (
 
 _MOST_SHOWN_FEATURES: Final = 20
 _MOST_SEARCHED: Final = 64 * LEAF_EXAMPLES
+_WIDTH: Final = 60
+_MOST_LISTED: Final = 8  # values of an array
 
 Digests: TypeAlias = npt.NDArray[np.uint64]
 
@@ -132,7 +134,7 @@ def diff_records(
             named with its folder.
     """
     return tuple(
-        _diff_split(_SplitPair.of(split.name, old, new), changes, show=show, processes=processes, advance=advance)
+        _diff_split(_SplitPair.of(split.name, old, new, processes, advance), changes, show=show)
         for split in old.splits
         if split.name in changes.differing
     )
@@ -144,10 +146,10 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
     Reads at most 65,536 records of each side, from the first block that differs. Errors as ``diff_records``.
     """
     for name, ranges in changes.differing.items():
-        pair = _SplitPair.of(name, old, new)
+        pair = _SplitPair.of(name, old, new, 1, None)
         for parts in ranges:
             windows = (parts[0][:_MOST_SEARCHED], parts[1][:_MOST_SEARCHED])
-            digests = pair.hash([windows[0]], [windows[1]], changes.common, processes=1, advance=None)
+            digests = pair.hash([windows[0]], [windows[1]], changes.common)
             is_all = windows == parts and len(ranges) == 1
             found = _first_of_whole(parts, *digests) if is_all else _first_of_piece(parts, *digests)
             if found is not None:
@@ -157,33 +159,38 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
 
 @dataclass(frozen=True, slots=True)
 class _SplitPair:
-    """A split of two versions: the files of both, the place of the split in each, and what decodes their records."""
+    """A split of two versions: the files of both, its place in each, what decodes records, and how these are read."""
 
     name: str
     sides: tuple[StoredSplits, StoredSplits]
     places: tuple[int, int]
     readers: tuple[ContentReader, ContentReader]
+    processes: int | None
+    advance: Advance | None
 
     @classmethod
-    def of(cls, name: str, old: StoredSplits, new: StoredSplits) -> _SplitPair:
+    def of(
+        cls, name: str, old: StoredSplits, new: StoredSplits, processes: int | None, advance: Advance | None
+    ) -> _SplitPair:
         first, second = ([split.name for split in side.splits].index(name) for side in (old, new))
-        return cls(name, (old, new), (first, second), (ContentReader(old.features), ContentReader(new.features)))
+        readers = ContentReader(old.features), ContentReader(new.features)
+        return cls(name, (old, new), (first, second), readers, processes, advance)
 
-    def hash(
-        self,
-        old: Sequence[range],
-        new: Sequence[range],
-        paths: tuple[str, ...],
-        *,
-        processes: int | None,
-        advance: Advance | None,
-    ) -> tuple[Digests, Digests]:
+    def hash(self, old: Sequence[range], new: Sequence[range], paths: tuple[str, ...]) -> tuple[Digests, Digests]:
         """The digests of the records ``old`` of the one and ``new`` of the other, over the features ``paths``."""
-        before, after = (
-            _hash_records(side, place, parts, paths, processes=processes, advance=advance)
-            for side, place, parts in zip(self.sides, self.places, (old, new), strict=True)
-        )
-        return before, after
+        return self._hash_side(0, old, paths), self._hash_side(1, new, paths)
+
+    def _hash_side(self, which: int, parts: Sequence[range], paths: tuple[str, ...]) -> Digests:
+        side, place = self.sides[which], self.places[which]
+        runs = [RecordRun(place, part.start, part.stop) for part in parts]
+        hasher, pieces = RecordHasher(side, paths), [np.empty(0, np.uint64)]
+        try:
+            for _, digests in call_on_runs(hasher, side, runs, processes=self.processes, advance=self.advance):
+                pieces.append(np.frombuffer(digests, np.uint64))
+        except CorruptExampleError as error:  # the files of both versions have the same names
+            message = f"{side.store.url}: {error.message}"
+            raise CorruptExampleError(message, hint=error.hint, details=error.details) from error
+        return np.concatenate(pieces)
 
     def describe(self, change: RecordChange) -> RecordChange:
         """``change``, of a changed record with what differs in it. Decodes two records."""
@@ -215,12 +222,10 @@ class _SplitPair:
         return replace(change, features=tuple(told))
 
 
-def _diff_split(
-    pair: _SplitPair, changes: Changes, *, show: int, processes: int | None, advance: Advance | None
-) -> RecordDiff:
+def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
     ranges = changes.differing[pair.name]
     old_parts, new_parts = [parts[0] for parts in ranges], [parts[1] for parts in ranges]
-    old, new = pair.hash(old_parts, new_parts, changes.common, processes=processes, advance=advance)
+    old, new = pair.hash(old_parts, new_parts, changes.common)
     fences = zip(accumulate(map(len, old_parts)), accumulate(map(len, new_parts)), strict=True)
     alignment = align(old, new, list(fences)[:-1])
     first = sorted(_earliest(alignment, old_parts, new_parts, show), key=_position)
@@ -233,26 +238,6 @@ def _diff_split(
         added=len(alignment.added),
         first=tuple(map(pair.describe, first[:show])),
     )
-
-
-def _hash_records(
-    side: StoredSplits,
-    place: int,
-    parts: Sequence[range],
-    paths: tuple[str, ...],
-    *,
-    processes: int | None,
-    advance: Advance | None,
-) -> Digests:
-    runs = [RecordRun(place, part.start, part.stop) for part in parts]
-    pieces = [np.empty(0, np.uint64)]
-    try:
-        for _, digests in call_on_runs(RecordHasher(side, paths), side, runs, processes=processes, advance=advance):
-            pieces.append(np.frombuffer(digests, np.uint64))
-    except CorruptExampleError as error:  # the files of both versions have the same names
-        message = f"{side.store.url}: {error.message}"
-        raise CorruptExampleError(message, hint=error.hint, details=error.details) from error
-    return np.concatenate(pieces)
 
 
 def _first_of_whole(parts: tuple[range, range], old: Digests, new: Digests) -> RecordChange | None:
@@ -295,10 +280,6 @@ def _pick(ranges: Sequence[range], place: int) -> int:
 def _position(change: RecordChange) -> tuple[int, str]:
     place = change.new if change.old is None else change.old
     return (0 if place is None else place), change.kind
-
-
-_WIDTH: Final = 60
-_FEW: Final = 8
 
 
 def tell_apart(before: Any, after: Any) -> tuple[str, str]:
@@ -366,7 +347,7 @@ def _tell_arrays(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> tuple[str
     if before.shape != after.shape:
         return f"{_listed(before)} of shape {before.shape}", f"{_listed(after)} of shape {after.shape}"
     places = np.flatnonzero(_differs(before, after))
-    if before.size <= _FEW and before.dtype != object:
+    if before.size <= _MOST_LISTED and before.dtype != object:
         contents = content_bytes(before), content_bytes(after)
         return _or_digests((_short(before.tolist()), _short(after.tolist())), *contents)
     place = int(places[0])
@@ -386,7 +367,7 @@ def _differs(before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[n
 
 
 def _listed(array: npt.NDArray[Any]) -> str:
-    return _short(_plain(array.tolist())) if array.size <= _FEW else str(array.dtype).replace("object", "text")
+    return _short(_plain(array.tolist())) if array.size <= _MOST_LISTED else str(array.dtype).replace("object", "text")
 
 
 def _plain(value: Any) -> Any:
@@ -399,7 +380,7 @@ def _or_digests(told: tuple[str, str], before: bytes, after: bytes) -> tuple[str
     """``told``, with the bits where it is the same text for both: two NaN, or long lists that differ late."""
     if told[0] != told[1]:
         return told
-    if len(before) <= _FEW + 1:
+    if len(before) <= _MOST_LISTED + 1:
         return f"{told[0]} (bits {before[:0:-1].hex()})", f"{told[1]} (bits {after[:0:-1].hex()})"
     files = tell_files(before, after)
     return f"{told[0]} ({files[0]})", f"{told[1]} ({files[1]})"
