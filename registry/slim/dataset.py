@@ -14,7 +14,7 @@ from registry.slim.data_decoder import DataDecoder
 from registry.slim.decoding_ahead import decode_record
 from registry.slim.parallel_reader import ParallelReader, parallel_read
 from registry.slim.readers import Record
-from registry.slim.versions import describe_split
+from registry.slim.versions import FeaturesDecoder, files_of, labels_of, open_slice
 
 _SHOWN: Final = 20
 
@@ -100,17 +100,14 @@ class Dataset:
             WrongTypeError: ``dataset_version`` is of another type.
             UsageError: no split is given, or another than the pin's.
         """
-        found = describe_split(dataset_version, split)
-        if items_to_descriptions is None and decoder is None:
-            items_to_descriptions = found.descriptions
-        return cls(
-            found.files,
-            None,
-            found.decoder if decoder is None else decoder,
-            found.num_samples,
-            items_to_descriptions,
-            **{**found.labels, **extras},
-        )
+        found = open_slice(dataset_version, split)
+        features = found.readable.features
+        if decoder is None:
+            decoder = FeaturesDecoder(features)
+            if items_to_descriptions is None:
+                items_to_descriptions = {name: repr(feature) for name, feature in features.items()}
+        extras = {**labels_of(features), **extras}
+        return cls(files_of(found), None, decoder, found.plan.num_examples, items_to_descriptions, **extras)
 
     def validate(self, *, deep: bool = False, reader_kwargs: Mapping[str, Any] | None = None) -> int:
         """Hold the dataset against its files: every record is read, counted, and checked by its checksum.

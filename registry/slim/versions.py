@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,57 +10,30 @@ import numpy.typing as npt
 
 from registry.errors import WrongTypeError
 from registry.features import ClassLabel, FeaturesDict, Leaf, codec_of
-from registry.reading import SplitSource
+from registry.reading import Slice, SplitSource
 from registry.slim.data_decoder import DataDecoder, as_block
 from registry.slim.data_files import DataFile, PlannedFiles
 from registry.tfrecord import RecordBlock
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SplitDescription:
-    """What a dataset of TF-Slim says, of a split of a version.
-
-    Attributes:
-        files: its records, file by file.
-        decoder: of its features.
-        num_samples: number of records.
-        descriptions: each feature in words.
-        labels: ``num_classes`` and ``labels_to_names`` of its only ClassLabel, if it has one.
-    """
-
-    files: PlannedFiles
-    decoder: FeaturesDecoder
-    num_samples: int
-    descriptions: dict[str, str]
-    labels: dict[str, Any]
-
-
-def describe_split(source: SplitSource, split: Any) -> SplitDescription:
-    """The description of a split expression; errors as its ``slice_of``.
-
-    Raises:
-        WrongTypeError: ``source`` is none of what can be read.
-        UsageError: no expression is given, or another one than that of a pin.
-    """
+def open_slice(source: SplitSource, split: Any) -> Slice:
+    """The slice of a split expression. Errors as ``SplitSource.slice_of``; WrongTypeError for another ``source``."""
     if not isinstance(source, SplitSource):
         raise WrongTypeError(
             f"{source!r:.100} is no dataset version",
             hint=f"Give what catalog.dataset({(source if isinstance(source, str) else 'digits')!r:.60}) gives, "
             "or registry.builder(...), or a pin.",
         )
-    found = source.slice_of(split)
-    readable, plan = found.readable, found.plan
-    features, store = readable.features, readable.files({one.name for one in plan.splits})
-    files = [
-        DataFile.of_instruction(store, instruction, file_format=readable.file_format, features=features)
-        for instruction in plan
-    ]
-    return SplitDescription(
-        files=PlannedFiles(files),
-        decoder=FeaturesDecoder(features),
-        num_samples=plan.num_examples,
-        descriptions={name: repr(feature) for name, feature in features.items()},
-        labels=_labels_of(features),
+    return source.slice_of(split)
+
+
+def files_of(found: Slice) -> PlannedFiles:
+    """The records of a slice, file by file."""
+    readable = found.readable
+    store = readable.files({split.name for split in found.plan.splits})
+    return PlannedFiles(
+        DataFile.of_instruction(store, instruction, file_format=readable.file_format, features=readable.features)
+        for instruction in found.plan
     )
 
 
@@ -127,7 +99,8 @@ class FeaturesDecoder(DataDecoder):
         return self._some[wanted]
 
 
-def _labels_of(features: FeaturesDict) -> dict[str, Any]:
+def labels_of(features: FeaturesDict) -> dict[str, Any]:
+    """``num_classes`` and ``labels_to_names`` of the only ClassLabel; empty without one, or with several."""
     labels = [feature for feature in features.values() if isinstance(feature, ClassLabel)]
     if len(labels) != 1 or not labels[0].num_classes:
         return {}
