@@ -19,7 +19,6 @@ from urllib.parse import unquote
 
 from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
 from registry.features import FeaturesDict
-from registry.splits import FileInstruction
 from registry.storage import Store, open_store
 from registry.storage.faults import storage_errors
 from registry.storage.names import is_unfinished
@@ -62,26 +61,6 @@ class DataFile:
                 f"{self.path}: cannot skip {self.skip} and take {self.take} of {self.num_records} records",
                 details={"path": self.path, "skip": self.skip, "take": self.take},
             )
-
-    @classmethod
-    def of_instruction(
-        cls,
-        store: Store,
-        instruction: FileInstruction,
-        *,
-        file_format: str = "tfrecord",
-        features: FeaturesDict | None = None,
-    ) -> DataFile:
-        """The records that a file instruction reads of the version that lies in ``store``."""
-        return cls(
-            store=store,
-            filename=instruction.filename,
-            skip=instruction.skip,
-            take=instruction.take,
-            num_records=instruction.examples_in_shard,
-            file_format=file_format,
-            features=features,
-        )
 
     @property
     def is_plain(self) -> bool:

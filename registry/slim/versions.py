@@ -32,8 +32,16 @@ def files_of(found: Slice) -> PlannedFiles:
     readable = found.readable
     store = readable.files({split.name for split in found.plan.splits})
     return PlannedFiles(
-        DataFile.of_instruction(store, instruction, file_format=readable.file_format, features=readable.features)
-        for instruction in found.plan
+        DataFile(
+            store=store,
+            filename=one.filename,
+            skip=one.skip,
+            take=one.take,
+            num_records=one.examples_in_shard,
+            file_format=readable.file_format,
+            features=readable.features,
+        )
+        for one in found.plan
     )
 
 

@@ -13,7 +13,6 @@ from registry import slim
 from registry.errors import NotStoredError, StorageError, UsageError, WrongTypeError
 from registry.slim import parallel_reader
 from registry.slim.data_files import DataFile, find_data_files, get_data_files
-from registry.splits import FileInstruction
 from registry.storage import open_store
 
 
@@ -159,10 +158,10 @@ def test_a_path_that_cannot_be_looked_at_is_an_error_of_storage() -> None:
     assert caught.value.errno == errno.ENAMETOOLONG
 
 
-def test_a_file_instruction_is_a_data_file(tmp_path: Path) -> None:
+def test_some_records_of_a_file_are_a_data_source(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    file = DataFile.of_instruction(store, FileInstruction("f", 1, 2, 4, "train", 0), file_format="array_record")
-    assert (file.path, file.skip, file.take, file.num_records) == (store.locate("f"), 1, 2, 4)
+    file = DataFile(store=store, filename="f", skip=1, take=2, num_records=4, file_format="array_record")
+    assert file.path == store.locate("f")
     assert not file.is_plain
     assert get_data_files([file]) == [store.locate("f")]
 
