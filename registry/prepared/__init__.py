@@ -1,4 +1,4 @@
-"""What lies in a prepared version folder beside the shards? TFDS's files, written and read.
+"""The files of TFDS that describe a prepared version, beside its shards: written and read.
 
 <version>/ dataset_info.json   what the dataset is, its splits and shard lengths
            features.json       the schema (registry.features)

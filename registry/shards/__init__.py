@@ -1,4 +1,4 @@
-"""How are the records of a shard file read, whatever its format? One door for every format that a version may have.
+"""Shard files of every format that a version may have, read through one door: ``formats``.
 
     tfrecord          frames with checksums: ``registry.tfrecord``
     array_record      Google's ArrayRecord, through its own package

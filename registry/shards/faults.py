@@ -1,4 +1,4 @@
-"""What is said of a damaged shard file that has no frames? Its record where one can be named, else the file."""
+"""Errors for damaged shard files without frames: they name the record where it is known, else the file."""
 
 from __future__ import annotations
 

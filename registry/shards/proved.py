@@ -1,4 +1,4 @@
-"""Is the file that is opened the one that was published? Proved before the first of its bytes is handed out.
+"""Proves that a file is the published one before the first of its bytes is handed out.
 
 The checksums of its records say only that each record is sound: they are right, too, where two shards were swapped or a
 file of another version lies in the place. So every file of a version is opened through a store that knows what was

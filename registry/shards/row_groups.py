@@ -1,4 +1,4 @@
-"""Which row groups of a Parquet file hold these records? Decoded when they are needed, and kept for a while.
+"""The row groups of a Parquet file: decoded when their records are needed, and kept for a while.
 
 A row group is the smallest part of a Parquet file that is decoded: some hundred or thousand rows. What was decoded is
 kept in a cache of bounded size that the open files of a reader share, so memory holds no more than that and one group.

@@ -1,4 +1,4 @@
-"""Where do the bytes of a dataset live? Folders on this machine, or prefixes of an object store, behind one interface.
+"""Where the bytes of a dataset are stored: folders of this machine, or prefixes of object stores, behind one interface.
 
 Reading, writing a new file in one step, and staging a whole folder that becomes visible at once. Nothing above this
 folder touches a path: it is handed a ``Store``, rooted at one folder, and names that stay inside it.

@@ -1,4 +1,4 @@
-"""How are bytes kept on this machine's disks? Plain calls of the operating system, with nothing left to chance.
+"""Files on this machine's disks, written so that a power cut leaves the whole file or none.
 
 A new file is written under a temporary name in the same folder, synced, linked to its name, and the folder is synced:
 after a power cut there is the whole file or none. A staged folder is synced file by file and renamed once.

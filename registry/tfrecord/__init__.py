@@ -1,4 +1,4 @@
-"""How do records lie in a shard file? TFRecord framing with masked CRC32C: written, read, walked and verified.
+"""TFRecord files: records framed with masked CRC32C checksums, written, read, walked and verified.
 
     u64 length | u32 masked CRC of those 8 bytes | payload | u32 masked CRC of the payload       (little-endian)
 

@@ -1,4 +1,4 @@
-"""Where does each record of a file lie? The starts of its frames, found by walking, and kept for the next time.
+"""The places of a file's records: the starts of its frames, found by walking, and kept for the next time.
 
 An index is kept in a folder of the user's own, one file for each shard, never beside the data. It counts only for the
 file that it was made of (size, times and inode are in it), and only where it was made by this user: it is sealed

@@ -1,4 +1,4 @@
-"""Was this very file hashed before? What a file looked like when its sha256 was found, kept for the next time.
+"""Stamps of files that were hashed: the state of a file when its sha256 was found, kept for the next time.
 
 A stamp binds the state of a file (size, times, inode and device; of an object its URL and ETag) to its sha256. It is a
 seal over both, made with the key of the cache folder and kept beside the indexes: nobody without the key can forge one,
