@@ -7,12 +7,12 @@ of a record, and the empty shards between them, which one call names.
 
 from __future__ import annotations
 
+import operator
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from operator import index as whole_number
 from typing import Any, Final, NamedTuple, TypeAlias, overload
 
 from registry.catalog.backend import EventFilter, LengthBlock, LogCalls, ShardCalls
@@ -198,8 +198,8 @@ class LoadedShardLengths(AbstractShardLengths):
         self.shards = shards
         self.split_id = split_id
         self.name = name
-        self._num_shards = whole_number(num_shards)
-        self._num_examples = whole_number(num_examples)
+        self._num_shards = operator.index(num_shards)
+        self._num_examples = operator.index(num_examples)
         self._blocks: dict[int, _Lengths] = {}
         self._order: list[int] = []  # the numbers of the blocks, sorted
 

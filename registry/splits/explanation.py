@@ -13,7 +13,7 @@ from registry.model import SlicingRule
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Extent, Layout, RecordRange, counted, print_ranges
 from registry.splits.plan import FileInstruction, Plan
-from registry.splits.resolve import RULES, Finder
+from registry.splits.resolve import Finder
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
 
 
@@ -60,7 +60,7 @@ def explain(
     train[49%:50%] reads records train 49..51: 2 of 101.
     It reads 2 records by 1 file instruction: train-00000-of-00001 (skip 49, take 2).
     """
-    finder = Finder(RULES[SlicingRule.of(slicing)], layout)
+    finder = Finder(SlicingRule.of(slicing), layout)
     instruction = finder.read(expression, rounding)
     plan = finder.plan(instruction)
     reasons = tuple(reason for term in instruction.terms for reason in _explain_term(term, finder))
@@ -83,7 +83,7 @@ def _explain_slice(part: SplitSlice, ranges: tuple[RecordRange, ...], finder: Fi
         lines.append(f"{part}: the second bound lies before the first, and TFDS reads nothing.")
     lines.append(_explain_ranges(part, ranges, extent.num_examples))
     remainder = extent.num_examples % 100
-    is_to_the_end = part.to == 100 or (part.to is None and finder.rule.name is SlicingRule.DOCUMENTED)
+    is_to_the_end = part.to == 100 or (part.to is None and finder.slicing is SlicingRule.DOCUMENTED)
     if remainder and part.rounding == "pct1_dropremainder" and is_to_the_end:
         owner = "all splits" if extent.name == ALL else extent.name
         lines.append(f"{part} drops the last {counted(remainder, 'record')} of {owner}, which no percent holds.")

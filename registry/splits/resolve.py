@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
-from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Protocol
 
 from registry.model import SlicingRule
 from registry.splits import documented, tfds4
@@ -46,28 +44,41 @@ def resolve(
         SliceError: a slice that this layout cannot answer: out of range, reversed, too few records.
         UsageError: an unknown rule or rounding.
     """
-    finder = Finder(RULES[SlicingRule.of(slicing)], layout)
+    finder = Finder(SlicingRule.of(slicing), layout)
     return finder.plan(finder.read(expression, rounding))
+
+
+class Rule(Protocol):
+    """What a slicing rule's module has: ``documented`` or ``tfds4``. The grammar has the rule's language."""
+
+    def find_range(self, part: SplitSlice, extent: Extent) -> tuple[int, int]:
+        """``(start, stop)`` of the records of a slice with a bound, 0 <= start <= stop <= num_examples."""
+
+    def explain_bound(
+        self, part: SplitSlice, bound: int | Fraction | None, extent: Extent, is_end: bool
+    ) -> BoundReason:
+        """Why a bound became its record; ``is_end`` says whether it is the second one."""
 
 
 class Finder:
     """Finds the records of terms in one layout under one rule. A split is looked up once, however often it is named."""
 
-    def __init__(self, rule: Rule, layout: Layout) -> None:
-        self.rule = rule
+    def __init__(self, slicing: SlicingRule, layout: Layout) -> None:
+        self.slicing = slicing
+        self.rule: Rule = tfds4 if slicing is SlicingRule.TFDS_4 else documented
         self._layout = check_layout(layout)
         self._extents: dict[str, Extent] = {}
 
     def read(self, expression: str | ReadInstruction, rounding: str | None) -> ReadInstruction:
         """The instruction that ``expression`` is under the rule, with ``rounding`` in the place of its own."""
-        instruction = ReadInstruction.from_spec(expression, slicing=self.rule.name).read_by(self.rule.name)
+        instruction = ReadInstruction.from_spec(expression, slicing=self.slicing).read_by(self.slicing)
         return instruction if rounding is None else instruction.with_rounding(rounding)
 
     def plan(self, instruction: ReadInstruction) -> Plan:
         """The plan of an instruction that ``read`` gave."""
         located = self.locate(instruction.terms)
         named = {split.name: split for name in instruction.names for split in self.extent(name).splits}
-        return Plan(instruction, self.rule.name, tuple(named.values()), located)
+        return Plan(instruction, self.slicing, tuple(named.values()), located)
 
     def locate(self, terms: tuple[Term, ...], parts: tuple[EvenPart, ...] = ()) -> list[Located]:
         """The ranges that ``terms`` name, in order, and of each range on its own only what ``parts`` leave of it."""
@@ -82,15 +93,15 @@ class Finder:
             extent = self.extent(term.split_name)
             if term.is_whole:
                 located.extend(divide_each(parts, extent.cut(0, extent.num_examples)))
-            elif parts and self.rule.find_part is not None:
-                located.extend(extent.cut(*self.rule.find_part(term, extent, parts)))
+            elif parts:  # only TFDS divides each range on its own
+                located.extend(extent.cut(*tfds4.find_part(term, extent, parts)))
             else:
                 located.extend(extent.cut(*self.rule.find_range(term, extent)))
         return located
 
     def divides_each(self, part: EvenPart) -> bool:
         """Whether each range is divided on its own; files never are: no two parts are to open the same one."""
-        return self.rule.find_part is not None and part.unit == "abs"
+        return self.slicing is SlicingRule.TFDS_4 and part.unit == "abs"
 
     def extent(self, name: str) -> Extent:
         """The extent of ``name``; errors as ``find_extent``."""
@@ -98,55 +109,6 @@ class Finder:
         if extent is None:
             extent = self._extents[name] = find_extent(name, self._layout)
         return extent
-
-
-RangeFinder: TypeAlias = Callable[[SplitSlice, Extent], tuple[int, int]]
-"""``(start, stop)`` of the records that a slice with a bound names in an extent, 0 <= start <= stop <= num_examples."""
-
-PartFinder: TypeAlias = Callable[[SplitSlice, Extent, tuple[EvenPart, ...]], tuple[int, int]]
-"""The same for a slice of which only these parts are read, the innermost first."""
-
-BoundExplainer: TypeAlias = Callable[[SplitSlice, "int | Fraction | None", Extent, bool], BoundReason]
-"""Why a bound of a slice became its record; the last argument says whether it is the second one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A slicing rule. The grammar has the rule's language (grammar.py).
-
-    Attributes:
-        name: what versions, plans and callers call it.
-        find_range: the records of a slice.
-        find_part: the records of parts of a slice, where the rule divides each range of a union on its own; None where
-            it divides the whole.
-        explain_bound: the reason for each bound.
-    """
-
-    name: SlicingRule
-    find_range: RangeFinder
-    find_part: PartFinder | None
-    explain_bound: BoundExplainer
-
-
-RULES: Final[Mapping[SlicingRule, Rule]] = MappingProxyType(
-    {
-        rule.name: rule
-        for rule in (
-            Rule(
-                name=SlicingRule.DOCUMENTED,
-                find_range=documented.find_range,
-                find_part=None,
-                explain_bound=documented.explain_bound,
-            ),
-            Rule(
-                name=SlicingRule.TFDS_4,
-                find_range=tfds4.find_range,
-                find_part=tfds4.find_part,
-                explain_bound=tfds4.explain_bound,
-            ),
-        )
-    }
-)
 
 
 def divide(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:

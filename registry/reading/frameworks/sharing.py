@@ -5,12 +5,12 @@ A fork would share the place in an open file with its parent, and a loader asks 
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.context import get_spawning_popen
-from operator import index as whole_number
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
 
@@ -142,7 +142,7 @@ class ReaderSource:
     def __getitem__(self, index: SupportsIndex) -> dict[str, Any]:
         """Example ``index``; errors as ``Reader.__getitem__``."""
         with self._reader.acquire() as reader:
-            return reader[whole_number(index)]
+            return reader[operator.index(index)]
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
         """The examples ``indices``, fetched and decoded together."""
