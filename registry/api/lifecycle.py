@@ -237,7 +237,7 @@ class Aliases:
 
         Raises:
             UsageError: the reference names no alias.
-            AliasNotFoundError: there is none.
+            AliasNotFoundError: there is no such alias.
             AliasMovedError: it points to another version than ``expect``.
         """
         wanted = parse_reference(reference)
@@ -267,7 +267,7 @@ def _expected(expect: str | Version | None) -> Expected:
 class Experiments:
     """The experiments of a catalog: ``catalog.experiments``.
 
-    Every change is one transaction with one event, and a change that is there already is none. ``dry_run`` tells what
+    Every change is one transaction with one event, and making a change again changes nothing. ``dry_run`` tells what
     would be changed, with the same errors, and changes nothing.
     """
 

@@ -1,7 +1,7 @@
 """Aliases in SQL: names for versions, which may be moved, one compare-and-swap at a time.
 
-One transaction each: the dataset's row is locked, what stands there is compared with what the caller expects, then come
-the alias, its history and the event. A dry run is the same without the writing.
+One transaction each: the dataset's row is locked, the alias's target is compared with the one that the caller expects,
+then come the alias, its history and the event. A dry run is the same without the writing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MAX_MESSAGE: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Standing:
-    """An alias as it is found: the row of its config, its own row, if any, and where it stands."""
+    """An alias as it is found: the row of its config, its own row, if any, and its target."""
 
     reference: Reference
     config_id: int
@@ -219,7 +219,7 @@ def _find(connection: sa.Connection, wanted: Reference) -> _Standing:
 
 
 def _require_expected(connection: sa.Connection, before: _Standing, expect: Expected, *, first: str) -> None:
-    """AliasMovedError where something else stands there; ``first`` is the hint for an alias that never was."""
+    """Raise AliasMovedError where the target is another; ``first`` is the hint for an alias that never existed."""
     if expect is None or before.version == (None if expect == "none" else expect):
         return
     who, at = before.set_by, before.set_at

@@ -164,8 +164,7 @@ class ConfigCalls(Protocol):
     ) -> DefaultChange:
         """Make ``config`` the one that a reference without a config means.
 
-        Raises:
-            DatasetNotFoundError, ConfigNotFoundError: there is no such config, or the dataset has no configs.
+        Raises DatasetNotFoundError or ConfigNotFoundError.
         """
 
     def protection(self, name: str, config: str | None, *, at: datetime | None = None) -> str | None:
@@ -177,15 +176,11 @@ class ConfigCalls(Protocol):
     def set_protection(
         self, dataset: Reference | None, *, protect: bool, actor: str, dry_run: bool = False
     ) -> ProtectionChange:
-        """Protect a dataset, one of its configs, or with None the whole catalog; or take that back.
-
-        Raises:
-            DatasetNotFoundError, ConfigNotFoundError
-        """
+        """Protect a dataset, a config, or with None the whole catalog, or take that back; raises NotFoundError."""
 
 
 class ExperimentCalls(Protocol):
-    """The flags that versions may override. A change that is made already is no change."""
+    """The flags that versions may override. Making a change again changes nothing."""
 
     def list(self) -> tuple[Experiment, ...]:
         """Every flag, by name, with its default and the number of live versions that override it."""
@@ -355,6 +350,7 @@ class CatalogBackend(Protocol):
     def url(self) -> str:
         """Where the catalog is, without a password."""
 
+    # Each group of calls is described by its class.
     @property
     def aliases(self) -> AliasCalls: ...
     @property
@@ -410,7 +406,7 @@ class CatalogBackend(Protocol):
         """The states, canonical version and aliases of a config now, or ``at`` a moment; None is the default config.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError: there is no such config, or there was none yet.
+            DatasetNotFoundError, ConfigNotFoundError: there is no such config, or it did not exist yet.
         """
 
     def versions(

@@ -192,11 +192,11 @@ def read_page(
 
 
 def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
-    """What events call a dataset: itself for one config; a name alone stands for all its configs.
+    """What events call a dataset: itself for one config; a name alone means all its configs.
 
     Raises:
-        DatasetNotFoundError, ConfigNotFoundError: there is none.
-        UsageError: a version or an alias stands behind it.
+        DatasetNotFoundError, ConfigNotFoundError
+        UsageError: a version or an alias follows it.
     """
     wanted = parse_dataset(dataset)
     query = (

@@ -44,7 +44,7 @@ DATASET_ACTIONS: Final = frozenset(
         "drop",
     }
 )
-"""What changes how a dataset stands, beside actions that begin with ``undo-``."""
+"""Actions that change the versions, aliases or configs of a dataset, beside those that begin with ``undo-``."""
 
 
 def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
@@ -88,10 +88,10 @@ def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> P
 def versions_at(
     connection: sa.Connection, name: str, config: str | None, moment: datetime
 ) -> tuple[VersionSummary, ...]:
-    """Every version that was published at ``moment``, the highest first, as it stood then. One snapshot.
+    """Every version that was published at ``moment``, the highest first, in the state that it had then. One snapshot.
 
     Raises:
-        DatasetNotFoundError, ConfigNotFoundError: there is none, or there was none yet.
+        DatasetNotFoundError, ConfigNotFoundError: it does not exist, or did not exist yet.
     """
     standing = standing_at(connection, name, config, moment)
     past = []
@@ -114,7 +114,7 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
     """The standing of a config at ``moment``, an event of that very moment included; None is what was the default one.
 
     Raises:
-        DatasetNotFoundError, ConfigNotFoundError: there is none, or there was none yet.
+        DatasetNotFoundError, ConfigNotFoundError: it does not exist, or did not exist yet.
         CatalogError: the events contradict each other: see ``registry log verify``.
     """
     replayed = _replay(connection, name, config, moment)

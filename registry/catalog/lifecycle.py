@@ -171,7 +171,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
                 superseded_by=None if after.superseded_by is None else str(after.superseded_by),
             )
         )
-    refresh(connection, config_id)  # another version may stand for the config now
+    refresh(connection, config_id)  # another version of the config may be searched now
     append_event(
         connection,
         at=datetime.now(UTC),
@@ -184,7 +184,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
 
 
 def state_values(candidate: Candidate) -> dict[str, str | None]:
-    """How a version stands, as events tell it."""
+    """The state of a version, as events tell it."""
     return {
         "state": candidate.state.value,
         "message": candidate.message,
@@ -204,7 +204,7 @@ def read_state(version: Version, values: Any) -> Candidate:
 
 
 def _before(connection: sa.Connection, standing: Standing, candidate: Candidate, action: str) -> Candidate:
-    """How ``candidate`` stood before ``action`` was done to it; supported where it was published in that state."""
+    """The state of ``candidate`` before ``action``; supported where it was published in that state."""
     with stored_values():
         for event in events_of_version(connection, standing.dataset, str(candidate.version), action):
             told = event.details

@@ -123,7 +123,7 @@ class PublishedShards:
         return cls(partial(_load_range, shards, version), version.splits, {})
 
     def find(self, name: str) -> Shard | None:
-        """What was published of the file ``name``; None where it is no shard of these splits."""
+        """What was published of the file ``name``; None where it is not a shard of these splits."""
         for split in self._splits:
             parsed = split.files.parse(name)
             if parsed is None:

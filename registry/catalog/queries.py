@@ -148,7 +148,7 @@ class SqlLookUps:
 
 
 def load_version(connection: sa.Connection, name: str, config: str | None, version: Version) -> DatasetVersion | None:
-    """The version of exactly this number in any state, dropped ones too; None where there is none."""
+    """The version of exactly this number in any state, dropped ones too, or None."""
     with stored_values():
         row = connection.execute(version_query(Reference.exactly(name, config, version))).first()
         if row is None or (row.config_name or None) != config:
@@ -212,7 +212,7 @@ def list_versions(connection: sa.Connection, name: str, config: str | None) -> t
 
 
 def find_neighbours(connection: sa.Connection, name: str, config: str | None, version: Version) -> Neighbours:
-    """The published numbers right below and right above ``version``, in any state; None where there is none."""
+    """The published numbers right below and right above ``version``, in any state, each of them or None."""
     number = sa.tuple_(*NUMBER)
     wanted = sa.tuple_(*map(sa.literal, (version.major, version.minor, version.patch)))
     of_config = sa.select(*NUMBER).select_from(published_versions()).where(builder.c.name == name, named_config(config))

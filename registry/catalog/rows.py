@@ -40,7 +40,7 @@ def canonical_json(value: Any) -> str:
     """``value`` as canonical JSON text.
 
     Raises:
-        UsageError: it holds NaN, infinity, or something that is no JSON value.
+        UsageError: it holds NaN, infinity, or a value that JSON does not have.
     """
     try:
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
@@ -83,7 +83,7 @@ def version_values(version: DatasetVersion) -> dict[str, Any]:
     """Columns of ``dataset_version`` that come from ``version``; the config, time and actor are the writer's.
 
     Raises:
-        UsageError: text that no database stores (a NUL, a lone surrogate), or a digest that is none.
+        UsageError: text that no database stores (a NUL, a lone surrogate), or an invalid digest.
     """
     check_digest(version.content_digest, "content digest")
     return {
@@ -189,7 +189,7 @@ class json_object_agg(GenericFunction[Any]):  # noqa: N801 (the name that SQL gi
 class json_agg(GenericFunction[Any]):  # noqa: N801 (the name that SQL gives it)
     """An aggregate of values into one JSON array, in the order of the subquery they come from.
 
-    SQLite calls it json_group_array. Both databases keep that order where the aggregate stands alone over the subquery.
+    SQLite calls it json_group_array. Both databases keep that order where nothing but the aggregate is selected.
     """
 
     type = sa.types.NullType()

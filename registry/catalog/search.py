@@ -1,9 +1,9 @@
 """Ranked full-text search: the same hits in the same order on both databases.
 
-There is one document for each config, of the version that stands for it: the canonical one, else the highest that is
+There is one document for each config, of one of its versions: the canonical one, else the highest that is
 neither yanked nor dropped, else the highest. Every word asked for must begin a word of the document. A hit's score adds
 up, for each word and field, what the field is worth, twice where the whole word matches: ``SCORES`` are so far apart
-that one match in a name stands above any in tags, features, description and details together, and so on down.
+that one match in a name counts more than any in tags, features, description and details together, and so on down.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def index_triggers_sqlite() -> dict[str, str]:
 
 
 def is_our_item(thing: sa.schema.SchemaItem, name: str | None, kind: str, reflected: bool, _compared: object) -> bool:
-    """Whether Alembic may compare ``thing``: the index beside ``search_document`` is no part of its metadata."""
+    """Whether Alembic may compare ``thing``: the index beside ``search_document`` does not belong to its metadata."""
     if not reflected:
         return True
     if kind == "column" and isinstance(thing, sa.Column) and thing.table.name == search_document.name:

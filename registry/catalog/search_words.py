@@ -130,7 +130,7 @@ def snippet(text: str, words: Iterable[str], *, limit: int = 80) -> str:
     first = next((index for index, chunk in enumerate(chunks) if _matches(chunk, begins)), 0)
     start = first
     room = limit - len(chunks[first]) - 2 if chunks else 0
-    # A third of the line stands before the place, more where the text ends soon.
+    # A third of the line is before the place, more where the text ends soon.
     wanted = max(room // 3, room - sum(len(chunk) + 1 for chunk in chunks[first + 1 : first + limit]))
     while start and len(chunks[start - 1]) + 1 <= wanted:
         start -= 1

@@ -213,7 +213,7 @@ def _row(*parts: Any) -> Any:
 
 
 def find_default_config(connection: sa.Connection, name: str) -> str | None:
-    """The default config of a dataset, ``""`` for one without configs; None where there is none."""
+    """The default config of a dataset, ``""`` for a dataset without configs, or None."""
     return connection.execute(
         sa.select(builder_config.c.name)
         .join_from(builder_config, builder)
@@ -225,7 +225,7 @@ def load_standing(connection: sa.Connection, name: str, config: str | None) -> S
     """The standing of a config; None is the default one.
 
     Raises:
-        DatasetNotFoundError, ConfigNotFoundError: there is none.
+        DatasetNotFoundError, ConfigNotFoundError
     """
     found = find_standing(connection, name, config)
     if found is None:
@@ -234,7 +234,7 @@ def load_standing(connection: sa.Connection, name: str, config: str | None) -> S
 
 
 def find_standing(connection: sa.Connection, name: str, config: str | None) -> Standing | None:
-    """The standing of a config, or None where there is no such config; None is the default one."""
+    """The standing of a config, or None where it does not exist; config None is the default one."""
     with stored_values():
         row = connection.execute(
             sa.select(builder_config.c.id, builder_config.c.name, *CANONICAL_NUMBER)

@@ -62,7 +62,7 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
     rollback journal.
 
     Raises:
-        UsageError: text that is no URL of a catalog.
+        UsageError: the text is not the URL of a catalog.
         NotACatalogError: the path of a folder.
         MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
@@ -251,7 +251,7 @@ def parse_url(url: str | os.PathLike[str]) -> sa.URL:
     """The database that ``url`` names: a plain path is an SQLite file.
 
     Raises:
-        UsageError: no such kind of database, or text that is no URL. The text is not repeated: it may hold a password.
+        UsageError: no such kind of database, or not a URL. The text is not repeated: it may hold a password.
     """
     text = os.fspath(url)
     if "://" not in text:
@@ -304,7 +304,7 @@ def describe_url(url: sa.URL) -> str:
 def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
     """The type of the network file system that ``path`` lies on, or None for a local one.
 
-    Follows Linux's ``mountinfo`` (proc(5)); where there is none, every path counts as local.
+    Follows Linux's ``mountinfo`` (proc(5)); where it does not exist, every path counts as local.
     """
     try:
         lines = mounts.read_text("utf-8", errors="surrogateescape").splitlines()
@@ -332,7 +332,7 @@ def typed_faults(where: str) -> Iterator[None]:
 
     Raises:
         CatalogUnavailableError: locked, not answering, or refusing the connection.
-        NotACatalogError: the file is no database.
+        NotACatalogError: the file is not a database.
         CatalogError: anything else that the database refuses.
     """
     try:

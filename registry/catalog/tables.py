@@ -298,7 +298,7 @@ event: Final = sa.Table(
     sa.CheckConstraint("length(hash) = 64 AND length(previous_hash) = 64", name="hash"),
 )
 
-# The words of a config, of the version that stands for it. Over it lies an index of each database's own kind
+# The words of a config, of one of its versions (search.py). Over it lies an index of each database's own kind
 # (search_schema.py).
 search_document: Final = sa.Table(
     "search_document",
@@ -373,7 +373,7 @@ END
 def guard_triggers_sqlite() -> dict[str, str]:
     """The ``CREATE TRIGGER`` statement of each trigger of an SQLite catalog, by the trigger's name.
 
-    The one on INSERT stands against ``INSERT OR REPLACE``, which deletes rows without firing DELETE triggers.
+    The one on INSERT refuses ``INSERT OR REPLACE``, which deletes rows without firing DELETE triggers.
     """
     statements = {}
     for table in IMMUTABLE:

@@ -90,18 +90,18 @@ class VersionSummary:
 
     @property
     def status(self) -> VersionStatus:
-        """How it stands to the canonical version."""
+        """Whether it is canonical, supported, experimental, deprecated, yanked or dropped."""
         return version_status(self.version, self.state, self.canonical)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """A dataset and one of its configs that a search found, by the version that stands for it.
+    """A dataset and one of its configs that a search found, and the version of it that was searched.
 
     Attributes:
         name, config: config None where the dataset has no configs.
         version: the canonical version; where none is, the highest that is neither yanked nor dropped, else the highest.
-        status: how that version stands to the canonical one.
+        status: the status of that version.
         matched: the fields in which words were found: ``name``, ``tags``, ``features``, ``description``, ``details``
             (licence, homepage, citation).
         snippet: a line of the description, where a word was found, else its beginning.
@@ -125,7 +125,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasSummary:
-    """An alias: which version it stands for, in which state that is, and who set it when."""
+    """An alias: the version that it points to and its state, and who set it when."""
 
     name: str
     config: str | None
@@ -158,7 +158,7 @@ class AliasChange:
 
     Attributes:
         reference: the alias, with the config that it is of.
-        before, after: where it stood, and stands; None for no alias.
+        before, after: its target before and after; None for no alias.
         is_dry_run: nothing was written.
     """
 
@@ -190,7 +190,7 @@ class LogReport:
 
     Attributes:
         num_events, num_versions, num_shards: how many were looked at.
-        head: hash of the last event, which stands for the whole log; note it down, and a later log has to hold it.
+        head: hash of the last event, which seals the whole log; note it down, and a later log has to hold it.
         faults: the first of them, events before rows.
         num_faults: how many there are in all.
     """
@@ -245,8 +245,8 @@ class DefaultChange:
     """Another default config, done or only worked out.
 
     Attributes:
-        before: how the config stood that was the default one, or None.
-        after: how the one stands that is it now.
+        before: the standing of the config that was the default one, or None.
+        after: the standing of the one that is the default one now.
         uses: the references in use, without a config, of which ``use_effects`` speaks.
         is_dry_run: nothing was written.
     """
@@ -328,7 +328,7 @@ class Change:
     Attributes:
         action: ``promote``, ``deprecate``, ``yank``, ``drop``, or one of the last three after ``undo-``.
         reference: the version, exactly.
-        before, after: how its config stood, and stands.
+        before, after: the standing of its config.
         is_default: whether references without a config mean this one, too.
         uses: the references in use of which ``use_effects`` speaks.
         is_dry_run: nothing was written.
@@ -365,7 +365,7 @@ class PastLookUp:
     Attributes:
         version: what it gave, with its state, successor and canonical version as they were then.
         choice: why.
-        now: how the version stands today.
+        now: the version as it is today.
     """
 
     version: DatasetVersion
