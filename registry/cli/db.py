@@ -32,7 +32,16 @@ def status(session: Session) -> None:
     session.out.present(
         "db.status",
         fields_of(found, "url", "state", "revision", "head"),
-        lambda it: [Fields({"catalog": it.pop("url")} | it | {"revision": it["revision"] or "none"})],
+        lambda it: [
+            Fields(
+                {
+                    "catalog": it["url"],
+                    "state": it["state"],
+                    "revision": it["revision"] or "none",
+                    "head": it["head"],
+                }
+            )
+        ],
     )
 
 

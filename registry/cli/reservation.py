@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from registry.cli.options import dry_run_option, reference_argument
 from registry.cli.output import Column, Table
 from registry.envelope import fields_of
 from registry.splits import counted
+
+if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
+    from registry.catalog import Reservation
 
 
 @click.group(
@@ -113,7 +116,7 @@ def clear(session: Session, reference: str, force: bool, dry_run: bool) -> None:
     session.out.present("reservation.clear", value, human)
 
 
-def _values_of(one: Any) -> dict[str, Any]:
+def _values_of(one: Reservation) -> dict[str, Any]:
     return {
         **fields_of(one, "dataset", "version", "location", "is_cleaning", "reserved_at"),
         "content_digest": f"sha256:{one.content_digest}",

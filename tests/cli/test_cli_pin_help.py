@@ -13,7 +13,7 @@ import click
 import pytest
 
 from registry.cli.main import cli as root
-from registry.cli.pin.__init__ import pin
+from registry.cli.pin import pin
 
 Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 VERBS = pin.list_commands(click.Context(pin))
