@@ -169,7 +169,6 @@ def _child(folder: Store, name: str) -> Store:
 AdvanceBytes: TypeAlias = Callable[[int], None]
 """Called with the number of bytes of published shards exported since the last call."""
 
-_PIECE_BYTES: Final = 2**20
 _START_BYTES: Final = 12
 _TFDS_FORMATS: Final = ("tfrecord", "array_record", "parquet")
 
@@ -288,7 +287,7 @@ class _Source:
     def _copy_bytes(self, filename: str, shard: Shard, target: BinaryIO | None) -> tuple[int, str]:
         digest, num_bytes = hashlib.sha256(), 0
         with self.store.open(filename) as file:
-            while piece := file.read(_PIECE_BYTES):
+            for piece in file.pieces():
                 digest.update(piece)
                 num_bytes += len(piece)
                 if target is not None:

@@ -210,7 +210,7 @@ class _Tar:
         member.mode = 0o644
         self._write(member.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict"))
 
-    def _copy(self, piece: bytes) -> None:
+    def _copy(self, piece: memoryview) -> None:
         self._write(piece)
         if self._advance is not None:
             self._advance(len(piece))
@@ -218,7 +218,7 @@ class _Tar:
     def _fill(self, unit: int) -> None:
         self._write(bytes(-self.num_bytes % unit))
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
         self.hasher.update(data)
         self.num_bytes += len(data)

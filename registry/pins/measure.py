@@ -1,7 +1,7 @@
 """Computes the digests of a slice's records and of its files, in one pass that threads or processes share.
 
     runs of 1,024 records, and whole files  --workers-->  sha256 of each record, leaves of features, sha256 of files
-                                            --here, in order-->  RecordDigests, FileDigest
+                                            --here, in order-->  RecordDigests, FileFacts
 
 A worker process imports this module: it loads neither pydantic nor YAML.
 """
@@ -24,14 +24,13 @@ from registry.reading.pieces import RecordSource
 from registry.shards import as_records
 from registry.splits import Plan
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, RecordBlock, Verify
+from registry.tfrecord import FileFacts, IndexFolder, RecordBlock, Verify, hash_file
 from registry.tfrecord.stamps import Watch
 from registry.wire import BlockDecoder
 
 AdvanceBytes = Callable[[int], None]
 """Called with the number of bytes hashed since the last call."""
 
-_PIECE: Final = 4 * 2**20
 _MANY_BYTES: Final = 512 * 2**20
 """From this size on, processes are worth their start, which takes a second of each core."""
 
@@ -48,13 +47,6 @@ NO_RECORDS: Final = "sha256:" + hashlib.sha256(b"").hexdigest()
 
 _RANGE_ORDER: Final = ReadConfig(interleave_cycle_length=1)
 """The order of a plan's ranges, in which records are counted and hashed."""
-
-
-class FileDigest(NamedTuple):
-    """A stored file: its size, and its sha256 as 64 hex digits."""
-
-    num_bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +107,7 @@ def measure_records(
     indexes: IndexFolder | None = None,
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
-) -> tuple[RecordDigests, dict[str, FileDigest]]:
+) -> tuple[RecordDigests, dict[str, FileFacts]]:
     """The digests of the records of ``plan``, in the order of its ranges, and of whole ``files``.
 
     Args:
@@ -149,7 +141,7 @@ def measure_records(
     worker = Measurer(plan, store, verify, indexes, features, whole)
     pieces = _as_pieces(worker, tasks)
     state = _Sums(plan, whole=whole)
-    digests: dict[str, FileDigest] = {}
+    digests: dict[str, FileFacts] = {}
     with engine, state.pile:
         for task, result in engine.run(pieces, doing="hashed records", failure=VerificationError):
             if isinstance(task, str):
@@ -170,7 +162,7 @@ def measure_files(
     indexes: IndexFolder | None = None,
     processes: int | None = None,
     advance: AdvanceBytes | None = None,
-) -> dict[str, FileDigest]:
+) -> dict[str, FileFacts]:
     """Size and sha256 of each of ``files``, hashed by threads; arguments as for ``measure_records``.
 
     Raises:
@@ -178,7 +170,7 @@ def measure_files(
     """
     digests = {}
     num_bytes = sum(map(store.size, files))
-    hasher = partial(hash_file, store, indexes=indexes)
+    hasher = partial(_hash_and_stamp, store, indexes=indexes)
     pieces = (Piece(hasher, name, (FileRange(store.url, name),)) for name in files)
     with choose_engine(
         processes, num_bytes=num_bytes, is_local=store.local_root is not None, is_unlocked=True
@@ -210,9 +202,11 @@ class Measurer:
     whole: bool = True
     _local: threading.local = field(default_factory=threading.local, compare=False, repr=False)
 
-    def __call__(self, task: str | tuple[int, int]) -> RunDigests | FileDigest:
+    def __call__(self, task: str | tuple[int, int]) -> RunDigests | FileFacts:
         """The digests of a run, or the size and sha256 of a file."""
-        return hash_file(self.store, task, indexes=self.indexes) if isinstance(task, str) else self._hash_run(*task)
+        return (
+            _hash_and_stamp(self.store, task, indexes=self.indexes) if isinstance(task, str) else self._hash_run(*task)
+        )
 
     def _hash_run(self, start: int, stop: int) -> RunDigests:
         source, order, decoder = self._opened()
@@ -260,17 +254,13 @@ class Measurer:
         return Measurer, (self.plan, self.store, self.verify, self.indexes, self.features, self.whole)
 
 
-def hash_file(store: Store, name: str, *, indexes: IndexFolder | None = None) -> FileDigest:
+def _hash_and_stamp(store: Store, name: str, *, indexes: IndexFolder | None = None) -> FileFacts:
     """Size and sha256 of a stored file; ``indexes`` remembers the hash until the file changes."""
-    hasher, num_bytes = hashlib.sha256(), 0
     watch = None if indexes is None else Watch.begin(store, name)
-    with store.open(name) as file:
-        while piece := file.read(_PIECE):
-            hasher.update(piece)
-            num_bytes += len(piece)
+    facts = hash_file(store, name, num_records=0)
     if watch is not None and indexes is not None:
-        indexes.stamps.keep_watched(watch, hasher.hexdigest())
-    return FileDigest(num_bytes, hasher.hexdigest())
+        indexes.stamps.keep_watched(watch, facts.sha256)
+    return facts
 
 
 class _Sums:

@@ -37,7 +37,6 @@ from registry.storage.consent import needs_name
 from registry.storage.names import check_relative_name
 from registry.tfrecord import IndexFolder
 
-_PIECE: Final = 4 * 2**20
 NO_SUCH_FILE: Final = "no such file"
 """The problem of a place that lacks a file: it is true of most places, and no reason to worry."""
 
@@ -324,7 +323,7 @@ class ShardLocator:
             yield place if isinstance(place, RejectedSource) else Source(store=place, name=name)
 
 
-def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[bytes], object]) -> None:
+def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[memoryview], object]) -> None:
     """Read a file from one place and pass its bytes to ``write``; they are right if this returns.
 
     Raises:
@@ -333,7 +332,7 @@ def copy_checked(wanted: PinnedFile, source: Source, write: Callable[[bytes], ob
     """
     hasher, num_bytes = hashlib.sha256(), 0
     with source.store.open(source.name) as file:
-        while piece := file.read(_PIECE):
+        for piece in file.pieces():
             num_bytes += len(piece)
             if num_bytes > wanted.file.num_bytes:
                 break

@@ -179,7 +179,7 @@ class _Work:
             try:
                 with self._target.create(wanted.path, overwrite=self.overwrite) as file:
 
-                    def write(piece: bytes, write_piece: Callable[[bytes], object] = file.write) -> None:
+                    def write(piece: memoryview, write_piece: Callable[[memoryview], object] = file.write) -> None:
                         write_piece(piece)
                         self._count(piece)
 
@@ -193,7 +193,7 @@ class _Work:
                 return source, locator
         return None, locator
 
-    def _count(self, piece: bytes) -> None:
+    def _count(self, piece: memoryview) -> None:
         if self.stop.is_set():
             raise _StoppedError("the restore was stopped")
         if self._advance is not None:
