@@ -296,9 +296,9 @@ def test_the_bytes_that_were_hashed_are_told_and_the_files_with_them() -> None:
     told: list[int] = []
     found, files = measure_records(plan, store, files=split.filenames[:2], processes=1, advance=told.append)
     assert found == measured(store, split, "train[2:]")
-    for name, (num_bytes, sha256) in files.items():
+    for name, facts in files.items():
         data = store.read_bytes(name)
-        assert (num_bytes, sha256) == (len(data), hashlib.sha256(data).hexdigest())
+        assert (facts.num_bytes, facts.sha256) == (len(data), hashlib.sha256(data).hexdigest())
     assert sum(told) == sum(file.num_bytes for file in files.values()) + sum(map(len, records[2:]))
 
 
