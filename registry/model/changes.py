@@ -206,6 +206,9 @@ def answer(standing: Standing | None, wanted: Reference) -> Answer:
 def natural_effects(before: Standing, after: Standing) -> tuple[Effect, ...]:
     """Every natural reference that a change of one config alters; both are of the same config.
 
+    Natural references are what people write: no request, ``*``, ``3.*``, ``3.1.*``, ``^3.1``, each exact number, each
+    alias. Others, from papers and configs, are compared one by one by ``use_effects``.
+
     The cost grows with the number of versions that changed, not with all there are, times its logarithm.
     """
     touched = [*_touched(before, after), *_touched(after, before)]

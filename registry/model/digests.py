@@ -153,6 +153,9 @@ class FeatureFingerprint:
 class SplitFingerprint:
     """The content of a split: the fingerprint of each feature, by its path (nested names joined by ``/``).
 
+    It is ordered, and independent of shard boundaries, compression, file format and the order of map keys, because it
+    is taken over what a reader gets.
+
     Raises:
         UsageError: a feature has not one digest for each block.
     """

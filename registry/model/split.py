@@ -302,7 +302,7 @@ _VARIABLE = re.compile(r"\{([A-Z_]+)\}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedFileTemplate:
-    """How the shard files of a dataset version are named.
+    """How the shard files of a dataset version are named, after ShardedFileTemplate of TFDS 4.9.
 
     ``template`` may use DATASET, SPLIT, FILEFORMAT, and SHARD_X_OF_Y or SHARD_INDEX with NUM_SHARDS. Numbers are padded
     with zeros to 5 digits, or to the digits of the number of shards where that is longer. Of ``parquet_columns``, which

@@ -419,7 +419,9 @@ def _bad_request(text: str) -> ReferenceSyntaxError:
 class VersionBounds:
     """The lowest and the highest number that may meet a request; nothing does where ``low`` is above ``high``.
 
-    ``rest`` are the clauses that say more than two bounds can: ``!=``, and a wildcard before a number (``3.*.1``).
+    Both ends are included and lie in the range of numbers that every database holds, so that nothing overflows:
+    ``<=3.1`` ends at ``3.1.2147483647``. ``rest`` are the clauses that say more than two bounds can: ``!=``, and a
+    wildcard before a number (``3.*.1``).
     """
 
     low: Number

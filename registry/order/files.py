@@ -18,7 +18,8 @@ from registry.model import ShardSpan
 
 Integers: TypeAlias = NDArray[np.int64]
 
-_FEW: Final = 32
+_MIN_VECTORIZED: Final = 33
+"""From this many files or positions on, a table of all files pays."""
 _WINDOW: Final = 4096
 
 
@@ -65,7 +66,7 @@ class Files:
 
     def takes_of(self, files: Integers) -> Integers:
         """How many records of each of ``files`` are read, int64 of the same shape."""
-        if self._starts is None and len(files) <= _FEW:
+        if self._starts is None and len(files) < _MIN_VECTORIZED:
             return np.array([self.takes(file, file + 1)[0] for file in files.tolist()], dtype=np.int64)
         starts = self._all_starts()
         return starts[files + 1] - starts[files]
@@ -81,7 +82,7 @@ class Files:
 
     def locate(self, positions: Integers) -> tuple[Integers, Integers]:
         """The files and the records at ``positions``, two int64 of the same shape."""
-        if self._starts is None and len(positions) <= _FEW:
+        if self._starts is None and len(positions) < _MIN_VECTORIZED:
             found = [self.find(position) for position in positions.tolist()]
             files = np.array([file for file, _ in found], dtype=np.int64)
             return files, positions - np.array([start for _, start in found], dtype=np.int64) + self.skips_of(files)

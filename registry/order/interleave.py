@@ -83,6 +83,11 @@ class Interleave:
 class Turns:
     """The turns of the files opened so far, in the order of opening; ``takes`` says how many records each of them has.
 
+    A file of L records stays in its slot for L // block_length + 1 rounds in a row, and the next file goes to the slot
+    that is free first. Visits are numbered in order, without those to slots that stay empty for ever. Visit ``v``
+    begins at position ``v * block_length`` minus what earlier visits lacked, and only the last visit to a file lacks
+    anything. That is one number for each file, a search among them, and arithmetic.
+
     Attributes:
         takes: number of records of each file, int64.
         known: the position up to which all is known; later ones depend on files that are not opened yet.
@@ -90,8 +95,8 @@ class Turns:
     """
 
     __slots__ = (
-        "_alive", "_block", "_by_slot", "_free", "_full", "_keys", "_lacks", "_moments", "_num_rounds", "_opened",
-        "_rounds", "_short_ends", "_slots", "_starts", "_survivors", "alone", "known", "takes",
+        "_active_slots", "_alive", "_block", "_by_slot", "_free", "_full", "_keys", "_lacks", "_moments", "_num_rounds",
+        "_opened", "_rounds", "_short_ends", "_slots", "_starts", "alone", "known", "takes",
     )  # fmt: skip
 
     def __init__(self, *, slots: int, block_length: int) -> None:
@@ -133,7 +138,7 @@ class Turns:
             alive = self._alive[stretch]
             since, k = np.divmod(late - self._starts[stretch], alive)
             rounds[is_late] = self._rounds[stretch] + since
-            slots[is_late] = self._survivors.kth(alive, k)
+            slots[is_late] = self._active_slots.kth(alive, k)
         keys = slots * self._num_rounds + np.minimum(rounds, self._num_rounds - 1)
         places = self._by_slot[np.searchsorted(self._keys, keys, side="right") - 1]
         return places, rounds - self._opened[places]
@@ -171,31 +176,35 @@ class Turns:
         # opened after that, and all that changes is which slots are left.
         full = int(ends.min())
         self._full = (full + 1) * self._slots
-        survivors = np.flatnonzero(ends > full)
-        survivors = survivors[np.argsort(-ends[survivors], kind="stable")]
-        falling = ends[survivors]
+        active_slots = np.flatnonzero(ends > full)
+        active_slots = active_slots[np.argsort(-ends[active_slots], kind="stable")]
+        falling = ends[active_slots]
         # Stretches of rounds in which the same slots are left: the first round of each, and the number of slots.
         closing = np.unique(falling)
         self._rounds = np.concatenate(([full], closing)) + 1
         self._alive = np.searchsorted(-falling, -closing, side="right")
         self._starts = self._full + starts_of(self._alive * np.diff(self._rounds))
-        self._survivors = Survivors(survivors)
+        self._active_slots = ActiveSlots(active_slots)
         is_alone = len(self._alive) > 0 and self._alive[-1] == 1
         self.alone = int(self._starts[-2]) if is_alone else int(self._starts[-1]) + 1
         stretch = np.searchsorted(closing, falling)
         alive = self._alive[stretch]
         visits = last.copy()
-        visits[final[survivors]] = self._starts[stretch + 1] - alive + self._survivors.rank(alive, survivors)
+        visits[final[active_slots]] = self._starts[stretch + 1] - alive + self._active_slots.rank(alive, active_slots)
         return visits
 
 
-class Survivors:
-    """``members`` are distinct numbers from 0, the last to leave first; memory is O(n log n) bits, rounded up to words.
+class ActiveSlots:
+    """Slots that empty one after the other: which is the k-th of those that are still active?
 
-    >>> survivors = Survivors(np.array([4, 0, 3, 1]))
-    >>> survivors.kth(np.array([3, 3, 3, 2]), np.array([0, 1, 2, 1])).tolist()
+    ``members`` are distinct numbers from 0, the last to leave first. A wavelet matrix (F. Claude, G. Navarro, "The
+    wavelet matrix", 2012) over them: the active ones are a prefix, and the k-th smallest number of a prefix takes one
+    step for each bit of a number. Memory is O(n log n) bits, rounded up to words.
+
+    >>> active_slots = ActiveSlots(np.array([4, 0, 3, 1]))
+    >>> active_slots.kth(np.array([3, 3, 3, 2]), np.array([0, 1, 2, 1])).tolist()
     [0, 3, 4, 4]
-    >>> survivors.rank(np.array([3, 2]), np.array([4, 4])).tolist()
+    >>> active_slots.rank(np.array([3, 2]), np.array([4, 4])).tolist()
     [2, 1]
     """
 

@@ -111,8 +111,8 @@ _FACTORS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _SHIFTS: Final = (np.uint64(32), np.uint64(27))
 _WORD: Final = 2**64 - 1
 _BLOCK: Final = 8192
-_FEW: Final = 8
-"""Up to this many places, computing them one by one is faster."""
+_MIN_VECTORIZED: Final = 9
+"""Fewer places are faster computed one by one."""
 
 
 class KeyedPermutation:
@@ -138,7 +138,7 @@ class KeyedPermutation:
 
     def at(self, places: Integers) -> Integers:
         """The members at ``places`` (0..n): int64 of the same shape (k,)."""
-        if len(places) <= _FEW:
+        if len(places) < _MIN_VECTORIZED:
             return np.array([self._at(place) for place in places.tolist()], np.int64)
         numbers = places.astype(np.uint64)
         for start in range(0, len(numbers), _BLOCK):

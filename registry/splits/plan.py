@@ -2,7 +2,7 @@
 
 The last step of ``text -> ReadInstruction -> record ranges -> FileInstructions``, and all that a reader needs.
 ``relation``, ``overlaps_between`` and ``uncovered`` compare plans as sets of records, in time that depends on the
-number of ranges and not on the number of records.
+number of ranges and not on the number of records; ``Plan.overlaps`` names what a plan reads twice.
 """
 
 from __future__ import annotations

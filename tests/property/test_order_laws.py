@@ -13,7 +13,7 @@ from strategies import layouts
 
 from registry.model import ShardLengths, ShardSpan
 from registry.order import KeyedPermutation, ReadConfig, Run, shuffle_permutation
-from registry.order.interleave import Survivors
+from registry.order.interleave import ActiveSlots
 from registry.splits import FileInstruction, Plan, resolve
 
 SEEDS = st.integers(-(2**70), 2**70)
@@ -179,15 +179,15 @@ def test_a_keyed_permutation_gives_each_place_its_own_number_in_range(n: int, se
 
 
 @given(members=st.integers(1, 60).flatmap(lambda n: st.permutations(range(n))), data=st.data())
-def test_survivors_are_found_and_counted(members: list[int], data: st.DataObject) -> None:
+def test_active_slots_are_found_and_counted(members: list[int], data: st.DataObject) -> None:
     members = members[: data.draw(st.integers(1, len(members)))]
-    survivors = Survivors(np.array(members))
+    active_slots = ActiveSlots(np.array(members))
     for alive in range(1, len(members) + 1):
         left = sorted(members[:alive])
         many = np.full(alive, alive)
-        assert survivors.kth(many, np.arange(alive)).tolist() == left
+        assert active_slots.kth(many, np.arange(alive)).tolist() == left
         wanted = np.array(members)
-        ranks = survivors.rank(np.full(len(members), alive), wanted).tolist()
+        ranks = active_slots.rank(np.full(len(members), alive), wanted).tolist()
         assert ranks == [sum(other < member for other in left) for member in members]
 
 
