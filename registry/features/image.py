@@ -116,8 +116,7 @@ class Image(Leaf):
 
         JPEG has many decoders, which differ. What comes first tells the two apart.
         """
-        files = take_files(flat, count, "images", path)
-        return [self._content(data, path) for data in files]
+        return [self._content(data, path) for data in take_files(flat, count, "images", path)]
 
     @property
     def _is_float(self) -> bool:
@@ -132,20 +131,19 @@ class Image(Leaf):
         return encode_jpeg(array) if self.encoding_format == "jpeg" else encode_png(array)
 
     def _content(self, data: Any, path: str) -> tuple[bytes, Any]:
-        try:
-            picture = read_picture(data)
-        except PictureError as error:
-            raise corrupt_fault(path, f"holds {error}") from error
+        picture = self._read(data, path)
         if picture.png is None or not picture.png.is_simple:
             return b"file", data
         return b"pixels", self._decode_picture(picture, path)
 
     def _decode(self, data: Any, path: str) -> npt.NDArray[Any]:
+        return self._decode_picture(self._read(data, path), path)
+
+    def _read(self, data: Any, path: str) -> Picture:
         try:
-            picture = read_picture(data)
+            return read_picture(data)
         except PictureError as error:
             raise corrupt_fault(path, f"holds {error}") from error
-        return self._decode_picture(picture, path)
 
     def _decode_picture(self, picture: Picture, path: str) -> npt.NDArray[Any]:
         try:

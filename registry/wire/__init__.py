@@ -5,7 +5,6 @@ dtypes and nesting are what ``registry.features`` makes of them. ``example.proto
 package name of its own.
 """
 
-from registry.errors import CorruptExampleError
 from registry.wire.block import BlockDecoder, BytesColumn, FlatBlock, FlatColumn, NumberColumn
 from registry.wire.codec import (
     FlatValue,
@@ -21,7 +20,6 @@ from registry.wire.entries import WireKind
 __all__ = [
     "BlockDecoder",
     "BytesColumn",
-    "CorruptExampleError",
     "FlatBlock",
     "FlatColumn",
     "FlatValue",

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from registry.errors import FeatureError
+from registry.errors import CorruptExampleError, FeatureError
 from registry.storage import open_store
 from registry.tfrecord import read_records
-from registry.wire import CorruptExampleError, FlatValue, decode_example, decode_features, encode_example
+from registry.wire import FlatValue, decode_example, decode_features, encode_example
 from registry.wire.codec import _decode_any_form, _decode_common_form
 from registry.wire.example_pb2 import Example, Feature, SequenceExample
 from registry.wire.varint import read_varints, write_varints
