@@ -121,7 +121,7 @@ def test_what_is_shown_of_a_database_stays_as_it_is() -> None:
 def test_a_store_shows_its_url_without_a_password() -> None:
     store = open_store("memory://ann:PW@x")
     assert "PW" not in f"{store!r} {store.locate('a')}"
-    assert repr(store) == "RemoteStore('memory://***@x')"
+    assert repr(store) == "FsspecStore('memory://***@x')"
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "gs", "az"])
