@@ -15,7 +15,7 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
 from registry.masking import mask
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Range: TypeAlias = tuple[int, int]
 """Bytes start to stop of a file; stop is excluded."""
+
+RawFile: TypeAlias = io.RawIOBase
+"""An open file without buffers: of the operating system, of fsspec, or read by requests."""
 
 _PIECE_BYTES: Final = 4 * 2**20
 _HINTS: Final = {
@@ -114,28 +117,6 @@ def printable_cause(error: BaseException) -> BaseException:
             return shown.with_traceback(error.__traceback__)
         waiting += [one.__cause__, one.__context__]
     return error
-
-
-class RawFile(Protocol):
-    """An open file without buffers: those of the operating system, of fsspec, and ``RangeReader``."""
-
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Read into ``buffer``; the number of bytes read."""
-
-    def write(self, data: memoryview, /) -> int | None:
-        """Write; the number of bytes taken."""
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Go to a place; which one that is."""
-
-    def tell(self) -> int:
-        """The place in the file."""
-
-    def fileno(self) -> int:
-        """The operating system's descriptor."""
-
-    def close(self) -> None:
-        """Close the file."""
 
 
 class TypedFile(io.RawIOBase):

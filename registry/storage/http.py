@@ -296,7 +296,7 @@ class _Response(RangeReader):
                     self._check_pace(len(content), time.monotonic() - begun, is_last=is_last)
             except TransientFault as fault:
                 broken = fault
-                self.close()
+                self._leave()
                 raise
             return content
 
@@ -368,11 +368,15 @@ class _Response(RangeReader):
         """Go to a place; the response ends where that is another one."""
         before = self.tell()
         if super().seek(offset, whence) != before:
-            self.close()
+            self._leave()
         return self.tell()
 
     def close(self) -> None:
         """End the response, read or not."""
+        self._leave()
+        super().close()
+
+    def _leave(self) -> None:
         answer, self._answer = self._answer, None
 
         async def end() -> None:

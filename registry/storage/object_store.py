@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import IO, BinaryIO, Final
+from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError
 from registry.masking import has_secret, mask
@@ -29,6 +29,9 @@ from registry.storage.object_client import PART_BYTES, BucketClient, ObjectFacts
 from registry.storage.object_library import is_no_bucket
 from registry.storage.remote import RemoteFile, RemoteStore
 from registry.storage.store import Names
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _WRITE_BYTES: Final = 2**20
 
@@ -183,34 +186,20 @@ class ObjectStore(RemoteStore):
         return sorted(name[inside:] for name, facts in found.items() if facts.num_bytes or name not in folders)
 
 
-class _Spooled:
-    """The temporary file of a new object as a raw file. Who closes it does not throw it away."""
+class _Spooled(io.RawIOBase):
+    """The temporary file of a new object as a raw file. To close this leaves it open: it is still to be sent."""
 
     def __init__(self, spool: IO[bytes]) -> None:
+        super().__init__()
         self._spool = spool
 
-    def write(self, data: memoryview) -> int:
+    def write(self, data: ReadableBuffer) -> int:
         """Write ``data``; the number of bytes taken."""
         return self._spool.write(data)
-
-    def readinto(self, _: memoryview) -> int:
-        """Nothing is read here."""
-        raise io.UnsupportedOperation("read")
-
-    def seek(self, _offset: int, _whence: int = 0) -> int:
-        """It is written from front to back."""
-        raise io.UnsupportedOperation("seek")
 
     def tell(self) -> int:
         """How much is written."""
         return self._spool.tell()
-
-    def fileno(self) -> int:
-        """There is no descriptor of the object."""
-        raise io.UnsupportedOperation("fileno")
-
-    def close(self) -> None:
-        """It is still to be sent."""
 
 
 def open_objects(url: str) -> ObjectStore:

@@ -15,13 +15,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from registry.errors import StorageError
 from registry.storage.faults import Range, StoredFile, check_ranges, storage_errors
 from registry.storage.names import check_folder_name, is_content
 from registry.storage.network import TransientFault, cancel, result_of, unavailable
 from registry.storage.store import Names, Store
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 REQUEST_BYTES: Final = 4 * 2**20
 """The most that one request asks for. Sequential reading asks for so much at a time."""
@@ -99,22 +102,24 @@ class RemoteFile(StoredFile):
         return content
 
 
-class RangeReader:
+class RangeReader(io.RawIOBase):
     """An object as a raw file: each ``readinto`` is one request. It has a place of its own, so readers may share."""
 
     def __init__(self, fetch: Callable[[int, int], Any], *, num_bytes: int) -> None:
         """``fetch(start, stop)`` gives the bytes of one range, or some of the first of them."""
+        super().__init__()
         self._fetch = fetch
         self._num_bytes = num_bytes
         self._place = 0
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer: WriteableBuffer) -> int:
         """The next bytes, as many as there are, up to the length of ``buffer``: one request."""
-        stop = min(self._place + len(buffer), self._num_bytes)
+        view = memoryview(buffer)
+        stop = min(self._place + len(view), self._num_bytes)
         if self._place >= stop:
             return 0
         content = self._fetch(self._place, stop)
-        buffer[: len(content)] = content
+        view[: len(content)] = content
         self._place += len(content)
         return len(content)
 
@@ -129,17 +134,6 @@ class RangeReader:
     def tell(self) -> int:
         """The place of the next byte."""
         return self._place
-
-    def write(self, _: memoryview) -> int:
-        """Nothing is written here."""
-        raise io.UnsupportedOperation("write")
-
-    def fileno(self) -> int:
-        """There is no descriptor."""
-        raise io.UnsupportedOperation("fileno")
-
-    def close(self) -> None:
-        """Nothing is open between two requests."""
 
 
 @dataclass(frozen=True, slots=True)
