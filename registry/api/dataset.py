@@ -11,6 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from registry.api.locations import open_indexes
 from registry.errors import UnknownFeatureWarning, UsageError
 from registry.model import (
     Considered,
@@ -174,9 +175,11 @@ class Dataset:
 
         return DatasetInfo(self)
 
-    @cached_property
+    @property
     def readable(self) -> ReadableVersion:
         """The version with everything that is needed to read it: features, folder, proof of the files, default order.
+
+        Its folder is looked for each time: files that were catalogued in place may be read from a copy by now.
 
         Raises:
             NotStoredError: its files are not where they are looked for.
@@ -186,12 +189,13 @@ class Dataset:
     @property
     def folder(self) -> str:
         """Path or URL of the folder that holds the shards."""
-        return self.provenance.store_url
+        return self.provenance.store().url
 
     @property
     def local_folder(self) -> str | None:
         """The path of that folder where it is on this machine, else None."""
-        return self.provenance.local_folder
+        root = self.provenance.store().local_root
+        return None if root is None else str(root)
 
     def resolve(
         self,
@@ -382,7 +386,7 @@ class Dataset:
 
         return export_tfds(
             self.facts,
-            self.readable.store,
+            self.provenance.store(),
             self._all_shards(),
             open_store(data_dir),
             is_default_config=self.provenance.is_default_config,
@@ -418,13 +422,12 @@ class Dataset:
         """
         from registry.publishing import verify_shards
 
-        readable = self.readable
         report = verify_shards(
-            readable.store,
+            self.provenance.store(),
             self.facts.splits,
             {split.name: self.shards(split.name) for split in self.facts.splits},
-            features=readable.features if deep else None,
-            indexes=readable.indexes,
+            features=self.features if deep else None,
+            indexes=open_indexes(),
             advance=advance,
         )
         return report.name_foreign(self.provenance.describe_shards, self.provenance.recovery)

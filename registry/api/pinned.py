@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from registry.pins import PinSource, Places
     from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation
+    from registry.storage import Store
 
 
 def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -> Dataset:
@@ -152,16 +153,13 @@ class FoundInPins:
             raise self._not_pinned(split, "its reasons depend on splits or shards that are not in the pins")
         return explain(plan.instruction, self._layout, slicing=plan.slicing)
 
-    @property
-    def store_url(self) -> str:
-        """Where the files of the pins were found."""
-        return self._joined.store().url
+    def store(self) -> Store:
+        """Where the files of the pins were found, once: a file that is damaged later is a fault, not a missing folder."""
+        return self._store
 
-    @property
-    def local_folder(self) -> str | None:
-        """The same, on this machine."""
-        root = self._joined.store().local_root
-        return None if root is None else str(root)
+    @cached_property
+    def _store(self) -> Store:
+        return self._joined.store()
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:  # noqa: ARG002 (pins decode their own schema)
         """The version with the files of all its pins."""

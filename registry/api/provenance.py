@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # numpy and protobuf are loaded when something is read
     from registry.pins import PinSource, Places
     from registry.reading import ReadableVersion, Slice
     from registry.splits import Explanation
+    from registry.storage import Store
 
 
 class Provenance(Protocol):
@@ -93,13 +94,8 @@ class Provenance(Protocol):
     def explain(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Explanation:
         """The plan of a split expression, with the reason for every bound."""
 
-    @property
-    def store_url(self) -> str:
-        """Path or URL of the folder that holds the shards."""
-
-    @property
-    def local_folder(self) -> str | None:
-        """The path of that folder where it is on this machine."""
+    def store(self) -> Store:
+        """The folder that holds the shards, looked for each time: it may have been moved, and a copy is read then."""
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
         """The version with everything that is needed to read it."""
@@ -219,16 +215,9 @@ class FoundNow:
 
         return explain(split, self.facts.layout, slicing=slicing, rounding=rounding)
 
-    @property
-    def store_url(self) -> str:
+    def store(self) -> Store:
         """Where the catalog reads the version."""
-        return self.catalog.version_store(self.facts).url
-
-    @property
-    def local_folder(self) -> str | None:
-        """The same, on this machine."""
-        root = self.catalog.version_store(self.facts).local_root
-        return None if root is None else str(root)
+        return self.catalog.version_store(self.facts)
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
         """The version in its folder, every file proved by what the catalog recorded of it."""
@@ -241,7 +230,7 @@ class FoundNow:
         )
         return make_readable(
             self.facts,
-            self.catalog.version_store(self.facts),
+            self.store(),
             features=features,
             proof=FileProof(promises=PublishedShards.of_version(self.catalog.backend.shards, self.facts), hint=hint),
             indexes=open_indexes(),
@@ -308,7 +297,9 @@ class FoundNow:
 
         facts = self.facts
         folder = version_folder(facts.name, facts.config, facts.version)
-        return Places(data_dirs=(self.catalog.data_dir,), folders={folder: self.store_url}, index_folder=index_folder())
+        return Places(
+            data_dirs=(self.catalog.data_dir,), folders={folder: self.store().url}, index_folder=index_folder()
+        )
 
 
 class FoundAt(FoundNow):

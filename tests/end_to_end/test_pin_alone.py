@@ -235,7 +235,7 @@ def test_what_a_pin_file_answers_is_verified_pinned_and_exported_without_a_catal
 def test_a_pin_of_some_shards_verifies_those_and_exports_nothing(paper: Path, tmp_path: Path) -> None:
     with registry.locked(paper / "old.lock.yaml", data_dir=paper / "shards"):
         half = registry.connect(tmp_path / "nothing.db").dataset("animals")
-    assert half.verify().num_shards == 2
+    assert half.verify().num_shards == 2  # the folder is found here
     with pytest.raises(LockedError) as caught:
         half.export_tfds(tmp_path / "exported")
     assert caught.value.message == (
