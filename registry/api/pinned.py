@@ -154,7 +154,7 @@ class FoundInPins:
         return explain(plan.instruction, self._layout, slicing=plan.slicing)
 
     def store(self) -> Store:
-        """Where the files of the pins were found, once: a file that is damaged later is a fault, not a missing folder."""
+        """Where the files of the pins were found, once: a file that is damaged later is a fault of that file."""
         return self._store
 
     @cached_property
