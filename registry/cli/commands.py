@@ -1,83 +1,22 @@
-"""What every command is made of: the group that imports it when it is run, its common options, and its session."""
+"""What every command is made of: its common options, and the session that they open."""
 
 from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from registry.cli.output import Output
-from registry.errors import RegistryWarning, UsageError, VerificationError, suggest
+from registry.errors import RegistryWarning, VerificationError
 
 if TYPE_CHECKING:  # sqlalchemy is loaded when a catalog is opened
     from registry.api import Catalog, Dataset
     from registry.model import Reference
-
-PLUGINS: Final = "registry.commands"
-"""The entry points of commands that other packages bring, as ``registry.builders`` are those of their builders."""
-
-
-class LazyGroup(click.Group):
-    """Commands that are imported when they are run, not when they are listed: help costs no import.
-
-    ``table`` has one line for each command: where it is, and its help line. The place is ``module:function``, or
-    ``plugin:NAME`` for the entry point of that name. Commands are listed in the order of the table.
-    """
-
-    def __init__(self, *args: Any, table: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self._table = table
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names."""
-        return list(self._table)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command of that name."""
-        if cmd_name not in self._table:
-            return None
-        module, _, name = self._table[cmd_name][0].partition(":")
-        if module == "plugin":
-            module, name = _find_plugin(name)
-        found = getattr(import_module(module), name)
-        assert isinstance(found, click.Command)  # noqa: S101 (a mistake of ours, not of the caller)
-        return found
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Suggest the nearest command for an unknown name."""
-        if args[0] not in self._table and not args[0].startswith("-"):
-            path = " ".join([*ctx.command_path.split()[1:], args[0]])
-            raise UsageError(f"no command {path!r}", hint=suggest(args[0], self._table))
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List names and help lines without importing anything."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in self._table.items()])
-
-
-def _find_plugin(path: str) -> tuple[str, str]:
-    """Module and name of the command that a package brings for ``path``, such as ``import.earth-engine``.
-
-    Raises:
-        UsageError: no installed package brings it.
-    """
-    from importlib.metadata import entry_points  # takes 15 ms, which only plugins cost
-
-    for point in entry_points(group=PLUGINS, name=path):
-        return point.module, point.attr
-    raise UsageError(
-        f"no installed package brings the command 'registry {path.replace('.', ' ')}'",
-        hint="Install the registry again: pip install --force-reinstall shardbook",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

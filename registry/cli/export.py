@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import click
 
-from registry.cli.commands import LazyGroup, Session, examples, session_command, version_values
+from registry.cli.commands import Session, examples, session_command, version_values
+from registry.cli.lazy_group import LazyGroup
 from registry.cli.options import reference_argument
 from registry.cli.output import Block, JsonText, size
 from registry.cli.progress import progress_bar

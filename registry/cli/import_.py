@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.browse import feature_lines
-from registry.cli.commands import LazyGroup, Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.commands import Session, examples, joint_exit_code, session_command, version_values
+from registry.cli.lazy_group import LazyGroup
 from registry.cli.options import promote_option
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.progress import import_progress, progress_bar

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import click
 
 import registry
-from registry.cli.commands import LazyGroup
+from registry.cli.lazy_group import LazyGroup
 from registry.errors import RegistryError
 
 COMMANDS: Final = {

@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from registry.cli.commands import LazyGroup
+from registry.cli.lazy_group import LazyGroup
 
 _COMMANDS: Final = {
     "create": ("registry.cli.pin.making:create", "Pin slices of a version in a new file."),
