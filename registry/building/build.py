@@ -162,15 +162,14 @@ class _SplitJob:
         with self._sorter(self.budget_bytes) as sorter:
             self.progress.start(split=self.split, phase="encoding", num_examples=None)
             self._encode(examples, sorter)
-            lengths = self._plan(sorter)
-            self.progress.start(split=self.split, phase="writing", num_examples=sorter.num_examples)
             split = Split(
                 name=self.split,
-                shard_lengths=lengths,
+                shard_lengths=self._plan(sorter),
                 num_bytes=sorter.num_payload_bytes,
                 files=ShardedFileTemplate(dataset=self.builder.name, file_format=FILE_FORMAT),
             )
-            return split, self._write(split, sorter.sorted_entries())
+            self.progress.start(split=self.split, phase="writing", num_examples=sorter.num_examples)
+            return split, self._write(split, self._watched(sorter.sorted_entries()))
 
     def _sorter(self, budget_bytes: int) -> ExternalSorter:
         return ExternalSorter(split=self.split, folder=self.store.local_root, budget_bytes=budget_bytes)
@@ -204,7 +203,6 @@ class _SplitJob:
 
     def _write(self, split: Split, entries: Iterator[Entry]) -> tuple[Shard, ...]:
         shards = []
-        entries = self._watched(entries)
         for index, length in enumerate(split.shard_lengths):
             with self.store.create(split.filename(index)) as file:
                 writer = RecordWriter(file)
@@ -321,7 +319,8 @@ def plan_shards(*, num_examples: int, num_shards: int) -> ShardLengths:
             hint="Every shard holds one example or more: choose a number from 1 to the number of examples.",
             details={"num_examples": num_examples, "num_shards": num_shards},
         )
-    starts = [_round_half_even(num_examples * index, num_shards) for index in range(num_shards + 1)]
+    parts = [divmod(num_examples * index, num_shards) for index in range(num_shards + 1)]
+    starts = [whole + (2 * rest + (whole & 1) > num_shards) for whole, rest in parts]
     return ShardLengths(stop - start for start, stop in pairwise(starts))
 
 
@@ -334,8 +333,3 @@ def beam_bucket(key_hash: int, *, num_buckets: int, max_hash: int = 2**128 - 1) 
     500
     """
     return min(int(key_hash * num_buckets / max_hash), num_buckets - 1)
-
-
-def _round_half_even(numerator: int, denominator: int) -> int:
-    quotient, remainder = divmod(numerator, denominator)
-    return quotient + (2 * remainder + (quotient & 1) > denominator)

@@ -258,11 +258,7 @@ def _check_class(cls: type[DatasetBuilder]) -> None:
     read_versions(cls.SUPPORTED_VERSIONS, f"{owner}.SUPPORTED_VERSIONS")
     if cls.VERSION is not None:
         read_version(cls.VERSION, f"{owner}.VERSION")
-    _check_configs(cls)
-
-
-def _check_configs(cls: type[DatasetBuilder]) -> None:
-    where = f"{cls.__name__}.BUILDER_CONFIGS"
+    where = f"{owner}.BUILDER_CONFIGS"
     if not isinstance(cls.BUILDER_CONFIGS, list | tuple):
         raise bad_attribute(where, cls.BUILDER_CONFIGS, "it is a list of BuilderConfig")
     names: set[str] = set()
@@ -270,16 +266,12 @@ def _check_configs(cls: type[DatasetBuilder]) -> None:
         if not isinstance(config, BuilderConfig):
             raise bad_attribute(where, config, "it is a list of BuilderConfig")
         if config.name in names:
-            raise bad_attribute(
-                where,
-                config.name,
-                "two configs have this name",
-                hint="One config can have several versions: list them in its supported_versions.",
-            )
+            hint = "One config can have several versions: list them in its supported_versions."
+            raise bad_attribute(where, config.name, "two configs have this name", hint=hint)
         names.add(config.name)
     if cls.DEFAULT_CONFIG is not None and cls.DEFAULT_CONFIG not in names:
         raise bad_attribute(
-            f"{cls.__name__}.DEFAULT_CONFIG",
+            f"{owner}.DEFAULT_CONFIG",
             cls.DEFAULT_CONFIG,
             "no config has this name",
             hint=f"There are: {', '.join(sorted(names))}." if names else "BUILDER_CONFIGS is empty.",
@@ -332,12 +324,8 @@ def check_config_name(name: object, *, owner: str) -> str:
     except ReferenceSyntaxError as error:
         raise bad_attribute(f"{owner}.name", name, error.message, hint=error.hint) from error
     if _LIKE_A_VERSION.fullmatch(name):
-        raise bad_attribute(
-            f"{owner}.name",
-            name,
-            "it reads as a version",
-            hint="A version stands behind a colon: name/config:version. Give the config a name with a word in it.",
-        )
+        hint = "A version stands behind a colon: name/config:version. Give the config a name with a word in it."
+        raise bad_attribute(f"{owner}.name", name, "it reads as a version", hint=hint)
     return name
 
 
@@ -402,12 +390,8 @@ def read_sources(values: object, where: str) -> dict[str, str]:
         raise bad_attribute(where, values, "it is a dict of URL -> sha256")
     for url, digest in values.items():
         if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-            raise bad_attribute(
-                f"{where}[{url!r}]",
-                digest,
-                "a sha256 has 64 hex digits in lower case",
-                hint="sha256sum FILE prints it.",
-            )
+            problem = "a sha256 has 64 hex digits in lower case"
+            raise bad_attribute(f"{where}[{url!r}]", digest, problem, hint="sha256sum FILE prints it.")
     return dict(values)
 
 

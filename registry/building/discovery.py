@@ -114,7 +114,10 @@ def load_builder(code: str) -> type[DatasetBuilder]:
             raise _not_loaded(what, error) from error  # found, and something that it imports is missing
         raise BuilderNotFoundError(
             f"no builder {code!r}: there is no module {error.name!r}",
-            hint=_module_hint(code, error.name),
+            # The usual first attempt is a module in the current folder.
+            hint=f"It is in this folder, which is not on Python's path: PYTHONPATH=. registry build {shlex.quote(code)}"
+            if Path(f"{error.name}.py").is_file() or Path(error.name).is_dir()
+            else "Install the package that holds it, or put its folder on PYTHONPATH.",
             details={"name": code},
         ) from error
     except Exception as error:
@@ -155,13 +158,6 @@ def _open_code(code: str, behind: str) -> DatasetBuilder:
 
 def _is_builder(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, DatasetBuilder) and value is not DatasetBuilder
-
-
-def _module_hint(code: str, module: str) -> str:
-    """What to do if the module is not found; the usual first attempt is a module in the current folder."""
-    if Path(f"{module}.py").is_file() or Path(module).is_dir():
-        return f"It is in this folder, which is not on Python's path: PYTHONPATH=. registry build {shlex.quote(code)}"
-    return "Install the package that holds it, or put its folder on PYTHONPATH."
 
 
 def _check_builder(found: Any, what: str) -> type[DatasetBuilder]:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from registry.building.sorter import Entry
 from registry.engines import Engine, Piece
 from registry.errors import BuildError, FeatureError, RegistryError
+from registry.features import Codec
 
 _CHUNK_EXAMPLES: Final = 512
 _CHUNK_BYTES: Final = 2**20
-
-
-class RecordEncoder(Protocol):
-    """What encoding needs of the codec of a dataset's features."""
-
-    def encode(self, example: Any, /) -> bytes:
-        """The record of ``example``; FeatureError where it does not fit."""
-        ...
 
 
 class KeyedExample(NamedTuple):
@@ -40,7 +33,7 @@ Chunk: TypeAlias = "tuple[Sequence[bytes], Sequence[str], Sequence[Any]]"
 class ChunkEncoder:
     """Encodes a chunk of examples: the function of a piece of work."""
 
-    codec: RecordEncoder
+    codec: Codec
     split: str
 
     def __call__(self, chunk: Chunk) -> list[bytes]:
@@ -50,23 +43,18 @@ class ChunkEncoder:
             try:
                 records.append(self.codec.encode(example))
             except Exception as error:
-                raise self._example_error(label, error) from error
+                ours = error if isinstance(error, RegistryError) else None
+                problem = ours.message if ours else f"its features failed with {type(error).__name__}: {error}"
+                kind = FeatureError if isinstance(error, FeatureError) else BuildError
+                raise kind(
+                    f"split {self.split!r}, example with key {label}: {problem}",
+                    hint=ours.hint if ours else None,
+                    details={**(ours.details if ours else {}), "split": self.split, "key": label},
+                ) from error
         return records
 
-    def _example_error(self, label: str, error: Exception) -> RegistryError:
-        ours = error if isinstance(error, RegistryError) else None
-        problem = ours.message if ours else f"its features failed with {type(error).__name__}: {error}"
-        kind = FeatureError if isinstance(error, FeatureError) else BuildError
-        return kind(
-            f"split {self.split!r}, example with key {label}: {problem}",
-            hint=ours.hint if ours else None,
-            details={**(ours.details if ours else {}), "split": self.split, "key": label},
-        )
 
-
-def encode_examples(
-    engine: Engine, codec: RecordEncoder, split: str, examples: Iterable[KeyedExample]
-) -> Iterator[Entry]:
+def encode_examples(engine: Engine, codec: Codec, split: str, examples: Iterable[KeyedExample]) -> Iterator[Entry]:
     """The entries of ``examples``, in order. At most a few chunks of about 1 MB for each process are held at a time.
 
     Raises:

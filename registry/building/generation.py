@@ -4,9 +4,8 @@ Whatever goes wrong in author code becomes a BuildError that names the split and
 exception as its cause.
 
 Keys become hashes, and the hashes decide the order, as in TFDS 4.9: the hash is ``md5(salt || key)``, the salt is the
-split's name, and records lie on disk in the order of their hashes. So the order depends on the keys alone: not on the
-order of generation, the machine or the number of processes. Hashes are 16 bytes, big-endian, so comparing the bytes
-compares the 128-bit numbers.
+split's name, and records lie on disk in the order of their hashes, whatever the order of generation, the machine and
+the number of processes. Hashes are 16 bytes, big-endian, so comparing the bytes compares the 128-bit numbers.
 """
 
 from __future__ import annotations
@@ -156,20 +155,16 @@ def _run(split: str, examples: Examples) -> Iterator[Any]:
 def _author_error(
     what: str, error: Exception, *, after: str = "", details: Mapping[str, Any] | None = None
 ) -> BuildError:
-    where = _author_line(error)
+    """The error with file and line of the author's code: of the first frame that is not of this file."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = next((frame for frame in frames if frame.filename != __file__), None)
+    where = "" if place is None else f"{place.filename}, line {place.lineno}"
     hint = error.hint if isinstance(error, RegistryError) else None
     return BuildError(
         f"{what} failed{after}: {type(error).__name__}: {error}" + (f" ({where})" if where else ""),
         hint=hint or "Set REGISTRY_DEBUG=1 to see the whole traceback.",
         details={**(details or {}), "where": where},
     )
-
-
-def _author_line(error: Exception) -> str:
-    """File and line of the author's code that ``error`` comes from: the first frame that is not this file's."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = next((frame for frame in frames if frame.filename != __file__), None)
-    return "" if place is None else f"{place.filename}, line {place.lineno}"
 
 
 def _kind(value: object) -> str:
@@ -190,6 +185,7 @@ def plain_key(key: object) -> str | int | bytes:
         return key  # type: ignore[return-value]  # mypy does not narrow by `type(x) in`, which is the fast path here
     if isinstance(key, np.ndarray) and key.size == 1:
         key = key.item()
+    problem = f"a key is text, a whole number or bytes, not {type(key).__name__}"
     if isinstance(key, bool | np.bool_):
         problem = "a bool may mean 1 or 'True'"
     elif isinstance(key, int | np.integer):
@@ -198,8 +194,6 @@ def plain_key(key: object) -> str | int | bytes:
         return bytes(key)
     elif isinstance(key, str):
         return str(key)
-    else:
-        problem = f"a key is text, a whole number or bytes, not {type(key).__name__}"
     raise BuildError(
         f"invalid key {label_of(key)}: {problem}",
         hint="Yield (key, example) with a key that is unique in its split, e.g. a file name or a row number.",
@@ -220,7 +214,17 @@ def hash_key(salt: str | bytes, key: Key) -> bytes:
         BuildError: no key (see ``plain_key``), or text that UTF-8 cannot hold.
     """
     salt_bytes = salt.encode() if isinstance(salt, str) else salt
-    return hashlib.md5(salt_bytes + _key_bytes(plain_key(key)), usedforsecurity=False).digest()
+    plain = plain_key(key)
+    try:
+        text = plain.replace("\\", "/") if isinstance(plain, str) else plain
+        key_bytes = text if isinstance(text, bytes) else str(text).encode()
+    except ValueError as error:  # a lone surrogate, or more digits than Python prints
+        raise BuildError(
+            f"invalid key {label_of(plain)}: it cannot be written as UTF-8 text",
+            hint="Yield the raw name as bytes, e.g. os.fsencode(name).",
+            details={"key": label_of(plain)},
+        ) from error
+    return hashlib.md5(salt_bytes + key_bytes, usedforsecurity=False).digest()
 
 
 def number_key(number: int) -> bytes:
@@ -254,16 +258,3 @@ def label_of(key: object) -> str:
         return text
     half = (_LABEL_WIDTH - 1) // 2
     return f"{text[: _LABEL_WIDTH - 1 - half]}…{text[-half:]}"
-
-
-def _key_bytes(key: str | int | bytes) -> bytes:
-    if isinstance(key, bytes):
-        return key
-    try:
-        return (key.replace("\\", "/") if isinstance(key, str) else str(key)).encode()
-    except ValueError as error:  # a lone surrogate, or more digits than Python prints
-        raise BuildError(
-            f"invalid key {label_of(key)}: it cannot be written as UTF-8 text",
-            hint="Yield the raw name as bytes, e.g. os.fsencode(name).",
-            details={"key": label_of(key)},
-        ) from error

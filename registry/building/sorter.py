@@ -2,8 +2,7 @@
 
 Entries collect in memory up to the budget, are sorted and spilled as a run; at the end the runs are merged while they
 are read. ``FAN_IN`` runs of one size are merged into a bigger one, so that the number of open files and read buffers
-stays bounded for a split of any size. Entries with the same sort key lie next to each other in the end: that is where
-duplicates are found.
+stays bounded for a split of any size. Duplicates are found in the end: they lie next to each other.
 
 A run is an unlinked temporary file: it has no name, so it is gone with the process, however that ends. Its format is
 private to one build::
@@ -22,9 +21,10 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from registry.errors import DuplicateKeyError, StorageError
@@ -110,9 +110,7 @@ class ExternalSorter:
     def __enter__(self) -> ExternalSorter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _merged(self) -> Iterator[Entry]:
@@ -143,26 +141,24 @@ class ExternalSorter:
         return heapq.merge(*(run.entries(buffer_bytes=buffer_bytes) for run in runs), key=_by_sort_key)
 
     def _duplicate(self, first: str, second: str) -> DuplicateKeyError:
-        same = first == second
+        problem, hint = f"the key {first} is used twice", ""
+        if first != second:
+            problem = f"the keys {first} and {second} are the same key"
+            hint = " Numbers count as their decimal text, and '\\' as '/'."
         return DuplicateKeyError(
-            f"split {self._split!r}: the key {first} is used twice"
-            if same
-            else f"split {self._split!r}: the keys {first} and {second} are the same key",
-            hint="Yield a key that is unique in the split, e.g. a file name or a row number."
-            + ("" if same else " Numbers count as their decimal text, and '\\' as '/'."),
+            f"split {self._split!r}: {problem}",
+            hint=f"Yield a key that is unique in the split, e.g. a file name or a row number.{hint}",
             details={"split": self._split, "keys": [first, second]},
         )
 
 
+@dataclass(frozen=True, slots=True)
 class Run:
     """One sorted run. Written once by ``write_run``, read once with ``entries``, then closed."""
 
-    __slots__ = ("_file", "level", "num_bytes")
-
-    def __init__(self, file: BinaryIO, *, num_bytes: int, level: int) -> None:
-        self._file = file
-        self.num_bytes = num_bytes
-        self.level = level
+    _file: BinaryIO
+    num_bytes: int
+    level: int
 
     def entries(self, *, buffer_bytes: int) -> Iterator[Entry]:
         """Every entry in the order written, reading ``buffer_bytes`` at a time; closes the run at its end.
@@ -211,26 +207,19 @@ def write_run(entries: Iterable[Entry], *, folder: Path | None, level: int) -> R
             file.flush()
             num_bytes = file.tell()
         except BaseException:
-            _close_quietly(file)
+            with suppress(OSError):  # closing tries to write the rest once more, and fails like before
+                file.close()
             raise
     except StorageError:
         raise
     except OSError as error:
-        where = folder if folder is not None else tempfile.gettempdir()
+        where = folder or tempfile.gettempdir()
         raise StorageError(
             f"sorting: cannot write a temporary file in {where}: {error.strerror or error}",
             hint="Sorting needs about as much free disk space as the split it sorts.",
             details={"folder": str(where)},
         ) from error
-    return Run(file, num_bytes=num_bytes, level=level)
-
-
-def _close_quietly(file: BinaryIO) -> None:
-    """Close a file that could not be written; closing tries to write the rest once more, and fails like before."""
-    try:
-        file.close()
-    except OSError:
-        return
+    return Run(file, num_bytes, level)
 
 
 def _read(file: BinaryIO, size: int, position: int) -> bytes:
