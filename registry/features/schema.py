@@ -392,7 +392,7 @@ KINDS: Final = (
 )
 """Every type of feature that features.json has a form for."""
 
-_PLAIN: Final = {"featuresDict": KINDS[0], "sequence": KINDS[-2]}
+_PLAIN: Final = {kind.content: kind for kind in KINDS if kind.feature in (FeaturesDict, Sequence)}
 """By its content, what a class of another package is read as, if it is a container."""
 
 _CONTENTS: Final[dict[str, dict[str, Any]]] = {"jsonFeature": {"json": None}}

@@ -32,8 +32,8 @@ T = TypeVar("T")
 
 FILENAME: Final = "dataset_info.json"
 
-FILE_FORMATS: Final = ("tfrecord", "array_record", "parquet", "riegeli", "parquet_columns")
-"""The formats that TFDS writes shards in, and one of ours; which of them can be read is the reader's matter."""
+NAMED_FORMATS: Final = ("tfrecord", "array_record", "parquet", "riegeli", "parquet_columns")
+"""The values of ``fileFormat``: those that TFDS writes, and one of ours. ``registry.shards`` says which can be read."""
 
 _KNOWN: Final = (
     *("name", "version", "configName", "configDescription", "configTags", "description", "citation", "location"),
@@ -84,9 +84,9 @@ def info_from_json(text: str, features: FeaturesDict) -> PreparedDataset:
     name = _checked(fields["name"], check_name)
     config = _text(fields, "configName")
     file_format = _text(fields, "fileFormat") or "tfrecord"
-    if file_format not in FILE_FORMATS:
+    if file_format not in NAMED_FORMATS:
         fields["fileFormat"].fail(
-            f"unknown file format {file_format[:80]!r}", hint=f"Known: {', '.join(FILE_FORMATS)}."
+            f"unknown file format {file_format[:80]!r}", hint=f"Known: {', '.join(NAMED_FORMATS)}."
         )
     extra = {node.key: node.value for known, node in fields.items() if known not in _KNOWN}
     urls = _take(fields, "location", "urls", extra)

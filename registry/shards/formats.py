@@ -5,7 +5,7 @@
                                      ->  walk_file  ->  every record checked, counted and hashed
 
 TFRecord has readers of its own (``registry.tfrecord``). A new format is one entry of ``_OPENERS``: a function that
-opens a file as a ``CountedShard``. Everything else here works for it then.
+opens a file as a ``CountedShard``; and a name that ``dataset_info.json`` may have (``registry.prepared.info``).
 """
 
 from __future__ import annotations

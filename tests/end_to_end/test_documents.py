@@ -146,6 +146,19 @@ def test_the_table_of_the_two_slicing_rules_is_true() -> None:
         assert answers == [documented, tfds], case
 
 
+def test_the_architecture_names_files_and_what_is_in_them() -> None:
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    folders = (ROOT / "registry", ROOT)
+    named = re.findall(r"`([\w./]+/[\w.]*)`", text)
+    assert len(named) > 40
+    assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
+    within = re.findall(r"`(\w+)` (?:of|in) `([\w./]+\.py)`", text)
+    assert len(within) > 8
+    for name, path in within:
+        (file,) = (folder / path for folder in folders if (folder / path).is_file())
+        assert re.search(rf"\b{name}\b", file.read_text(encoding="utf-8")), f"{path} has no {name}"
+
+
 @pytest.mark.parametrize("document", sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md")))
 def test_links_lead_somewhere(document: str) -> None:
     for path in (ROOT / "README.md", ROOT / document):
