@@ -54,7 +54,7 @@ class Reader:
     Iterating reads an epoch (``config.repeat`` of them), and iterating again the next, as a dataset of tf.data does:
     where files are reshuffled each has an order of its own. ``reader[i]`` is example ``i`` of the first epoch.
 
-    A reader is used by one thread at a time. It can be pickled: what is open stays behind, and its place comes along.
+    One thread uses it at a time. It can be pickled: what is open stays behind, and its place comes along.
 
     Attributes:
         readable: the version that is read.
@@ -377,16 +377,14 @@ class Reader:
     def missing_as_none(self) -> Reader:
         """These examples, with None where an optional feature has no value, and a mask in batches.
 
-        Another reader, at its beginning. That is what a reader gives, unless ``missing_as_tfds`` or ``fill_missing``
-        made it, or ``registry.load``.
+        Another reader, at its beginning. Only ``missing_as_tfds``, ``fill_missing`` and ``load`` make other readers.
         """
         return self._decoding(self.features.missing_as_none())
 
     def missing_as_tfds(self) -> Reader:
         """These examples, with what TFDS reads where an optional feature has no value: the lowest number of its dtype.
 
-        Another reader, at its beginning. In batches such a feature is a plain array. Nobody can tell a missing value
-        from an equal one that is there.
+        Another reader, at its beginning. In batches such a feature is a plain array.
         """
         return self._decoding(self.features.missing_as_tfds())
 
@@ -403,9 +401,7 @@ class Reader:
     def with_ids(self) -> Reader:
         """These examples with their TFDS ids as the feature ``tfds_id``, from the same place on."""
         config = replace(self._asked, add_tfds_id=True)
-        reader = self._again(self.readable, config, state=self.state(), process=self.process)
-        reader._asked = config
-        return reader
+        return self._again(self.readable, config, state=self.state(), process=self.process)
 
     def only(self, names: Sequence[str]) -> Reader:
         """These examples with some of their features, from the same place on: the others are not decoded.
@@ -450,11 +446,12 @@ class Reader:
         state: State | Sequence[State] | None,
         process: tuple[int, int],
     ) -> Reader:
-        """Another reader of this plan, which knows whether the seed of its order was drawn."""
+        """Another reader of this plan; in the order of this one, it knows whether its seed was drawn."""
         reader = Reader(
             readable, self.plan, config=config, state=state, process=process, verify=self._verify, copy=self._copy
         )
-        reader._asked = self._asked
+        if config is self.config:
+            reader._asked = self._asked
         return reader
 
     def _iterate(self, item_lists: ItemLists) -> Iterator[Any]:

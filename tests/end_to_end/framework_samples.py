@@ -118,6 +118,7 @@ def wide_reader(
     *,
     where: Path | None = None,
     features: FeaturesDict = FEATURES,
+    published: str | None = None,
     **options: Any,
 ) -> Reader:
     """The reader of examples 0, 1, 2, ... in shards of ``lengths``; a part of the features, where that is asked for."""
@@ -134,7 +135,7 @@ def wide_reader(
                 writer.write(codec_of(features).encode({name: whole[name] for name in features}))
         number += length
     plan = resolve("train", {"train": split})
-    return Reader(readable(store, [split], features), plan, config=config, **options)
+    return Reader(readable(store, [split], features, published=published), plan, config=config, **options)
 
 
 def stored(examples: Sequence[dict[str, Any]], features: FeaturesDict) -> Reader:

@@ -33,7 +33,7 @@ def test_a_source_holds_what_iterating_gives() -> None:
 
 def test_the_name_of_a_source_tells_reads_apart(tmp_path: Path) -> None:
     names = [
-        repr(wide_reader([6, 3], config, where=tmp_path, features=IDS, dataset="ids:1.0.0", **options).to_grain())
+        repr(wide_reader([6, 3], config, where=tmp_path, features=IDS, published="1.0.0", **options).to_grain())
         for config, options in (
             (None, {}),
             (None, {}),
@@ -43,9 +43,9 @@ def test_the_name_of_a_source_tells_reads_apart(tmp_path: Path) -> None:
         )
     ]
     assert names[0] == names[1]
-    assert names[0].startswith("<ReaderSource ids:1.0.0 train plan=sha256:")
+    assert names[0].startswith("<ReaderSource ids:1.0.0 (sha256:0f0f0f0f0f0f) train plan=sha256:")
     assert len(set(names)) == 4
-    source = wide_reader([6, 3], where=tmp_path, features=IDS, dataset="ids:1.0.0").to_grain()
+    source = wide_reader([6, 3], where=tmp_path, features=IDS, published="1.0.0").to_grain()
     assert repr(pickle.loads(pickle.dumps(source))) == names[0]  # noqa: S301 (made here)
 
 

@@ -38,9 +38,11 @@ def stored(lengths: Sequence[int], where: str | None = None) -> Stored:
     return Stored(store, split)
 
 
-def readable(store: Store, splits: Sequence[Split], features: FeaturesDict = FEATURES) -> ReadableVersion:
-    """What is in ``store``, as a version that nobody published."""
-    return readable_folder(
+def readable(
+    store: Store, splits: Sequence[Split], features: FeaturesDict = FEATURES, *, published: str | None = None
+) -> ReadableVersion:
+    """What is in ``store``, as a version that nobody published; or as the version ``published``."""
+    version = readable_folder(
         store,
         PreparedDataset(
             name="ids",
@@ -50,6 +52,10 @@ def readable(store: Store, splits: Sequence[Split], features: FeaturesDict = FEA
             file_format=splits[0].files.file_format,
         ),
     )
+    if published is None:
+        return version
+    facts = replace(version.facts, version=Version.parse(published), content_digest="0f" * 32)
+    return replace(version, facts=facts)
 
 
 def reader_of(
@@ -57,8 +63,4 @@ def reader_of(
 ) -> Reader:
     """The reader of ``expression``; of the version ``published``, where that is given."""
     plan = resolve(expression, {"train": files.split})
-    version = readable(files.store, [files.split])
-    if published is not None:
-        facts = replace(version.facts, version=Version.parse(published), content_digest="0f" * 32)
-        version = replace(version, facts=facts)
-    return Reader(version, plan, config=config, **options)
+    return Reader(readable(files.store, [files.split], published=published), plan, config=config, **options)
