@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 Indices = npt.NDArray[np.int64]
+Digests = npt.NDArray[np.uint64]
 
 _EXACT: Final = 1_000_000
 """Up to this number of anchors the longest ordered part is found; above it, one that is found in one pass."""
@@ -48,9 +49,7 @@ class Alignment:
     added: Indices
 
 
-def align(
-    old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], fences: Sequence[tuple[int, int]] = ()
-) -> Alignment:
+def align(old: Digests, new: Digests, fences: Sequence[tuple[int, int]] = ()) -> Alignment:
     """Align two lists of digests, shape (n,) and (m,).
 
     ``fences`` are pairs of places, rising, between which equal records were left out: what is the same, or changed,
@@ -74,26 +73,28 @@ def align(
     )
 
 
-def _match_in_order(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+def _match_in_order(old: Digests, new: Digests) -> Indices:
     """Pairs of equal records, rising in both."""
+    head, tail = _equal_ends(old, new)
+    inner = _between_anchors(old[head : len(old) - tail], new[head : len(new) - tail])
+    return np.concatenate([_steps(0, 0, head), inner + head, _steps(len(old) - tail, len(new) - tail, tail)])
+
+
+def _equal_ends(old: Digests, new: Digests) -> tuple[int, int]:
+    """How many records are equal at the start of both, and how many of the others at the end."""
     shorter = min(len(old), len(new))
     head = _count_equal(old[:shorter], new[:shorter])
-    tail = _count_equal(old[::-1][: shorter - head], new[::-1][: shorter - head])
-    inner_old, inner_new = old[head : len(old) - tail], new[head : len(new) - tail]
-    pairs = [_steps(0, 0, head), _between_anchors(inner_old, inner_new) + head]
-    pairs.append(_steps(len(old) - tail, len(new) - tail, tail))
-    return np.concatenate(pairs)
+    return head, _count_equal(old[::-1][: shorter - head], new[::-1][: shorter - head])
 
 
-def _between_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *, depth: int = 0) -> Indices:
+def _between_anchors(old: Digests, new: Digests, *, depth: int = 0) -> Indices:
     anchors = _find_anchors(old, new)
     fences = np.concatenate([[[-1, -1]], anchors, [[len(old), len(new)]]]).astype(np.int64)
     sizes = np.diff(fences, axis=0) - 1
     found = [anchors]
     # Only gaps with something on both sides can hold a match that is not an anchor: a record that occurs twice.
     for gap in np.flatnonzero((sizes > 0).all(axis=1)):
-        start = fences[gap] + 1
-        stop = fences[gap + 1]
+        start, stop = fences[gap] + 1, fences[gap + 1]
         inner = _match_gap(old[start[0] : stop[0]], new[start[1] : stop[1]], top=not len(anchors), depth=depth)
         if len(inner):
             found.append(inner + start)
@@ -101,29 +102,23 @@ def _between_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *
     return pairs[np.argsort(pairs[:, 0], kind="stable")]
 
 
-def _match_gap(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], *, top: bool, depth: int) -> Indices:
+def _match_gap(old: Digests, new: Digests, *, top: bool, depth: int) -> Indices:
     """Matches between two anchors: at both ends, then what is unique in here, or by difflib where it is small."""
     if len(old) == len(new) == 1:
         return _steps(0, 0, int(old[0] == new[0]))
-    shorter = min(len(old), len(new))
-    head = _count_equal(old[:shorter], new[:shorter])
-    tail = _count_equal(old[::-1][: shorter - head], new[::-1][: shorter - head])
+    head, tail = _equal_ends(old, new)
     inner_old, inner_new = old[head : len(old) - tail], new[head : len(new) - tail]
     inner = np.empty((0, 2), np.int64)
     if len(inner_old) and len(inner_new):
         if max(len(inner_old), len(inner_new)) <= _SMALL:
-            inner = _match_small(inner_old, inner_new)
+            matcher = SequenceMatcher(None, inner_old.tolist(), inner_new.tolist(), autojunk=False)
+            inner = np.concatenate([_steps(*block) for block in matcher.get_matching_blocks()])
         elif depth < _DEEPEST and (not top or head or tail):
             inner = _between_anchors(inner_old, inner_new, depth=depth + 1)
     return np.concatenate([_steps(0, 0, head), inner + head, _steps(len(old) - tail, len(new) - tail, tail)])
 
 
-def _match_small(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
-    matcher = SequenceMatcher(None, old.tolist(), new.tolist(), autojunk=False)
-    return np.concatenate([_steps(*block) for block in matcher.get_matching_blocks()])
-
-
-def _find_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+def _find_anchors(old: Digests, new: Digests) -> Indices:
     """Anchors, rising in both: single records, or where every record occurs twice, the first of several in a row."""
     for width in _WIDTHS:
         if min(len(old), len(new)) < width:
@@ -135,7 +130,7 @@ def _find_anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> I
     return np.empty((0, 2), np.int64)
 
 
-def _rows_of(digests: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.uint64]:
+def _rows_of(digests: Digests, width: int) -> Digests:
     """A digest of each ``width`` records in a row."""
     rows = np.zeros(len(digests) - width + 1, np.uint64)
     for place in range(width):
@@ -143,9 +138,9 @@ def _rows_of(digests: npt.NDArray[np.uint64], width: int) -> npt.NDArray[np.uint
     return rows
 
 
-def _anchors(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> Indices:
+def _anchors(old: Digests, new: Digests) -> Indices:
     """Places of the digests that occur once in both, by their place in ``old``."""
-    values: list[npt.NDArray[np.uint64]] = []
+    values: list[Digests] = []
     places: list[Indices] = []
     for side in (old, new):
         value, place, count = np.unique(side, return_index=True, return_counts=True)
@@ -163,8 +158,7 @@ def _rising(pairs: Indices) -> Indices:
     if (np.diff(second) > 0).all():
         return pairs
     if len(pairs) > _EXACT:
-        highest = np.maximum.accumulate(second)
-        long: Indices = pairs[second == highest]
+        long: Indices = pairs[second == np.maximum.accumulate(second)]
         return long
     ends: list[int] = []
     last: list[int] = []
@@ -186,9 +180,7 @@ def _rising(pairs: Indices) -> Indices:
     return pairs[chosen[::-1]]
 
 
-def _pair_equal(
-    old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64], rest_old: Indices, rest_new: Indices
-) -> Indices:
+def _pair_equal(old: Digests, new: Digests, rest_old: Indices, rest_new: Indices) -> Indices:
     """Pairs of equal records among places that are not matched yet: the first with the first, and so on."""
     keys_old, keys_new = _occurrences(old[rest_old]), _occurrences(new[rest_new])
     _, in_old, in_new = np.intersect1d(keys_old, keys_new, assume_unique=True, return_indices=True)
@@ -223,7 +215,7 @@ def _pair_in_gaps(gone: Indices, fresh: Indices, same: Indices, fences: Indices)
     return np.stack([gone[in_gone], fresh[in_fresh]], axis=1)
 
 
-def _count_equal(old: npt.NDArray[np.uint64], new: npt.NDArray[np.uint64]) -> int:
+def _count_equal(old: Digests, new: Digests) -> int:
     """How many are equal from the start; both have one length."""
     differs = np.flatnonzero(old != new)
     return int(differs[0]) if len(differs) else len(old)

@@ -133,7 +133,7 @@ class Changes:
 def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Changes:
     """What differs from ``old`` to ``new``, by schema, splits and fingerprints."""
     before, after = _columns(old.version), _columns(new.version)
-    common = tuple(sorted(path for path in before if path in after and _same_type(before[path], after[path])))
+    common = tuple(sorted(path for path in before if path in after and _type(before[path]) == _type(after[path])))
     found = [
         *_compare_splits(old.version, new.version),
         *_compare_features(before, after),
@@ -157,29 +157,32 @@ def compare_versions(old: FingerprintedVersion, new: FingerprintedVersion) -> Ch
     )
 
 
+def _major(kind: str, where: str, text: str) -> Change:
+    return Change(level=ChangeLevel.MAJOR, kind=kind, where=where, text=text)
+
+
 def _compare_splits(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
     before, after = [split.name for split in old.splits], [split.name for split in new.splits]
     for name in before:
         if name not in after:
-            text = f"split {name} is gone, with {counted(old.split(name).num_examples, 'record')}"
-            yield Change(level=ChangeLevel.MAJOR, kind="splits", where=name, text=text)
+            yield _major(
+                "splits", name, f"split {name} is gone, with {counted(old.split(name).num_examples, 'record')}"
+            )
     for name in after:
         if name not in before:
-            text = f"split {name} is new, with {counted(new.split(name).num_examples, 'record')}"
-            yield Change(level=ChangeLevel.MAJOR, kind="splits", where=name, text=text)
+            yield _major("splits", name, f"split {name} is new, with {counted(new.split(name).num_examples, 'record')}")
     if before != after and sorted(before) == sorted(after):
         text = f"the splits stand in another order, which is the order of 'all': {', '.join(after)}"
-        yield Change(level=ChangeLevel.MAJOR, kind="splits", where="", text=text)
+        yield _major("splits", "", text)
 
 
 def _compare_features(before: Mapping[str, Column], after: Mapping[str, Column]) -> Iterator[Change]:
     for path, column in sorted(before.items()):
         if path not in after:
-            text = f"feature {path} is gone ({_describe(column)})"
-            yield Change(level=ChangeLevel.MAJOR, kind="features", where=path, text=text)
-        elif not _same_type(column, after[path]):
+            yield _major("features", path, f"feature {path} is gone ({_describe(column)})")
+        elif _type(column) != _type(after[path]):
             text = f"feature {path} is {_describe(after[path], column)}, was {_describe(column, after[path])}"
-            yield Change(level=ChangeLevel.MAJOR, kind="features", where=path, text=text)
+            yield _major("features", path, text)
     for path, column in sorted(after.items()):
         if path not in before:
             text = f"feature {path} is new ({_describe(column)})"
@@ -190,8 +193,7 @@ def _compare_empty_dicts(old: DatasetVersion, new: DatasetVersion) -> Iterator[C
     """A dict without features stores nothing, and a reader finds it all the same."""
     before, after = _dicts(_features(old)), _dicts(_features(new))
     for path in sorted(path for path, is_empty in before.items() if is_empty and path not in after):
-        text = f"feature {path} is gone (a dict without features)"
-        yield Change(level=ChangeLevel.MAJOR, kind="features", where=path, text=text)
+        yield _major("features", path, f"feature {path} is gone (a dict without features)")
     for path in sorted(path for path, is_empty in after.items() if is_empty and path not in before):
         text = f"feature {path} is new (a dict without features)"
         yield Change(level=ChangeLevel.MINOR, kind="features", where=path, text=text)
@@ -208,13 +210,13 @@ def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, commo
                     f"split {split.name} was not compared: {side.reference} was published without fingerprints, "
                     f"and {side.unread}"
                 )
-                yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
+                yield _major("records", split.name, text)
         if split.name not in old.fingerprints or split.name not in new.fingerprints:
             continue
         before, after = old.fingerprints[split.name], new.fingerprints[split.name]
         if before.num_examples != after.num_examples:
             text = f"split {split.name} has {counted(after.num_examples, 'record')}, had {before.num_examples:,}"
-            yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
+            yield _major("records", split.name, text)
             continue
         paths = [path for path in common if before.features[path].digest != after.features[path].digest]
         if paths:
@@ -224,27 +226,23 @@ def _compare_records(old: FingerprintedVersion, new: FingerprintedVersion, commo
                 + (f" and {len(paths) - 5} more features" if len(paths) > 5 else "")
                 + f", the first of them in records {first.start:,}..{first.stop:,}"
             )
-            yield Change(level=ChangeLevel.MAJOR, kind="records", where=split.name, text=text)
+            yield _major("records", split.name, text)
 
 
 def _compare_rules(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
     if old.slicing is not new.slicing:
         text = f"split expressions follow the rule {new.slicing.value}, followed {old.slicing.value}"
-        yield Change(level=ChangeLevel.MAJOR, kind="slicing", where="", text=text)
+        yield _major("slicing", "", text)
     if old.disable_shuffling is not new.disable_shuffling:
         text = f"shuffling is {'disabled' if new.disable_shuffling else 'enabled'}, which changes the reading order"
-        yield Change(level=ChangeLevel.MAJOR, kind="order", where="", text=text)
+        yield _major("order", "", text)
 
 
 def _compare_storage(old: DatasetVersion, new: DatasetVersion) -> Iterator[Change]:
     found = []
     for split in old.splits:
-        other = next((one for one in new.splits if one.name == split.name), None)
-        if (
-            other is not None
-            and other.num_examples == split.num_examples
-            and other.shard_lengths != split.shard_lengths
-        ):
+        other = next((one for one in new.splits if one.name == split.name), split)
+        if other.num_examples == split.num_examples and other.shard_lengths != split.shard_lengths:
             is_recut = other.num_shards == split.num_shards
             was = "cut elsewhere" if is_recut else f"lay in {counted(split.num_shards, 'shard')}"
             found.append(f"split {split.name} lies in {counted(other.num_shards, 'shard')}, {was}")
@@ -308,10 +306,6 @@ def _dicts(feature: Feature, names: tuple[str, ...] = ()) -> dict[str, bool]:
     for name, inner in feature.items():
         found |= _dicts(inner, (*names, name))
     return found
-
-
-def _same_type(old: Column, new: Column) -> bool:
-    return _type(old) == _type(new)
 
 
 def _type(column: Column) -> tuple[object, ...]:

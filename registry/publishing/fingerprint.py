@@ -9,9 +9,9 @@ records (``record_diff``) reads runs in the same way.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.engines import FileRange, Piece, choose_engine
 from registry.errors import CorruptExampleError, VerificationError
@@ -49,14 +49,15 @@ class LeafHasher:
             return b"".join(self._hash_each(run))
         reader = ContentReader(self.stored.features)
         digests: list[bytes] = []
-        leaf = _Leaf(reader)
+        hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
         for position, block in self.stored.blocks(run):
-            leaf.add(block)
+            is_sound = is_sound and _hash_block(reader, block, hashers)
             end = position + block.num_records
             if (end - run.start) % LEAF_EXAMPLES == 0 or end == run.stop:
                 start = run.start + (end - run.start - 1) // LEAF_EXAMPLES * LEAF_EXAMPLES
-                digests += leaf.digests() or self._hash_each(RecordRun(run.place, start, end))
-                leaf = _Leaf(reader)
+                sound = [hasher.digest() for hasher in hashers] if is_sound else None
+                digests += sound or self._hash_each(RecordRun(run.place, start, end))
+                hashers, is_sound = [hashlib.sha256() for _ in reader.paths], True
         return b"".join(digests)
 
     def _hash_each(self, run: RecordRun) -> list[bytes]:
@@ -73,29 +74,18 @@ class LeafHasher:
         return digests
 
 
-class _Leaf:
-    """Hashes one leaf, block by block, unless a record of it may not be sound."""
-
-    def __init__(self, reader: ContentReader) -> None:
-        self._reader = reader
-        self._hashers = [hashlib.sha256() for _ in reader.paths]
-        self._is_sound = True
-
-    def add(self, block: RecordBlock) -> None:
-        """Hash the next records."""
-        try:
-            contents = self._reader.read_block(*block) if self._is_sound else None
-            if contents is not None:
-                for hasher, buffers in zip(self._hashers, contents, strict=True):
-                    for buffer in buffers:
-                        hasher.update(buffer)
-        except CorruptExampleError:
-            contents = None
-        self._is_sound = contents is not None
-
-    def digests(self) -> list[bytes] | None:
-        """The digest of each feature; None where the records have to be told one by one."""
-        return [hasher.digest() for hasher in self._hashers] if self._is_sound else None
+def _hash_block(reader: ContentReader, block: RecordBlock, hashers: Sequence[Any]) -> bool:
+    """Add a block of a leaf to the hashes of its features; False where a record of it may not be sound."""
+    try:
+        contents = reader.read_block(*block)
+        if contents is None:
+            return False
+        for hasher, buffers in zip(hashers, contents, strict=True):
+            for buffer in buffers:
+                hasher.update(buffer)
+    except CorruptExampleError:
+        return False
+    return True
 
 
 def fingerprint_splits(
@@ -108,9 +98,7 @@ def fingerprint_splits(
         processes: how many decode; None takes as many as there are cores where there is enough to do.
         advance: called with the number of records done since the last call.
 
-    Raises:
-        CorruptRecordError, CorruptExampleError, ShardMismatchError: a record cannot be read; file and record are named.
-        StorageError: a file cannot be read.
+    Raises: as ``StoredSplits.contents``.
     """
     paths = ContentReader(stored.features).paths
     leaves: dict[str, list[list[bytes]]] = {split.name: [[] for _ in paths] for split in stored.splits}
@@ -191,10 +179,8 @@ class StoredSplits:
     def blocks(self, run: RecordRun) -> Iterator[tuple[int, RecordBlock]]:
         """The stored records of ``run`` in blocks, in order, each with the place of its first record in the split.
 
-        None reaches from one leaf of 1,024 records, counted from the start of the run, into the next.
-
-        Raises:
-            CorruptRecordError, ShardMismatchError, StorageError: as ``contents``.
+        None reaches from one leaf of 1,024 records, counted from the start of the run, into the next. Errors as
+        ``contents``.
         """
         split, position, mean_bytes = self.splits[run.place], run.start, 0
         while position < run.stop:
@@ -264,7 +250,7 @@ def call_on_runs(
     runs: Iterable[RecordRun],
     *,
     processes: int | None,
-    advance: Advance | None = None,
+    advance: Advance | None,
 ) -> Iterator[tuple[RecordRun, R]]:
     """The pieces of ``runs``, each with what ``function`` gives for it, in order.
 

@@ -8,7 +8,7 @@ shows the same changes down to the record.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from registry.catalog import CatalogBackend, PublishedShards, load_shards
@@ -94,9 +94,8 @@ class Proof:
             raise AssertionError("the number is not refused")
         changes, is_lower = step.changes, step is self.lower
         heaviest = [change.text for change in changes.changes if change.level is changes.level]
-        lines = heaviest[:_MOST_TOLD] + (
-            [f"and {len(heaviest) - _MOST_TOLD} more"] if len(heaviest) > _MOST_TOLD else []
-        )
+        lines = heaviest[:_MOST_TOLD]
+        lines += [f"and {len(heaviest) - _MOST_TOLD} more"] if len(heaviest) > _MOST_TOLD else []
         lines += [first] if first else []
         may = f"more {'has' if is_lower else 'would have'} changed than a {step.says.name} version allows"
         where = f"since {changes.old} {may}" if is_lower else f"in {changes.new} {may}"
@@ -183,11 +182,10 @@ class Prover:
         if above is not None and above.version.major == version.version.major:
             higher = Step(old=version, new=above, changes=compare_versions(new, self.describe(above)))
         neighbours = (None if below is None else below.version, None if above is None else above.version)
-        proof = Proof(version=version, lower=lower, higher=higher, neighbours=neighbours)
-        smallest = proof.smallest
-        if smallest is None or self.catalog.published_digest(version.name, version.config, smallest) is None:
-            return proof
-        return replace(proof, is_smallest_taken=True)
+        smallest = None if lower is None else lower.changes.smallest
+        digest = None if smallest is None else self.catalog.published_digest(version.name, version.config, smallest)
+        is_taken = digest is not None
+        return Proof(version=version, lower=lower, higher=higher, neighbours=neighbours, is_smallest_taken=is_taken)
 
     def require(
         self, version: DatasetVersion, fingerprints: Mapping[str, SplitFingerprint], files: StoredSplits

@@ -21,21 +21,14 @@ from registry.errors import CorruptExampleError, MissingExtraError
 from registry.features import Ragged
 from registry.features.content import ContentReader, content_bytes
 from registry.model import LEAF_EXAMPLES
-from registry.publishing.alignment import Alignment, Indices, align
+from registry.publishing.alignment import Alignment, Digests, Indices, align
 from registry.publishing.changes import Changes
-from registry.publishing.fingerprint import (
-    Advance,
-    RecordRun,
-    StoredSplits,
-    call_on_runs,
-)
+from registry.publishing.fingerprint import Advance, RecordRun, StoredSplits, call_on_runs
 
 _MOST_SHOWN_FEATURES: Final = 20
 _MOST_SEARCHED: Final = 64 * LEAF_EXAMPLES
 _WIDTH: Final = 60
 _MOST_LISTED: Final = 8  # values of an array
-
-Digests: TypeAlias = npt.NDArray[np.uint64]
 
 Kind: TypeAlias = Literal["changed", "removed", "added", "moved"]
 
@@ -121,17 +114,9 @@ def diff_records(
 ) -> tuple[RecordDiff, ...]:
     """The differing records of each split that both versions have, in the order of ``old``.
 
-    Args:
-        changes: what ``compare_versions`` found: it says which records to look at, and by which features.
-        old: the files of the one.
-        new: the files of the other.
-        show: how many differing records of a split are described.
-        processes: how many decode; None takes as many as there are cores where there is enough to do.
-        advance: called with the number of records read since the last call.
-
-    Raises:
-        CorruptRecordError, CorruptExampleError, ShardMismatchError, StorageError: a record cannot be read; the file is
-            named with its folder.
+    ``changes`` is what ``compare_versions`` found: it says which records to look at, and by which features; ``old`` and
+    ``new`` are the files of both. ``show`` is how many differing records of a split are described. ``processes``,
+    ``advance`` and errors are as in ``fingerprint_splits``; the file of a corrupt example is named with its folder.
     """
     return tuple(
         _diff_split(_SplitPair.of(split.name, old, new, processes, advance), changes, show=show)
@@ -150,8 +135,12 @@ def first_difference(changes: Changes, old: StoredSplits, new: StoredSplits) -> 
         for parts in ranges:
             windows = (parts[0][:_MOST_SEARCHED], parts[1][:_MOST_SEARCHED])
             digests = pair.hash([windows[0]], [windows[1]], changes.common)
-            is_all = windows == parts and len(ranges) == 1
-            found = _first_of_whole(parts, *digests) if is_all else _first_of_piece(parts, *digests)
+            found: RecordChange | None
+            if windows == parts and len(ranges) == 1:
+                earliest = _earliest(align(*digests), [parts[0]], [parts[1]], 1)
+                found = min(earliest, key=_position, default=None)
+            else:
+                found = _first_of_piece(parts, *digests)
             if found is not None:
                 return name, pair.describe(found)
     return None
@@ -211,13 +200,9 @@ class _SplitPair:
                 values = [
                     reader.values(record, [path])[path] for reader, record in zip(self.readers, records, strict=True)
                 ]
-            except (
-                CorruptExampleError,
-                MissingExtraError,
-            ):  # content is compared without it: a JPEG that has no pixels
-                told.append((path, *tell_files(before[path], after[path])))
-                continue
-            is_same = content_bytes(values[0]) == content_bytes(values[1])
+                is_same = content_bytes(values[0]) == content_bytes(values[1])
+            except (CorruptExampleError, MissingExtraError):  # content is compared without it: a JPEG without pixels
+                is_same = True
             told.append((path, *(tell_files(before[path], after[path]) if is_same else tell_apart(*values))))
         return replace(change, features=tuple(told))
 
@@ -238,11 +223,6 @@ def _diff_split(pair: _SplitPair, changes: Changes, *, show: int) -> RecordDiff:
         added=len(alignment.added),
         first=tuple(map(pair.describe, first[:show])),
     )
-
-
-def _first_of_whole(parts: tuple[range, range], old: Digests, new: Digests) -> RecordChange | None:
-    found = sorted(_earliest(align(old, new), [parts[0]], [parts[1]], 1), key=_position)
-    return found[0] if found else None
 
 
 def _first_of_piece(parts: tuple[range, range], old: Digests, new: Digests) -> RecordChange | None:
@@ -305,7 +285,8 @@ def tell_apart(before: Any, after: Any) -> tuple[str, str]:
 
 def tell_files(before: bytes, after: bytes) -> tuple[str, str]:
     """Two images that are compared by their files, or cannot be decoded here."""
-    return _digest(before), _digest(after)
+    digests = [hashlib.sha256(content).hexdigest()[:12] for content in (before, after)]
+    return f"sha256 {digests[0]}", f"sha256 {digests[1]}"
 
 
 def _tell_whole(value: Any) -> str:
@@ -384,10 +365,6 @@ def _or_digests(told: tuple[str, str], before: bytes, after: bytes) -> tuple[str
         return f"{told[0]} (bits {before[:0:-1].hex()})", f"{told[1]} (bits {after[:0:-1].hex()})"
     files = tell_files(before, after)
     return f"{told[0]} ({files[0]})", f"{told[1]} ({files[1]})"
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256 {hashlib.sha256(content).hexdigest()[:12]}"
 
 
 def _short(value: Any) -> str:
