@@ -99,7 +99,9 @@ if __name__ == "__main__":
 def test_worker_processes_of_grain_read_a_source(tmp_path: Path) -> None:
     pytest.importorskip("grain")
     (tmp_path / "workers.py").write_text(WORKERS)
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    tests = Path(__file__).parent.parent
+    samples = [str(tests / "end_to_end"), str(tests / "property")]
+    path = os.pathsep.join([*samples, os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, str(tmp_path / "workers.py"), str(tmp_path / "data")],
         capture_output=True,
