@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from registry.catalog import CatalogBackend, Holder, Reservation
-from registry.errors import (
-    AlreadyStoredError,
-    ConflictError,
-    NotStoredError,
-    ReservedError,
-    StorageError,
-    UsageError,
-)
+from registry.errors import AlreadyStoredError, ConflictError, NotStoredError, ReservedError, StorageError, UsageError
 from registry.masking import remove_secrets
 from registry.model import DatasetVersion, Reference, SlicingRule, Version, version_folder
 from registry.publishing.verify import digest_of
@@ -86,11 +79,13 @@ def clear_place(
             )
     parent, _, last_part = location.rpartition("/")
     holder = Holder.of_this_process(actor)
+    folder = store.locate(location)
     if dry_run:
-        aside = f"{parent}/leftover.<random>_{last_part}"
-        return _cleared(exactly, store, location, aside, listed, dry_run=True)
-    if force and ours:
-        _release(catalog, location_key(final))
+        aside = store.locate(f"{parent}/leftover.<random>_{last_part}")
+        return Cleared(reference=exactly, folder=folder, moved_to=aside, files=listed, is_dry_run=True)
+    for one in catalog.reservations.list() if force and ours else ():
+        if one.location == location_key(final):
+            catalog.reservations.release(one.dataset, one.version, force=True)
     held, before = catalog.reservations.reserve(location_key(final), exactly, _NO_CONTENT, holder)
     try:
         if is_foreign:
@@ -117,7 +112,7 @@ def clear_place(
         catalog.reservations.leave(held, holder, forget=False)
         raise
     catalog.reservations.leave(held, holder, forget=True)
-    return _cleared(exactly, store, location, aside, names, dry_run=False)
+    return Cleared(reference=exactly, folder=folder, moved_to=store.locate(aside), files=names, is_dry_run=False)
 
 
 def location_key(folder: Store) -> str:
@@ -207,13 +202,18 @@ def is_left_after_row(marker: Mapping[str, Any], catalog: CatalogBackend, versio
 def foreign_error(marker: Mapping[str, Any], exactly: Reference, folder: Store) -> ReservedError:
     """The error for a location that is marked for another catalog."""
     holder, catalog = (str(marker.get(key, "unknown"))[:300] for key in ("holder", "catalog"))
-    place = folder.locate("x")[:-2]
+    place = folder_name(folder)
     return ReservedError(
         f"the place of {exactly} is held for another catalog, {catalog}, by {holder}: {place}",
         hint="Two catalogs share this store. Wait until that has ended, then try again; if it has died, run it again "
         f"with its own catalog, or free the place with: registry reservation clear {exactly} --force",
         details={"location": place, "holder": holder, "catalog": catalog},
     )
+
+
+def folder_name(folder: Store) -> str:
+    """The path or URL of a folder, as people are told it."""
+    return folder.locate("x")[:-2]
 
 
 def is_promised(catalog: CatalogBackend, version: DatasetVersion) -> bool:
@@ -248,21 +248,3 @@ def _mark(final: Store, held: Reservation, holder: Holder, catalog: CatalogBacke
             raise foreign_error(marker or {}, exactly, final) from None
         return False
     return True
-
-
-def _release(catalog: CatalogBackend, location: str) -> None:
-    for one in catalog.reservations.list():
-        if one.location == location:
-            catalog.reservations.release(one.dataset, one.version, force=True)
-
-
-def _cleared(
-    exactly: Reference, store: Store, location: str, aside: str, names: tuple[str, ...], *, dry_run: bool
-) -> Cleared:
-    return Cleared(
-        reference=exactly,
-        folder=store.locate(location),
-        moved_to=store.locate(aside),
-        files=names,
-        is_dry_run=dry_run,
-    )

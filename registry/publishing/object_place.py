@@ -34,6 +34,7 @@ from registry.errors import (
 )
 from registry.model import DatasetVersion, Shard
 from registry.publishing.markers import (
+    folder_name,
     foreign_error,
     is_left_after_row,
     is_promised,
@@ -119,7 +120,8 @@ class ObjectPlace:
         state = self._compare(present)
         # The digest says nothing of names: the row promises files of these names.
         has_shards = state.equal.issuperset(self._promised)
-        if not self.held.is_cleaning and state.is_disturbed and has_shards and self._is_whole():
+        is_disturbed = bool(state.different or state.extra)
+        if not self.held.is_cleaning and is_disturbed and has_shards and self._is_whole():
             return
         if self._must_clean(state):
             state = self._clean(state)
@@ -206,25 +208,10 @@ class ObjectPlace:
                 return True
         raise foreign_error(present or {}, self._version.reference, self._final)
 
-    def _claim_marker(self) -> None:
-        """Let the marker of our reservation name our content: it may name that of the publishers whom we follow.
-
-        By it the marker is recognised after the row, should it stay behind.
-        """
-        marker = read_marker(self._final)
-        if (
-            marker is not None
-            and marker.get("token") == self.held.token
-            and marker.get("content_digest") != self.held.content_digest
-        ):
-            write_marker(self._final, self.held, self.holder, self._catalog, overwrite=True)
-
     def _require_marker(self) -> None:
         """The last look before the row: a person may have given the location to another catalog meanwhile."""
-        if self._is_marked_by_us() or is_promised(
-            self._catalog, self._version
-        ):  # then others of the same content were faster
-            return
+        if self._is_marked_by_us() or is_promised(self._catalog, self._version):
+            return  # in the second case others of the same content were faster
         raise ReservedError(
             f"the marker of {self._version.reference} was removed while its files were put in place: {self._final.url}",
             hint="Publish again.",
@@ -239,16 +226,10 @@ class ObjectPlace:
             warn_of_leftover(self._final.locate(MARKER_FILE), error)
 
     def _compare(self, present: list[str]) -> _State:
-        staged = self._staged.store.list()
-        there = set(present)
-        equal = {name for name in staged if name in there and self._is_equal(name)}
-        different = {name for name in staged if name in there} - equal
-        return _State(
-            staged=tuple(staged),
-            equal=frozenset(equal),
-            different=frozenset(different),
-            extra=frozenset(there.difference(staged)),
-        )
+        staged, there = self._staged.store.list(), frozenset(present)
+        both = there.intersection(staged)
+        equal = frozenset(filter(self._is_equal, sorted(both)))
+        return _State(staged=tuple(staged), equal=equal, different=both - equal, extra=there.difference(staged))
 
     def _is_equal(self, name: str) -> bool:
         """Whether the object at the final name holds the staged bytes."""
@@ -284,7 +265,11 @@ class ObjectPlace:
         cleaning = _patiently(self._begin_cleaning)
         from_others = self.held.is_cleaning
         self.held = cleaning
-        self._claim_marker()
+        # The marker of our reservation may name the content of the publishers whom we follow. Now it names ours: by
+        # that it is recognised after the row, should it stay behind.
+        marker = read_marker(self._final) or {}
+        if marker.get("token") == cleaning.token and marker.get("content_digest") != cleaning.content_digest:
+            write_marker(self._final, cleaning, self.holder, self._catalog, overwrite=True)
         if not from_others:
             state = self._compare(self._final.list())  # others who had joined may have put something there
             self._begin_cleaning()
@@ -369,22 +354,22 @@ class ObjectPlace:
 
     def _other_data(self, names: list[str]) -> ConflictError:
         """The error for objects that nobody may remove unasked."""
+        folder = folder_name(self._final)
+        hint = (
+            "It is a whole version that no row of this catalog describes, and another catalog's may. Publish it "
+            f"with: registry publish {folder}, or raise your version."
+        )
         if digest_of(self._final, self._version.slicing) is None:
             hint = (
                 "No row of this catalog describes them. If no other catalog does, move them aside with: "
-                f"registry reservation clear {self._version.reference} --data-dir {self._store.locate('x')[:-2]}"
-            )
-        else:
-            hint = (
-                "It is a whole version that no row of this catalog describes, and another catalog's may. Publish it "
-                f"with: registry publish {self._final.locate('x')[:-2]}, or raise your version."
+                f"registry reservation clear {self._version.reference} --data-dir {folder_name(self._store)}"
             )
         shown = "".join(f"\n  {name}" for name in names[:10])
         more = f"\n  and {len(names) - 10} more" if len(names) > 10 else ""
         return ConflictError(
-            f"the folder of {self._version.reference} holds other data: {self._final.locate('x')[:-2]}{shown}{more}",
+            f"the folder of {self._version.reference} holds other data: {folder}{shown}{more}",
             hint=hint,
-            details={"folder": self._final.locate("x")[:-2], "files": names[:100]},
+            details={"folder": folder, "files": names[:100]},
         )
 
 
@@ -396,11 +381,6 @@ class _State:
     equal: frozenset[str]
     different: frozenset[str]
     extra: frozenset[str]
-
-    @property
-    def is_disturbed(self) -> bool:
-        """Whether something is there that is not staged like that."""
-        return bool(self.different or self.extra)
 
 
 def _patiently(attempt: Callable[[], T]) -> T:

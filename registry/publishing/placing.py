@@ -13,17 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from registry.catalog import CatalogBackend, Holder, Reservation
-from registry.errors import (
-    ConflictError,
-    FolderExistsError,
-    NotFoundError,
-    UsageError,
-    VersionTooSmallError,
-)
+from registry.errors import ConflictError, FolderExistsError, NotFoundError, UsageError, VersionTooSmallError
 from registry.model import DatasetVersion, Shard
-from registry.publishing.markers import (
-    is_promised,
-)
+from registry.publishing.markers import is_promised
 from registry.publishing.object_place import ObjectPlace
 from registry.publishing.verify import absolute_location, digest_of, is_published
 from registry.storage import StagedFolder, Store
@@ -58,15 +50,8 @@ def place_folder(
 ) -> Iterator[Placement]:
     """Put a staged folder at the location of ``version``, and keep it for us within the block, which writes the row.
 
-    Where the block ends with a refusal for good, the files are taken away again, unless others need them.
-
-    Args:
-        staged: the folder; ``shards`` in it are as promised.
-        store: the data directory.
-        catalog: where the row is written.
-        version: what is published.
-        shards: its files, by split.
-        actor: who publishes.
+    Where the block ends with a refusal for good, the files are taken away again, unless others need them. The
+    ``shards``, by split, are as promised in the staged folder; ``store`` is the data directory; ``actor`` publishes.
 
     Raises:
         VersionExistsError: the number is published with other content.

@@ -24,20 +24,14 @@ from registry.errors import (
     ConflictError,
     NeighboursChangedError,
     NotStoredError,
+    PreparedFormatError,
     RegistryWarning,
     ShardMismatchError,
     StorageError,
     VersionExistsError,
     VersionTooSmallError,
 )
-from registry.model import (
-    DatasetVersion,
-    Shard,
-    SlicingRule,
-    Split,
-    SplitFingerprint,
-    version_folder,
-)
+from registry.model import DatasetVersion, Shard, SlicingRule, Split, SplitFingerprint, check_new_name, version_folder
 from registry.prepared import (
     PreparedDataset,
     extra_files,
@@ -56,11 +50,11 @@ from registry.publishing.verify import (
     absolute_location,
     describe_version,
     is_published,
-    measure_folder,
     name_rule,
     stamp_shards,
     verify_shards,
 )
+from registry.shards import check_file_format
 from registry.storage import StagedFolder, Store
 from registry.tfrecord import IndexFolder
 
@@ -144,6 +138,15 @@ class Target:
             advance=self.advance,
         )
 
+    def verify(
+        self, folder: Store, splits: Sequence[Split], promised: Mapping[str, Sequence[Shard]] | None, *, what: str
+    ) -> VerifyReport:
+        """``verify_shards``, refused with an error that names ``what`` where there are faults."""
+        walk = not self.trust_lengths
+        report = verify_shards(folder, splits, promised, walk=walk, indexes=self.indexes, advance=self.advance)
+        report.raise_for_faults(what)
+        return report
+
 
 def publish_staged(
     staged: StagedFolder, prepared: PreparedDataset, shards: Mapping[str, tuple[Shard, ...]], target: Target
@@ -157,15 +160,7 @@ def publish_staged(
         ReservedError: others put files at its place in an object store.
         ConflictError: the version's folder holds other data that no row describes.
     """
-    report = verify_shards(
-        staged.store,
-        prepared.splits,
-        shards,
-        walk=not target.trust_lengths,
-        indexes=target.indexes,
-        advance=target.advance,
-    )
-    report.raise_for_faults(str(prepared.reference))
+    report = target.verify(staged.store, prepared.splits, shards, what=str(prepared.reference))
     candidate = _Candidate.of(target, prepared, report).proved(staged.store)
     version = candidate.version
     with place_folder(staged, target.store, target.catalog, version, shards, actor=target.actor) as placement:
@@ -260,14 +255,16 @@ def preview_folder(source: Store, target: Target, *, show: int = 5) -> Preview:
 
 def _measure(source: Store, prepared: PreparedDataset, target: Target) -> _Candidate:
     """The version that ``source`` holds, its shards walked. Other content under its number is refused."""
-    report = measure_folder(
-        source,
-        target.catalog,
-        prepared,
-        walk=not target.trust_lengths,
-        indexes=target.indexes,
-        advance=target.advance,
-    )
+    check_file_format(prepared.file_format, source.url)
+    if not prepared.splits:
+        raise PreparedFormatError(
+            f"{source.url}: dataset_info.json names no split",
+            hint="There is nothing to publish. Prepare the dataset again.",
+            details={"key": "splits"},
+        )
+    if target.catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
+        check_new_name(prepared.name)  # before an hour of verifying
+    report = target.verify(source, prepared.splits, None, what=source.url)
     candidate = _Candidate.of(target, prepared, report)
     try:
         is_published(target.catalog, candidate.version)
@@ -327,7 +324,8 @@ class _Candidate:
         if self.target.trust_lengths or is_published(self.target.catalog, self.version):
             return self
         files = self.files(store)
-        return replace(self, stored=(files, self._prover.fingerprint(files)))._proved_again()
+        fingerprints = self.target.prover().fingerprint(files)
+        return replace(self, stored=(files, fingerprints), proof=self._proof(files, fingerprints))
 
     def moved(self, store: Store) -> _Candidate:
         """Its files are at their final place: they are read there, should its number be proved again."""
@@ -360,7 +358,7 @@ class _Candidate:
             except NeighboursChangedError:
                 if candidate.stored is None:
                     raise
-                candidate = candidate._proved_again()
+                candidate = replace(candidate, proof=candidate._proof(*candidate.stored))
             else:
                 return Publication(
                     version=self.version,
@@ -391,17 +389,11 @@ class _Candidate:
                     stacklevel=2,
                 )
 
-    @property
-    def _prover(self) -> Prover:
-        return self.target.prover(actor=self.target.actor)
-
-    def _proved_again(self) -> _Candidate:
-        if self.stored is None:
-            raise AssertionError("nothing has to be proved")
-        files, fingerprints = self.stored
+    def _proof(self, files: StoredSplits, fingerprints: Mapping[str, SplitFingerprint]) -> Proof:
+        prover = self.target.prover(actor=self.target.actor)
         if self.target.requires_number:
-            return replace(self, proof=self._prover.require(self.version, fingerprints, files))
-        return replace(self, proof=self._prover.prove(self.version, fingerprints))
+            return prover.require(self.version, fingerprints, files)
+        return prover.prove(self.version, fingerprints)
 
 
 def unchanged(catalog: CatalogBackend, version: DatasetVersion) -> Promotion:

@@ -25,12 +25,12 @@ from registry.errors import (
     VersionExistsError,
 )
 from registry.features import FeaturesDict, features_to_json
-from registry.model import DatasetVersion, Shard, SlicingRule, Split, check_new_name, content_digest, version_folder
+from registry.model import DatasetVersion, Shard, SlicingRule, Split, content_digest, version_folder
 from registry.prepared import PreparedDataset, read_prepared
 from registry.publishing.fingerprint import Advance
-from registry.shards import check_file_format, decode_block, open_shard, walk_file
+from registry.shards import decode_block, open_shard, walk_file
 from registry.storage import Store, require_no_secrets
-from registry.tfrecord import FileFacts, IndexFolder, hash_file
+from registry.tfrecord import IndexFolder, hash_file
 from registry.tfrecord.stamps import Watch
 
 _RECORDS_DECODED = 256
@@ -83,9 +83,10 @@ class VerifyReport:
         ``describe`` gives the shards that have some sha256, in words, as far as they are known; ``recovery`` says how
         the promised files are put back.
         """
-        if all(fault.foreign_sha256 is None for fault in self.faults):
+        foreign = {fault.foreign_sha256 for fault in self.faults if fault.foreign_sha256 is not None}
+        if not foreign:
             return self
-        known = describe({fault.foreign_sha256 for fault in self.faults if fault.foreign_sha256 is not None})
+        known = describe(foreign)
 
         def named(fault: ShardFault) -> ShardFault:
             if fault.foreign_sha256 is None:
@@ -102,15 +103,11 @@ class VerifyReport:
             shown = "\n".join(f"  {fault.problem}" for fault in self.faults[:10])
             more = f"\n  and {len(self.faults) - 10} more" if len(self.faults) > 10 else ""
             more += "" if self.is_whole else "; the others were not looked at"
+            listed = [{"filename": one.filename, "code": one.code, "problem": one.problem} for one in self.faults]
             raise ShardMismatchError(
                 f"{what}: {len(self.faults)} of {self.num_shards} shards are not as promised\n{shown}{more}",
                 hint="Fetch or build these files again. Nothing was changed.",
-                details={
-                    "faults": [
-                        {"filename": fault.filename, "code": fault.code, "problem": fault.problem}
-                        for fault in self.faults
-                    ]
-                },
+                details={"faults": listed},
             )
 
 
@@ -190,10 +187,13 @@ class ShardWalker:
     def __call__(self, of: tuple[int, int]) -> Shard | ShardFault:
         """What the file holds, or what is wrong with it."""
         split, index = self.splits[of[0]], of[1]
-        filename = split.filename(index)
+        filename, num_records, file_format = split.filename(index), split.shard_lengths[index], split.files.file_format
+        measure = walk_file if self.walk else hash_file
         try:
             watch = None if self.indexes is None else Watch.begin(self.store, filename)
-            found = self._measure(split, filename, split.shard_lengths[index])
+            found = measure(self.store, filename, num_records=num_records, file_format=file_format)
+            if self.walk and self.features is not None:
+                _decode_every_record(self.store, split, filename, self.features, found.num_records)
             if watch is not None and self.indexes is not None:
                 self.indexes.stamps.keep_watched(watch, found.sha256)
         except StorageUnavailableError:  # says nothing about the file: another try may read it
@@ -207,15 +207,6 @@ class ShardWalker:
             num_bytes=found.num_bytes,
             sha256=found.sha256,
         )
-
-    def _measure(self, split: Split, filename: str, num_records: int) -> FileFacts:
-        file_format = split.files.file_format
-        if not self.walk:
-            return hash_file(self.store, filename, num_records=num_records, file_format=file_format)
-        found = walk_file(self.store, filename, file_format=file_format, num_records=num_records)
-        if self.features is not None:
-            _decode_every_record(self.store, split, filename, self.features, found.num_records)
-        return found
 
 
 def _compare(split: Split, found: Shard | ShardFault, promised: Shard | None, *, walk: bool) -> Shard | ShardFault:
@@ -258,36 +249,6 @@ def _decode_every_record(store: Store, split: Split, filename: str, features: Fe
             ) from fault
         if fault is not None:
             raise fault
-
-
-def measure_folder(
-    source: Store,
-    catalog: CatalogBackend,
-    prepared: PreparedDataset,
-    *,
-    walk: bool = True,
-    indexes: IndexFolder | None = None,
-    advance: Advance | None = None,
-) -> VerifyReport:
-    """The shards of ``source``, which ``prepared`` describes; arguments as ``verify_shards``.
-
-    Raises:
-        PreparedFormatError: there is nothing to publish.
-        ReferenceSyntaxError: its dataset has a name that no look-up would find.
-        ShardMismatchError: a shard is not what the folder says.
-    """
-    check_file_format(prepared.file_format, source.url)
-    if not prepared.splits:
-        raise PreparedFormatError(
-            f"{source.url}: dataset_info.json names no split",
-            hint="There is nothing to publish. Prepare the dataset again.",
-            details={"key": "splits"},
-        )
-    if catalog.published_digest(prepared.name, prepared.config, prepared.version) is None:
-        check_new_name(prepared.name)  # before an hour of verifying
-    report = verify_shards(source, prepared.splits, walk=walk, indexes=indexes, advance=advance)
-    report.raise_for_faults(source.url)
-    return report
 
 
 def describe_version(prepared: PreparedDataset, report: VerifyReport, slicing: SlicingRule) -> DatasetVersion:
