@@ -105,7 +105,8 @@ def describe_croissant(
         "identifier": str(version.reference),
         "datePublished": version.published_at.isoformat() if version.published_at else "",
         "license": _license(version.metadata.license),
-        "url": _homepage(version.metadata.homepage) or base,
+        # Viewers make links of it, and others such as ``javascript:`` are no address of a page or a folder.
+        "url": version.metadata.homepage if _is_address(version.metadata.homepage) else base,
         "citeAs": version.metadata.citation,
         "keywords": list(version.metadata.config_tags),
         "creator": [{"@type": "sc:Person", "name": name} for name in creators],
@@ -311,11 +312,6 @@ def _license(text: str) -> str | dict[str, str]:
     return text if is_plain else {"@type": "sc:CreativeWork", "name": text}
 
 
-def _homepage(text: str) -> str | None:
-    """The address of a page or a folder; None for others such as ``javascript:``, since viewers make links of it."""
-    return text if _is_address(text) else None
-
-
 def _is_address(text: str) -> bool:
     return re.match(rf"({'|'.join(_SCHEMES)}):", text, re.IGNORECASE) is not None
 
@@ -416,7 +412,8 @@ def _field(
         subfields = _fields(feature, place["@id"], file_set, names=names, stems=stems)
         return field | _array(lengths) | {"subField": subfields} if subfields else None
     media = _media(feature)
-    shape = lengths if media else lengths + _shape(feature)
+    own = getattr(feature, "shape", ())
+    shape = lengths if media or not isinstance(own, tuple) else lengths + own
     source: dict[str, Any] = {"fileSet": {"@id": file_set}, "extract": {"column": "/".join(names)}}
     if media == "cr:BoundingBox" and (box_format := getattr(feature, "bbox_format", _BOX_FORMAT)):
         source["format"] = box_format
@@ -451,11 +448,6 @@ def _array(shape: Shape) -> dict[str, Any]:
     if not shape:
         return {}
     return {"isArray": True, "arrayShape": ",".join("-1" if size is None else str(size) for size in shape)}
-
-
-def _shape(feature: Feature) -> Shape:
-    shape = getattr(feature, "shape", ())
-    return shape if isinstance(shape, tuple) else ()
 
 
 def _described(feature: Feature) -> str:

@@ -56,9 +56,8 @@ def read_card(store: Store) -> DatasetMetadata:
         try:
             fields = _top_fields(front[1])
         except yaml.YAMLError as error:
-            _log.warning(
-                "%s: its front matter is no YAML, and was not read: %s", store.locate(CARD), _first_line(error)
-            )
+            problem = str(error).partition("\n")[0][:200]
+            _log.warning("%s: its front matter is no YAML, and was not read: %s", store.locate(CARD), problem)
     body = text[front.end() :] if front else text
     cited = _BIBTEX.search(body)
     return DatasetMetadata(
@@ -128,7 +127,3 @@ def _summary(body: str) -> str:
         if found and found.lower() != _NOTHING:
             return found[:_MOST_TEXT]
     return ""
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -65,7 +66,10 @@ def describe_parquet(
         check_name(name)
     if config is not None:
         check_config(config)
-    found = find_splits(store, dataset=name or _name_in_hints(store))
+    hinted = name
+    with suppress(PreparedFormatError):  # what the folder holds is looked at first
+        hinted = name or name_of_folder(store)
+    found = find_splits(store, dataset=hinted or "N")
     raise_for_names(store, found)
     named = name_of_folder(store) if name is None else name
     described = _Describer(store)
@@ -128,9 +132,7 @@ class _Describer:
 
     def features(self) -> FeaturesDict:
         """The features of the columns of all files."""
-        if self._first is None:
-            return self._features
-        return self._features_with(self._first.schema)
+        return self._features if self._first is None else self._features_with(self._first.schema)
 
     def _features_with(self, schema: Any) -> FeaturesDict:
         media = self._media
@@ -148,13 +150,6 @@ def _difference(found: Any, first: Any, first_name: str) -> str | None:
             return f"its column {name!r} is {theirs[name]}, in {first_name} it is {kind}"
     more = [name for name in theirs if name not in ours]
     return f"it has a column {more[0]!r}, which {first_name} has not" if more else None
-
-
-def _name_in_hints(store: Store) -> str:
-    try:
-        return name_of_folder(store)
-    except PreparedFormatError:  # what the folder holds is looked at first
-        return "N"
 
 
 def name_of_folder(store: Store) -> str:
@@ -238,7 +233,7 @@ def with_fitting_names(store: Store, *, dataset: str = "N") -> Store:
     splits = find_splits(store, dataset=dataset)
     if all(split.template is not None for split in splits):
         return store
-    files = ShardedFileTemplate(dataset="dataset", template="{SPLIT}-{SHARD_X_OF_Y}.parquet", file_format=FILE_FORMAT)
+    files = _template("{SPLIT}-{SHARD_X_OF_Y}.parquet")
     names = {
         files.filename(split.name, index, len(split.filenames)): name
         for split in splits
@@ -350,12 +345,10 @@ def _problems(files: Sequence[_File]) -> list[str]:
 def _gather(name: str, files: Sequence[_File]) -> SplitFiles:
     """One split whose files are complete."""
     in_order = sorted(files, key=lambda file: file.place)
-    template, num_shards = in_order[0].template, len(files)
-    name_shard = _template(template).namer(name, num_shards)
+    template, filenames = in_order[0].template, tuple(file.filename for file in in_order)
+    name_shard = _template(template).namer(name, len(files))
     fits = all(name_shard(file.place) == file.filename for file in in_order)
-    return SplitFiles(
-        name=name, filenames=tuple(file.filename for file in in_order), template=template if fits else None
-    )
+    return SplitFiles(name=name, filenames=filenames, template=template if fits else None)
 
 
 def _by_split(files: Iterable[_File]) -> list[tuple[str, list[_File]]]:

@@ -61,27 +61,7 @@ def features_of_schema(
     Raises:
         PreparedFormatError: no feature can have the type or name of a column; ``details["key"]`` is its path.
     """
-    reader = _SchemaReader(frozenset(as_bytes), sounds or {}, frozenset(optional))
-    return _read_features(schema, reader)
-
-
-def _read_features(schema: Any, reader: _SchemaReader) -> FeaturesDict:
-    told = _hugging_face(schema).get("features")
-    hints = told if isinstance(told, Mapping) else {}
-    names = Counter(schema.names)
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
-        _refuse(twice[0], "it", "is there twice")
-    if not names:
-        raise PreparedFormatError("the files have no columns", details={"key": ""})
-    try:
-        return FeaturesDict(
-            {field.name: reader.read(field.type, hints.get(field.name), field.name) for field in schema}
-        )
-    except FeatureError as error:
-        raise PreparedFormatError(
-            f"the columns make no features: {error.message}", hint=error.hint, details={"key": error.details["feature"]}
-        ) from error
+    return _SchemaReader(frozenset(as_bytes), sounds or {}, frozenset(optional)).read_schema(schema)
 
 
 def metadata_of_schema(schema: Any) -> DatasetMetadata:
@@ -116,6 +96,26 @@ class _SchemaReader:
         self._sounds = sounds
         self._optional = optional
         self._arrow = import_pyarrow()
+
+    def read_schema(self, schema: Any) -> FeaturesDict:
+        told = _hugging_face(schema).get("features")
+        hints = told if isinstance(told, Mapping) else {}
+        names = Counter(schema.names)
+        for name, count in names.items():
+            if count > 1:
+                _refuse(name, "it", "is there twice")
+        if not names:
+            raise PreparedFormatError("the files have no columns", details={"key": ""})
+        try:
+            return FeaturesDict(
+                {field.name: self.read(field.type, hints.get(field.name), field.name) for field in schema}
+            )
+        except FeatureError as error:
+            raise PreparedFormatError(
+                f"the columns make no features: {error.message}",
+                hint=error.hint,
+                details={"key": error.details["feature"]},
+            ) from error
 
     def read(self, kind: Any, hint: Any, path: str, depth: int = 0) -> Feature:
         """The feature of an Arrow type; ``hint`` is Hugging Face's description of it."""
@@ -170,9 +170,7 @@ class _SchemaReader:
         inner = self.read(kind.value_type, hint, path, depth + 1)
         if not kind.list_size:
             _refuse(path, str(kind), "holds nothing")
-        if isinstance(inner, ClassLabel):
-            return Sequence(inner, length=kind.list_size)
-        if isinstance(inner, Tensor) and None not in inner.shape:
+        if isinstance(inner, Tensor) and not isinstance(inner, ClassLabel) and None not in inner.shape:
             return Tensor(
                 shape=(kind.list_size, *inner.shape),
                 dtype=inner.dtype,
@@ -260,7 +258,7 @@ def detect_media(shard: RowGroupShard) -> Media:
         StorageError: the file cannot be read.
     """
     reader = _SchemaReader(frozenset(), {}, frozenset())
-    features, hints = _read_features(shard.schema, reader), reader.found_sounds
+    features, hints = reader.read_schema(shard.schema), reader.found_sounds
     wanted = [column for column in columns_of(features) if isinstance(column.leaf, Image) or column.path in hints]
     if not wanted or not shard.filled_groups:
         return Media()

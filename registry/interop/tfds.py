@@ -15,13 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
-from registry.errors import (
-    ConflictError,
-    FolderExistsError,
-    PreparedFormatError,
-    ShardMismatchError,
-    StorageError,
-)
+from registry.errors import ConflictError, FolderExistsError, PreparedFormatError, ShardMismatchError, StorageError
 from registry.features import FeaturesDict, features_from_json
 from registry.model import (
     DatasetMetadata,
@@ -269,17 +263,13 @@ class _Source:
 
     def copy(self, shard: Shard, split: Split, target: BinaryIO) -> tuple[int, int, str]:
         """Write a shard; the bytes of its records if written anew, else 0; the bytes of the file; its sha256."""
-        filename = split.filename(shard.index)
+        filename, file_format = split.filename(shard.index), split.files.file_format
         if self.copies(filename, split):
             return 0, *self._copy_bytes(filename, shard, target)
         self._copy_bytes(filename, shard, None)
-        writer = RecordWriter(target)
+        writer, num_records = RecordWriter(target), shard.num_examples
         for record in read_records(
-            self.store,
-            filename,
-            file_format=split.files.file_format,
-            features=self.features,
-            num_records=shard.num_examples,
+            self.store, filename, file_format=file_format, features=self.features, num_records=num_records
         ):
             writer.write(record)
         return writer.num_payload_bytes, writer.num_bytes, writer.sha256()
