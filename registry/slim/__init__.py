@@ -8,6 +8,7 @@ differs: ``prefetch_queue`` is a function, as which ``slim.prefetch_queue.prefet
 """
 
 from registry.errors import OutOfRangeError
+from registry.slim import tfexample_decoder
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.data_files import DataFile, get_data_files
 from registry.slim.data_provider import DataProvider
@@ -17,59 +18,23 @@ from registry.slim.image_handler import decode_image
 from registry.slim.parallel_reader import ParallelReader, parallel_read, single_pass_read
 from registry.slim.prefetching import PrefetchQueue, prefetch_queue
 from registry.slim.readers import TextLineReader, TFRecordReader
-from registry.slim.tfexample_decoder import (
-    BackupHandler,
-    BoundingBox,
-    BoundingBoxSequence,
-    FixedLenFeature,
-    FixedLenSequenceFeature,
-    Image,
-    ItemHandler,
-    ItemHandlerCallback,
-    KeypointsSequence,
-    LookupTensor,
-    NumBoxesSequence,
-    SparseFeature,
-    SparseTensor,
-    SparseTensorValue,
-    Tensor,
-    TFExampleDecoder,
-    TFSequenceExampleDecoder,
-    VarLenFeature,
-)
+from registry.slim.tfexample_decoder import *  # noqa: F403 (all its names, those in its __all__, are here, too)
 
 __all__ = [
-    "BackupHandler",
-    "BoundingBox",
-    "BoundingBoxSequence",
     "DataDecoder",
     "DataFile",
     "DataProvider",
     "Dataset",
     "DatasetDataProvider",
-    "FixedLenFeature",
-    "FixedLenSequenceFeature",
-    "Image",
-    "ItemHandler",
-    "ItemHandlerCallback",
-    "KeypointsSequence",
-    "LookupTensor",
-    "NumBoxesSequence",
     "OutOfRangeError",
     "ParallelReader",
     "PrefetchQueue",
-    "SparseFeature",
-    "SparseTensor",
-    "SparseTensorValue",
-    "TFExampleDecoder",
     "TFRecordReader",
-    "TFSequenceExampleDecoder",
-    "Tensor",
     "TextLineReader",
-    "VarLenFeature",
     "decode_image",
     "get_data_files",
     "parallel_read",
     "prefetch_queue",
     "single_pass_read",
 ]
+__all__ += tfexample_decoder.__all__

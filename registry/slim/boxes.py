@@ -133,14 +133,7 @@ class BoundingBoxSequence(_PointSequence):
 class KeypointsSequence(_PointSequence):
     """The keypoints in each frame of a SequenceExample: float32 (frames, most keypoints in a frame, 2).
 
-    Args:
-        keys: two VarLenFeatures of the sequence; y and x by default.
-        prefix: added before each of the keys; None adds nothing.
-        return_dense: False gives a ``SparseTensorValue`` of the same shape.
-        default_value: what fills up frames with fewer keypoints.
-
-    Raises:
-        UsageError: not two keys.
+    As ``BoundingBoxSequence``, but ``keys`` are two; y and x by default.
     """
 
     default_keys = ("y", "x")
@@ -157,11 +150,7 @@ class NumBoxesSequence(ItemHandler):
         UsageError: no keys.
     """
 
-    def __init__(
-        self,
-        keys: str | Sequence[str] | None = None,
-        check_consistency: bool = True,
-    ) -> None:
+    def __init__(self, keys: str | Sequence[str] | None = None, check_consistency: bool = True) -> None:
         if not keys:
             raise UsageError(
                 "NumBoxesSequence was given no keys",
@@ -180,7 +169,8 @@ class NumBoxesSequence(ItemHandler):
         counts = _count_boxes(keys_to_tensors[self.keys[0]], self.keys[0])
         for key in self.keys[1:] if self._check_consistency else ():
             others = _count_boxes(keys_to_tensors[key], key)
-            if not _agree(counts, others):
+            # One of a single frame is held against every frame, as in TF-Slim.
+            if len({counts.size, others.size} - {1}) > 1 or not (counts == others).all():
                 raise CorruptExampleError(
                     f"the frames have {counts.tolist()[:20]} values in {self.keys[0]!r}, "
                     f"and {others.tolist()[:20]} in {key!r}",
@@ -188,11 +178,6 @@ class NumBoxesSequence(ItemHandler):
                     details={"features": self.keys},
                 )
         return counts
-
-
-def _agree(counts: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> bool:
-    """Whether two lists have the same counts: one of a single frame is held against every frame, as in TF-Slim."""
-    return (counts.size == others.size or 1 in (counts.size, others.size)) and bool((counts == others).all())
 
 
 def _count_boxes(value: Any, key: str) -> npt.NDArray[np.int64]:

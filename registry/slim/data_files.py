@@ -10,7 +10,7 @@ import errno
 import glob
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -116,22 +116,17 @@ def _find(source: Any, missing: list[str]) -> Iterator[DataFile]:
         for one in source:
             yield from _find(one, missing)
     else:
-        yield from _find_path(_as_text(source), missing)
-
-
-def _as_text(source: Any) -> str:
-    text = os.fspath(source) if isinstance(source, str | os.PathLike) else None
-    if isinstance(text, str) and text:
-        return text
-    raise WrongTypeError(
-        f"{source!r:.100} is no data source",
-        hint="Give a path, a URL, a pattern like folder/train-*, path@128, or a list of these.",
-    )
+        text = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+        if not isinstance(text, str) or not text:
+            raise WrongTypeError(
+                f"{source!r:.100} is no data source",
+                hint="Give a path, a URL, a pattern like folder/train-*, path@128, or a list of these.",
+            )
+        yield from _find_path(text, missing)
 
 
 def _find_path(text: str, missing: list[str]) -> Iterator[DataFile]:
-    file = _literal(text)
-    if file is not None:
+    if (file := _literal(text)) is not None:
         yield file
     elif _WILD.search(text):
         matches = [match for path in _matches(text) if (match := _literal(path)) is not None]
@@ -139,24 +134,16 @@ def _find_path(text: str, missing: list[str]) -> Iterator[DataFile]:
             raise _nothing_in(text)
         yield from matches
     elif sharded := _SHARDED.fullmatch(text):
-        yield from _present(_shard_names(sharded["stem"], int(sharded["count"])), missing)
+        stem, count = sharded["stem"], int(sharded["count"])
+        if not count:
+            raise _nothing_in(f"{stem}@0")
+        for path in (f"{stem}-{shard:05d}-of-{count:05d}" for shard in range(count)):
+            if (file := _literal(path)) is not None:
+                yield file
+            else:
+                missing.append(path)
     else:
         missing.append(text)
-
-
-def _present(paths: Iterable[str], missing: list[str]) -> Iterator[DataFile]:
-    for path in paths:
-        file = _literal(path)
-        if file is None:
-            missing.append(path)
-        else:
-            yield file
-
-
-def _shard_names(stem: str, count: int) -> list[str]:
-    if not count:
-        raise _nothing_in(f"{stem}@0")
-    return [f"{stem}-{shard:05d}-of-{count:05d}" for shard in range(count)]
 
 
 def _literal(text: str) -> DataFile | None:
@@ -190,21 +177,16 @@ def _literal(text: str) -> DataFile | None:
 def _matches(pattern: str) -> list[str]:
     """The files that match a pattern, sorted. Folders are left out, and files that somebody is still writing."""
     if _is_remote(pattern):
-        return _remote_matches(pattern)
+        wild = _WILD.search(pattern)
+        root = pattern[: wild.start() if wild else None].rpartition("/")[0]
+        parts = pattern[len(root) + 1 :].split("/")
+        names = [name.split("/") for name in open_store(root).list()]
+        alike = [name for name in names if len(name) == len(parts) and all(map(fnmatchcase, name, parts))]
+        return [f"{root}/{'/'.join(name)}" for name in alike]
     if pattern.startswith("file://"):
         return [Path(path).as_uri() for path in _matches(unquote(pattern.removeprefix("file://")))]
     found = glob.glob(str(_expanded(pattern)) if pattern.startswith("~") else pattern)  # noqa: PTH207 (./ is kept)
     return sorted(path for path in found if Path(path).is_file() and not is_unfinished(Path(path).name))
-
-
-def _remote_matches(pattern: str) -> list[str]:
-    wild = _WILD.search(pattern)
-    root = pattern[: wild.start() if wild else None].rpartition("/")[0]
-    parts = pattern[len(root) + 1 :].split("/")
-    names = [name.split("/") for name in open_store(root).list()]
-    return [
-        f"{root}/{'/'.join(name)}" for name in names if len(name) == len(parts) and all(map(fnmatchcase, name, parts))
-    ]
 
 
 def _is_remote(text: str) -> bool:
@@ -218,9 +200,7 @@ def _expanded(text: str) -> Path:
 
 def _nothing_in(source: Any) -> UsageError:
     return UsageError(
-        f"no data files found in {source!r:.200}"
-        if not isinstance(source, str)
-        else f"no data files found in {source}",
+        f"no data files found in {source if isinstance(source, str) else f'{source!r:.200}'}",
         hint="Check the folder and the pattern: * stands for any part of a name, but not for a folder.",
         details={"data_sources": str(source)[:1000]},
     )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Self
 
-from registry.errors import AbsentFeatureWarning, OutOfRangeError, VerificationError, WrongTypeError
+from registry.errors import AbsentFeatureWarning, VerificationError, WrongTypeError
 from registry.model.numbers import whole_number
 from registry.reading import SplitSource
 from registry.slim.data_decoder import DataDecoder
 from registry.slim.decoding_ahead import decode_record
-from registry.slim.parallel_reader import ParallelReader, parallel_read
-from registry.slim.readers import Record
+from registry.slim.parallel_reader import parallel_read
 from registry.slim.versions import FeaturesDecoder, files_of, labels_of, open_slice
 
 _SHOWN: Final = 20
@@ -56,7 +56,8 @@ class Dataset:
         **extras: Any,
     ) -> None:
         _check_decoder(decoder)
-        if not _can_read(reader):
+        of_tensorflow = str(getattr(reader, "__module__", "")).split(".")[0] in ("tensorflow", "tf_slim")
+        if reader is not None and (of_tensorflow or not callable(reader)):
             raise WrongTypeError(
                 f"reader={reader!r:.100} is not called with a path to give records",
                 hint="slim.TFRecordReader and slim.TextLineReader take the place of TensorFlow's readers.",
@@ -126,14 +127,16 @@ class Dataset:
             VerificationError: there are not ``num_samples``, or the descriptions are of other items; all of it is said.
             CorruptRecordError, CorruptExampleError, StorageError: a file cannot be read, or a record not be decoded.
         """
-        problems = self._wrong_descriptions()
         items = self.decoder.list_items()
+        described = items if self.items_to_descriptions is None else list(self.items_to_descriptions)
+        problems = [f"item {item!r} has no description" for item in items if item not in described]
+        problems += [f"{name!r} is described, and no item" for name in described if name not in items]
         found = 0
         stored: set[str] = set()
         with parallel_read(
             self.data_sources, self.reader, num_epochs=1, num_readers=1, reader_kwargs=reader_kwargs, shuffle=False
         ) as records:
-            while some := _next_records(records):
+            for some in iter(records.read_records, []):  # until OutOfRangeError, which is a StopIteration
                 for record in some if deep else some[: not found]:
                     decode_record(self.decoder, record, items)
                     stored.update(self.decoder.stored_keys(record[0]))
@@ -156,13 +159,6 @@ class Dataset:
             )
         return found
 
-    def _wrong_descriptions(self) -> list[str]:
-        if self.items_to_descriptions is None:
-            return []
-        items, described = self.decoder.list_items(), list(self.items_to_descriptions)
-        problems = [f"item {item!r} has no description" for item in items if item not in described]
-        return problems + [f"{name!r} is described, and no item" for name in described if name not in items]
-
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"this dataset has no {name!r}; what else it was given are {sorted(self.__dict__)}")
 
@@ -172,22 +168,10 @@ class Dataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """What is pickled and copied: what it was made of, as the extras are a view that cannot be."""
         given = (self.data_sources, self.reader, self.decoder, self.num_samples, self.items_to_descriptions)
-        return _remake, (type(self), given, dict(self.extras))
+        return partial(type(self), **self.extras), given
 
     def __repr__(self) -> str:
         return f"<Dataset: {self.num_samples} samples of {', '.join(self.decoder.list_items())}>"
-
-
-def _remake(kind: type[Dataset], given: tuple[Any, ...], extras: dict[str, Any]) -> Dataset:
-    return kind(*given, **extras)
-
-
-def _next_records(records: ParallelReader) -> list[Record]:
-    """The next records that are at hand; none at the end."""
-    try:
-        return records.read_records()
-    except OutOfRangeError:
-        return []
 
 
 def _check_decoder(decoder: Any) -> None:
@@ -200,8 +184,3 @@ def _check_decoder(decoder: Any) -> None:
         if is_class
         else "Give a TFExampleDecoder, or a subclass of slim.DataDecoder with decode and list_items.",
     )
-
-
-def _can_read(reader: Any) -> bool:
-    of_tensorflow = str(getattr(reader, "__module__", "")).split(".")[0] in ("tensorflow", "tf_slim")
-    return reader is None or (callable(reader) and not of_tensorflow)
