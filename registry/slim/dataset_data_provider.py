@@ -13,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy.typing as npt
 
@@ -24,13 +24,14 @@ from registry.slim.data_decoder import DataDecoder, stack_items
 from registry.slim.data_provider import DataProvider
 from registry.slim.dataset import Dataset
 from registry.slim.decoding_ahead import DecodingAhead
-from registry.slim.parallel_reader import flag, open_reader
+from registry.slim.parallel_reader import ParallelReader, flag, open_reader
+from registry.slim.read_ahead import OfOneProcess
 from registry.slim.readers import key_of
 
 T = TypeVar("T")
 
 
-class DatasetDataProvider(DataProvider):
+class DatasetDataProvider(OfOneProcess, DataProvider):
     """The items of a dataset's records, one record after the other.
 
     ``get`` gives some items of the next record, as TF-Slim's does of the next step of its graph; ``iter`` gives
@@ -42,22 +43,16 @@ class DatasetDataProvider(DataProvider):
 
     Args:
         dataset: has ``data_sources``, ``reader``, ``decoder`` and ``num_samples``.
-        num_readers: how many files are read at the same time.
-        reader_kwargs: for the dataset's reader.
-        shuffle: whether files are permuted, and records go through a shuffle buffer.
-        num_epochs: how often each record is provided; None for ever.
-        common_queue_capacity: how many serialized records are held at most, see ``parallel_read``.
-        common_queue_min: the least number of records that each one is drawn from, where they are shuffled.
+        common_queue_capacity, common_queue_min: ``capacity`` and ``min_after_dequeue`` of ``parallel_read``, which has
+            all other arguments, too.
         record_key: the item that is a record's key, ``path:offset``.
-        seed: of the order; None draws one, which is then the attribute ``seed``.
-        scope: without effect.
-        deterministic: whether files take turns, record by record; otherwise records come as they are read.
-        mix_epochs: whether the next epoch begins while records of the last one are in the buffer, as in TF-Slim.
 
     Raises:
         UsageError: as ``parallel_read``; or ``record_key`` is an item of the dataset.
         NotStoredError: files are missing.
     """
+
+    refusal = ParallelReader.refusal
 
     def __init__(
         self,
@@ -75,6 +70,7 @@ class DatasetDataProvider(DataProvider):
         deterministic: bool = True,
         mix_epochs: bool = False,
     ) -> None:
+        super().__init__()
         self._decoder = _decoder_of(dataset)
         items = list(self._decoder.list_items())
         if record_key in items:
@@ -103,7 +99,6 @@ class DatasetDataProvider(DataProvider):
             names=("common_queue_capacity", "common_queue_min"),
         )
         self._lock = threading.RLock()
-        self._process = os.getpid()
         self._ahead = DecodingAhead(self._reader, self._decoder)
 
     @property
@@ -128,7 +123,14 @@ class DatasetDataProvider(DataProvider):
         if asked is None or asked != self._asked:  # what was asked for last was checked then
             before, asked = self._asked, self.check_items(items)
             self._asked = asked
-            self._warn_of_two_records(before, asked)
+            if before and asked and not self._has_warned and set(before).isdisjoint(asked):
+                self._has_warned = True
+                warnings.warn(
+                    f"{', '.join(before)} and {', '.join(asked)} are of two records, as they were asked for one after "
+                    f"the other: ask for both in one get({[*before, *asked]})",
+                    TwoRecordsWarning,
+                    stacklevel=2,
+                )
         return self._next(asked)
 
     def iter(self, items: Sequence[str]) -> Iterator[list[Any]]:
@@ -166,9 +168,6 @@ class DatasetDataProvider(DataProvider):
         drop, pad = flag("drop_remainder", drop_remainder), flag("dynamic_pad", dynamic_pad)
         return _Each(partial(self._next_batch, asked, size, drop_remainder=drop, pad=pad))
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self
-
     def __next__(self) -> dict[str, Any]:
         return dict(zip(self._items, self._next(tuple(self._items)), strict=True))
 
@@ -191,15 +190,6 @@ class DatasetDataProvider(DataProvider):
 
     def __repr__(self) -> str:
         return f"<DatasetDataProvider: {', '.join(self._items)}; seed {self.seed}>"
-
-    def __reduce__(self) -> Any:
-        return self._reader.__reduce__()  # which refuses
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def _next(self, items: tuple[str, ...]) -> list[Any]:
         self._check_process()
@@ -232,16 +222,6 @@ class DatasetDataProvider(DataProvider):
             columns[self._record_key] = stack_items([key_of(record) for record in records])
         return [columns[item] for item in items]
 
-    def _warn_of_two_records(self, before: tuple[str, ...] | None, asked: tuple[str, ...]) -> None:
-        if before and asked and not self._has_warned and set(before).isdisjoint(asked):
-            self._has_warned = True
-            warnings.warn(
-                f"{', '.join(before)} and {', '.join(asked)} are of two records, as they were asked for one after the "
-                f"other: ask for both in one get({[*before, *asked]})",
-                TwoRecordsWarning,
-                stacklevel=3,
-            )
-
     def _enter(self) -> None:
         if self._is_inside:
             raise UsageError(
@@ -251,10 +231,6 @@ class DatasetDataProvider(DataProvider):
         if self._is_closed:
             self._ahead.clear()
         self._is_inside = True
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            self._reader.read_records(1)  # which refuses: the lock may be held for ever in a process that was forked
 
 
 def _decoder_of(dataset: Any) -> DataDecoder:

@@ -83,19 +83,16 @@ def to_grey_by_light(color: npt.NDArray[Any], gamma: int, *, is_cut: bool) -> np
     top = 65535 if is_wide else 255
     shift = 5 if is_wide and is_cut else 0
     steps = np.arange((top >> shift) + 1) / (top >> shift)
-    to_light, from_light = (np.floor(top * steps**power + 0.5).astype(np.uint32) for power in _powers(gamma))
+    # What stored values are raised to, to become light, and light to be stored; libpng counts in 1/100000.
+    lightening = int(1e10 / gamma + 0.5)
+    powers = lightening / 100000, int(1e10 / lightening + 0.5) / 100000
+    to_light, from_light = (np.floor(top * steps**power + 0.5).astype(np.uint32) for power in powers)
     red, green, blue = (to_light[color[:, :, channel] >> shift] for channel in range(3))
     mixed = mix(red, green, blue, 0x4000)
     grey: npt.NDArray[Any] = from_light[mixed >> shift].astype(color.dtype)
     is_grey = (color[:, :, :1] == color[:, :, 1:]).all(axis=2)
     grey[is_grey] = _keep(color[:, :, 0][is_grey], shift)
     return grey[:, :, np.newaxis]
-
-
-def _powers(gamma: int) -> tuple[float, float]:
-    """What stored values are raised to, to become light, and light to be stored; libpng counts in 1/100000."""
-    to_light = int(1e10 / gamma + 0.5)
-    return to_light / 100000, int(1e10 / to_light + 0.5) / 100000
 
 
 def _keep(grey: npt.NDArray[Any], shift: int) -> npt.NDArray[Any]:

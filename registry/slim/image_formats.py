@@ -22,13 +22,7 @@ import numpy.typing as npt
 
 from registry.errors import MissingExtraError
 from registry.features.pictures import JPEG_SIGNATURE, as_channels, import_pillow, read_jpeg_header, to_grey
-from registry.slim.image_codec import (
-    MAX_PIXELS,
-    ImageFault,
-    check_pixels,
-    run_codec,
-    take_pixels,
-)
+from registry.slim.image_codec import MAX_PIXELS, ImageFault, check_pixels, run_codec, take_pixels
 from registry.slim.image_png import decode_png, decode_small_pngs
 
 CHANNELS: Final = (0, 1, 3, 4)
@@ -226,7 +220,10 @@ def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
 
 def _lay_frame(frame: _GifFrame, part: npt.NDArray[np.uint8], place: int) -> None:
     """Lay a frame on the part of the canvas that it covers, some rows at a time: an index takes 8 bytes a pixel."""
-    numbers = _undo_gif_lzw(frame)[: part.shape[0], : part.shape[1]]
+    size = (frame.height, frame.width)
+    arguments = (frame.code_bits, int(frame.is_interlaced), -1)  # no colour is transparent to the codec
+    numbers = run_codec("gif", "L", size, frame.blocks, arguments, of="GIF").reshape(size)
+    numbers = numbers[: part.shape[0], : part.shape[1]]
     rows = max(1, _PIXELS_AT_ONCE // frame.width)
     for top in range(0, len(numbers), rows):
         some, under = numbers[top : top + rows], part[top : top + rows]
@@ -303,13 +300,6 @@ def _skip_gif_blocks(data: bytes, place: int) -> int:
         if not length:
             return place
     raise ImageFault(_GIF_CUT_OFF)
-
-
-def _undo_gif_lzw(frame: _GifFrame) -> npt.NDArray[np.uint8]:
-    """The colour numbers (height, width) of a frame."""
-    size = (frame.height, frame.width)
-    arguments = (frame.code_bits, int(frame.is_interlaced), -1)  # no colour is transparent to the codec
-    return run_codec("gif", "L", size, frame.blocks, arguments, of="GIF").reshape(size)
 
 
 def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
@@ -391,7 +381,9 @@ def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> 
     size, is_fast = (header.height, header.width), method == "INTEGER_FAST"
     if header.components == 4:
         inks = _jpeg_samples(data, "CMYK", size, 4, is_fast=is_fast)
-        color = _mix_inks(inks if header.is_adobe else ~inks)
+        # What cyan, magenta, yellow and black leave of the light, as Adobe stores it.
+        left = (inks if header.is_adobe else ~inks).astype(np.uint16)
+        color = (left[:, :, :3] * left[:, :, 3:] // 255).astype(np.uint8)
         return to_grey(color) if channels == 1 else color
     wanted = channels or header.components
     return _jpeg_samples(data, "L" if wanted == 1 else "RGB", size, wanted, is_fast=is_fast)
@@ -419,9 +411,3 @@ def _fast_library() -> Any:
     except ImportError:
         return None
     return simplejpeg
-
-
-def _mix_inks(inks: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """RGB of what cyan, magenta, yellow and black leave of the light (Adobe stores it this way)."""
-    wide = inks.astype(np.uint16)
-    return (wide[:, :, :3] * wide[:, :, 3:] // 255).astype(np.uint8)

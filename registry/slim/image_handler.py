@@ -201,19 +201,9 @@ class Image(ItemHandler):
 
 
 def decode_image(data: bytes, channels: int = 0, dtype: Any = np.uint8, dct_method: str = "") -> npt.NDArray[Any]:
-    """The array of one encoded image, as ``Image`` decodes it, for a function or a handler of one's own.
+    """The array of one encoded image, for a function or a handler of one's own; options, shape and errors as ``Image``.
 
-    Args:
-        data: a PNG, JPEG, BMP, GIF or WebP.
-        channels: as ``Image``.
-        dtype: as ``Image``.
-        dct_method: as ``Image``.
-
-    Returns:
-        (height, width, channels); of a GIF or a WebP (frames, height, width, channels).
-
-    Raises:
-        CorruptExampleError, MissingExtraError, UsageError: as ``Image``.
+    ``data`` are the bytes of a PNG, JPEG, BMP, GIF or WebP.
     """
     handler = Image("image", channels=channels, dtype=dtype, dct_method=dct_method)
     return handler.tensors_to_item({"image": bytes(check_record(data)), "image/format": b""})

@@ -97,7 +97,7 @@ def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool
     color, alpha = samples, (1 << png.bit_depth) - 1
     if png.color_type == _PALETTE:
         color = _color_table(png)[samples[:, :, 0]]
-    if channels == 1 and color.shape[2] >= 3 and _has_effect(png.gamma):
+    if channels == 1 and color.shape[2] >= 3 and png.gamma > 0 and not 95_000 <= png.gamma <= 105_000:
         return to_grey_by_light(color, png.gamma, is_cut=is_cut)
     if png.color_type == _PALETTE:
         return as_channels(color, _transparencies(png)[samples[:, :, 0]] if png.transparency else alpha, channels)
@@ -111,10 +111,6 @@ def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool
         return as_channels(color, alpha, channels)
     see_through = (samples == _key_color(png)).all(axis=2)
     return as_channels(color, np.where(see_through, 0, opaque), channels)
-
-
-def _has_effect(gamma: int) -> bool:
-    return gamma > 0 and not 95_000 <= gamma <= 105_000
 
 
 def _color_table(png: Png) -> npt.NDArray[np.uint8]:

@@ -372,9 +372,7 @@ class LookupTensor(Tensor):
         tensor_key: the feature, usually of strings.
         table: the vocabulary: a list of texts, which are numbered from 0; a dict of numbers; or an object with a method
             ``lookup`` that takes an array.
-        shape_keys: as ``Tensor``.
-        shape: as ``Tensor``.
-        default_value: as ``Tensor``; it is looked up like the values.
+        shape_keys, shape, default_value: as ``Tensor``; the default is looked up like the values.
 
     Raises:
         UsageError: as ``Tensor``, or no table.

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from inspect import signature
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.model.numbers import whole_number
 from registry.slim.data_files import find_data_files, get_data_files
 from registry.slim.interleaving import Progress, Reading, closed_reader
-from registry.slim.read_ahead import CLOSE_SECONDS
+from registry.slim.read_ahead import CLOSE_SECONDS, OfOneProcess
 from registry.slim.readers import Reader, Record, TFRecordReader, key_of, read_units
 
 __all__ = ["ParallelReader", "get_data_files", "parallel_read", "single_pass_read"]
@@ -33,7 +33,7 @@ _Failure: TypeAlias = tuple[BaseException, TracebackType | None]
 _TEXT_TYPES: Final = ("string", "str", "bytes", "object", "bytes_")
 
 
-class ParallelReader:
+class ParallelReader(OfOneProcess):
     """The records of many files as (key, record), both bytes. Made by ``parallel_read``, which has the arguments.
 
     Iterate, or call ``read``; threads may do so at the same time. An error of a file comes after all records before it,
@@ -44,13 +44,18 @@ class ParallelReader:
         num_readers: how many files are read at the same time.
     """
 
+    refusal = (
+        "a reader is of use only in the process that made it",
+        "Make one in each process, of the data sources that it is to read.",
+    )
+
     def __init__(self, reading: Reading) -> None:
+        super().__init__()
         self.seed = reading.seed
         self.num_readers = reading.num_readers
         self._progress = Progress()
         self._chunks = reading.chunks(self._progress)
         self._lock = threading.RLock()
-        self._process = os.getpid()
         self._records: list[Record] = []
         self._position = 0
         self._closed = False
@@ -144,20 +149,8 @@ class ParallelReader:
         if slots is not None:
             slots.join()
 
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        return self
-
     def __next__(self) -> tuple[bytes, bytes]:
         return self.read()
-
-    def __reduce__(self) -> Any:
-        raise _of_another_process()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def _take(self, most: int | None) -> list[Record]:
         # As long as this is under way it counts as interrupted: whoever is has not seen records that left their place.
@@ -194,10 +187,6 @@ class ParallelReader:
         if self._failed is not None:
             error, traceback = self._failed
             raise error.with_traceback(traceback)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise _of_another_process()
 
 
 def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
@@ -240,7 +229,13 @@ def parallel_read(  # noqa: PLR0917 (TF-Slim's order)
         NotStoredError: files are missing.
         WrongTypeError: other ``dtypes``, or a reader that cannot be called.
     """
-    _check_dtypes(dtypes)
+    if dtypes is not None:
+        names = [getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype) for dtype in dtypes]
+        if len(names) != 2 or any(name not in _TEXT_TYPES for name in names):
+            raise WrongTypeError(
+                f"dtypes must be two strings, of key and record, not {dtypes!r:.80}",
+                hint="Leave dtypes out: readers give bytes, and the decoder makes of them what they hold.",
+            )
     return open_reader(
         data_sources,
         reader_class,
@@ -325,13 +320,6 @@ def flag(name: str, value: Any) -> bool:
     raise WrongTypeError(f"{name} must be True or False, not {value!r:.60}")
 
 
-def _of_another_process() -> UsageError:
-    return UsageError(
-        "a reader is of use only in the process that made it",
-        hint="Make one in each process, of the data sources that it is to read.",
-    )
-
-
 def _check_kwargs(reader: Reader, reader_kwargs: Any) -> Mapping[str, Any]:
     """``reader_kwargs`` where the reader can be called with them: it will be, later, by another thread."""
     name = getattr(reader, "__name__", None) or type(reader).__name__
@@ -352,14 +340,3 @@ def _check_kwargs(reader: Reader, reader_kwargs: Any) -> Mapping[str, Any]:
             f"{name}{called_with!s:.200}.",
         ) from error
     return reader_kwargs
-
-
-def _check_dtypes(dtypes: Any) -> None:
-    if dtypes is None:
-        return
-    names = [getattr(dtype, "name", None) or getattr(dtype, "__name__", dtype) for dtype in dtypes]
-    if len(names) != 2 or any(name not in _TEXT_TYPES for name in names):
-        raise WrongTypeError(
-            f"dtypes must be two strings, of key and record, not {dtypes!r:.80}",
-            hint="Leave dtypes out: readers give bytes, and the decoder makes of them what they hold.",
-        )

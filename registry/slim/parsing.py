@@ -52,11 +52,15 @@ def parse_feature(key: str, spec: FeatureSpec, values: Mapping[str, FlatValue | 
             stored = values.get(key)
             if stored is None:
                 return _default(key, spec, values)
-            return _shaped(key, spec, take_values(key, spec, stored))
+            found = take_values(key, spec, stored)
+            if found.size != spec.size:
+                raise _other_number(f"feature {key!r}", key, found.size, spec)
+            return found.reshape(spec.shape)[()]
         case VarLenFeature():
             return sparse_list(take_values(key, spec, values.get(key)))
         case SparseFeature():
-            return _parse_sparse(key, spec, values)
+            places = [take_values(name, INDICES, values.get(name)) for name in spec.index_key]
+            return sort_sparse(key, spec, places, take_values(spec.value_key, spec, values.get(spec.value_key)))
         case FixedLenSequenceFeature():
             return shape_elements(key, spec, take_values(key, spec, values.get(key)))
 
@@ -103,7 +107,11 @@ def take_values(key: str, spec: FeatureSpec, stored: FlatValue | None) -> npt.ND
     if stored is None:
         return np.empty(0, spec.dtype)
     if kind != kind_of(spec):
-        raise _other_kind(key, kind, spec)
+        raise CorruptExampleError(
+            f"feature {key!r} holds {_NAMES[kind]} values, where {_NAMES[kind_of(spec)]} was declared",
+            hint="Nothing is converted: declare the dtype that is stored, and convert in a handler.",
+            details={"feature": key, "expected": _NAMES[kind_of(spec)], "found": _NAMES[kind]},
+        )
     return np.fromiter(stored, TEXT, len(stored)) if isinstance(stored, list) else stored
 
 
@@ -151,17 +159,6 @@ def _default(key: str, spec: FixedLenFeature, values: Mapping[str, FlatValue | N
     return spec.default_value.copy()[()]
 
 
-def _shaped(key: str, spec: FixedLenFeature, values: npt.NDArray[Any]) -> Any:
-    if values.size != spec.size:
-        raise _other_number(f"feature {key!r}", key, values.size, spec)
-    return values.reshape(spec.shape)[()]
-
-
-def _parse_sparse(key: str, spec: SparseFeature, values: Mapping[str, FlatValue | None]) -> Any:
-    places = [take_values(name, INDICES, values.get(name)) for name in spec.index_key]
-    return sort_sparse(key, spec, places, take_values(spec.value_key, spec, values.get(spec.value_key)))
-
-
 def _take_step(key: str, spec: FeatureSpec, step: FlatValue | None, place: int) -> npt.NDArray[Any]:
     try:
         found = take_values(key, spec, step)
@@ -174,14 +171,6 @@ def _take_step(key: str, spec: FeatureSpec, step: FlatValue | None, place: int) 
 
 def _joined(steps: list[npt.NDArray[Any]], spec: FeatureSpec) -> npt.NDArray[Any]:
     return np.concatenate(steps) if steps else np.empty(0, spec.dtype)
-
-
-def _other_kind(key: str, kind: str, spec: FeatureSpec) -> CorruptExampleError:
-    return CorruptExampleError(
-        f"feature {key!r} holds {_NAMES[kind]} values, where {_NAMES[kind_of(spec)]} was declared",
-        hint="Nothing is converted: declare the dtype that is stored, and convert in a handler.",
-        details={"feature": key, "expected": _NAMES[kind_of(spec)], "found": _NAMES[kind]},
-    )
 
 
 def _other_number(

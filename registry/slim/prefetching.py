@@ -7,16 +7,16 @@ see ``read_ahead``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
 from registry.errors import OutOfRangeError, UsageError, WrongTypeError
 from registry.model.numbers import whole_number
 from registry.slim.data_decoder import as_array, not_alike, stack_arrays
-from registry.slim.read_ahead import ReadAhead, join
+from registry.slim.read_ahead import OfOneProcess, ReadAhead, join
 
 T = TypeVar("T")
 
@@ -24,19 +24,25 @@ _VALUES: Final = (np.ndarray, np.generic, int, float, complex, str, bytes)
 _A_FUNCTION: Final = "Give a function that makes the next element: lambda: provider.get(['image', 'label'])."
 
 
-class PrefetchQueue(Generic[T]):
+class PrefetchQueue(OfOneProcess, Generic[T]):
     """Elements made ahead. Made by ``prefetch_queue``, which has the arguments.
 
     Iterate, or call ``dequeue``; threads may do so at the same time. An error of the source comes after all elements
     that it gave before, and again whenever more is asked for.
     """
 
+    refusal = ("a queue is of use only in the process that made it", "Make one in each process that takes of it.")
+
     def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int, dynamic_pad: bool) -> None:
+        super().__init__()
         self._ahead = ReadAhead(
-            source, capacity=capacity, num_threads=num_threads, name="prefetch", closed_error=_closed_queue
+            source,
+            capacity=capacity,
+            num_threads=num_threads,
+            name="prefetch",
+            closed_error=lambda: UsageError("this queue was closed", hint="Make a new one."),
         )
         self._dynamic_pad = dynamic_pad
-        self._process = os.getpid()
 
     def dequeue(self) -> T:
         """The next element.
@@ -72,25 +78,13 @@ class PrefetchQueue(Generic[T]):
             self._ahead.close()
             join(self._ahead.threads)
 
-    def __iter__(self) -> Iterator[T]:
-        return self
-
     def __next__(self) -> T:
         return self.dequeue()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         ahead = getattr(self, "_ahead", None)
         if ahead is not None:
             ahead.abandon()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise _of_this_process()
 
     def _take_stacked(self, n: int, *, all_of_them: bool) -> Any:
         elements = self._take(whole_number(n, "n", least=1, error=WrongTypeError), all_of_them=all_of_them)
@@ -121,10 +115,6 @@ class PrefetchQueue(Generic[T]):
                 raise not_alike("numbers of values", [len(element) for element in elements])
             return [self._stack(values) for values in zip(*elements, strict=True)]
         return stack_arrays([as_array(value) for value in elements], pad=self._dynamic_pad)
-
-    def _check_process(self) -> None:
-        if os.getpid() != self._process:
-            raise _of_this_process()
 
 
 def prefetch_queue(
@@ -174,16 +164,6 @@ def prefetch_queue(
 
 # In TF-Slim the function is in a module of its name: slim.prefetch_queue.prefetch_queue is the function, too.
 prefetch_queue.prefetch_queue = prefetch_queue  # type: ignore[attr-defined]  # of a function, which has no such field
-
-
-def _closed_queue() -> UsageError:
-    return UsageError("this queue was closed", hint="Make a new one.")
-
-
-def _of_this_process() -> UsageError:
-    return UsageError(
-        "a queue is of use only in the process that made it", hint="Make one in each process that takes of it."
-    )
 
 
 def _as_element(made: Any) -> Any:

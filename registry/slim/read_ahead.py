@@ -11,7 +11,9 @@ KeyboardInterrupt inside of ``threading.Condition`` can leave its lock in either
 
 from __future__ import annotations
 
+import abc
 import atexit
+import os
 import threading
 import time
 from collections import deque
@@ -21,7 +23,9 @@ from functools import partial
 from itertools import repeat
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar
+
+from registry.errors import UsageError
 
 T = TypeVar("T")
 
@@ -194,6 +198,36 @@ class ReadAhead(Generic[T]):
         self._ready.extend(values)
         if error is not None and (self._end is None or isinstance(self._end, StopIteration)):
             self._end, self._traceback = error, error.__traceback__
+
+
+class OfOneProcess(abc.ABC):
+    """An iterator of its own, closed at the end of a ``with``, of use only in the process that made it."""
+
+    refusal: ClassVar[tuple[str, str]]
+    """What whoever uses it in another process is told, and the hint: locks may be held for ever there."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Make no more values."""
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            self.__reduce__()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(self.refusal[0], hint=self.refusal[1])
 
 
 def start(work: Callable[[], object], *, name: str) -> list[threading.Thread]:

@@ -104,7 +104,10 @@ class FileReader(abc.ABC):
     """
 
     def __init__(self, path: str | os.PathLike[str] | DataFile) -> None:
-        self.file = path if isinstance(path, DataFile) else _only_file(path)
+        files = [path] if isinstance(path, DataFile) else find_data_files(path)
+        if len(files) != 1:
+            raise UsageError(f"{path!s} names {len(files)} files, and a reader reads one")
+        self.file = files[0]
 
     @abc.abstractmethod
     def units(self) -> Iterator[Unit]:
@@ -280,21 +283,15 @@ def _failed(error: BaseException, name: str, path: str, num_records: int, last: 
 
 
 def _pairs(made: Any, file: DataFile, name: str) -> Iterator[Record]:
-    if not isinstance(made, Iterable):
-        raise _no_pair(name, file.path, made)
-    for pair in made:
-        yield _checked(pair, file, name)
-
-
-def _checked(pair: Any, file: DataFile, name: str) -> Record:
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise _no_pair(name, file.path, pair)
-    key, value = (part.encode() if isinstance(part, str) else part for part in pair)
-    if isinstance(value, memoryview | bytearray):
-        value = bytes(value)
-    if not isinstance(key, bytes) or not isinstance(value, bytes):
-        raise _no_pair(name, file.path, pair)
-    return value, file, key
+    for pair in made if isinstance(made, Iterable) else [made]:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise _no_pair(name, file.path, pair)
+        key, value = (part.encode() if isinstance(part, str) else part for part in pair)
+        if isinstance(value, memoryview | bytearray):
+            value = bytes(value)
+        if not isinstance(key, bytes) or not isinstance(value, bytes):
+            raise _no_pair(name, file.path, pair)
+        yield value, file, key
 
 
 def _no_pair(name: str, path: str, found: Any) -> WrongTypeError:
@@ -318,13 +315,6 @@ def _whole(file: DataFile, name: str) -> DataFile:
         hint="Leave the reader out: the files of a published version are read by TFRecordReader.",
         details={"path": file.path, "reader": name},
     )
-
-
-def _only_file(path: str | os.PathLike[str]) -> DataFile:
-    files = find_data_files(path)
-    if len(files) != 1:
-        raise UsageError(f"{os.fspath(path)} names {len(files)} files, and a reader reads one")
-    return files[0]
 
 
 def _without_end(line: bytes) -> bytes:

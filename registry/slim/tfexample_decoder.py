@@ -320,15 +320,12 @@ class _BlockDecoders(threading.local):
 def _placed(rows: Iterable[Any]) -> Iterator[Any]:
     """The same; a fault says at which place."""
     if isinstance(rows, np.ndarray | list):
-        return iter(rows)
-    return _with_places(iter(rows))
-
-
-def _with_places(rows: Iterator[Any]) -> Iterator[Any]:
-    place = 0
+        yield from rows
+        return
+    given, place = iter(rows), 0
     while True:
         try:
-            row = next(rows)
+            row = next(given)
         except StopIteration:
             return
         except CorruptExampleError as error:
