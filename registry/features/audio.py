@@ -12,12 +12,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from registry.errors import require_extra
+from registry.features.block_columns import BlockColumn, BlockParts
 from registry.features.dtypes import exact_array, wire_kind
 from registry.features.feature import (
     Part,
@@ -32,10 +33,6 @@ from registry.features.feature import (
 )
 from registry.features.tensor import Tensor
 from registry.wire import FlatValue
-
-if TYPE_CHECKING:
-    from registry.features.block_columns import BlockColumn, BlockParts
-
 
 MAX_SAMPLES: Final = 2**28
 """Most samples, of all channels, that are decoded from one file: 93 minutes of CD sound in stereo."""

@@ -285,7 +285,10 @@ def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]
     for given in batch:
         value = feature.elements_of(given, path)
         if isinstance(value, Mapping):
-            found: Any = _transpose(feature, value, path)
+            ends = _nested_lengths(feature.feature, value, path)
+            if len(set(ends.values())) > 1:
+                raise feature_fault(path, f"its features differ in length: {ends}")
+            found: Any = [_pick(value, index) for index in range(next(iter(ends.values())))]  # at any depth of dicts
         elif _is_sequence(value):
             found = value
         else:
@@ -297,14 +300,6 @@ def _elements(feature: Sequence, batch: Any, path: str) -> tuple[list[int], Any]
             return lengths, found  # stays one array: no Python object for each of its values
         elements.extend(found)
     return lengths, elements
-
-
-def _transpose(feature: Sequence, value: Mapping[str, Any], path: str) -> list[Any]:
-    """A list of dicts from a dict of lists, at any depth of dicts."""
-    lengths = _nested_lengths(feature.feature, value, path)
-    if len(set(lengths.values())) > 1:
-        raise feature_fault(path, f"its features differ in length: {lengths}")
-    return [_pick(value, index) for index in range(next(iter(lengths.values())))]
 
 
 def _nested_lengths(features: Feature, value: Mapping[str, Any], path: str) -> dict[str, int]:

@@ -40,20 +40,18 @@ class ColumnReader:
     may_be_missing: bool
     may_be_absent: bool
     may_read_none: bool
-    is_object_column: bool
 
     @classmethod
     def of(cls, column: Column, known: frozenset[str]) -> ColumnReader:
         """The reader of ``column``; ``known`` are the keys of all features whose keys are known."""
         if isinstance(column.leaf, RawFeature):
-            return RawReader(column.path, column.leaf, (), (), True, False, False, True, known)
+            return RawReader(column.path, column.leaf, (), (), True, False, False, known)
         parts = tuple((part, tuple(column.keys(part))) for part in column.leaf.parts)
         # TensorFlow's parser takes an absent key for an empty list where the first dimension is unknown, and TFDS's own
         # writers left empty lists out at times.
         may_be_missing = column.lengths[0] is None if column.lengths else len(parts) == 1 and parts[0][0].size is None
-        is_object_column = column.leaf.is_object_column and not column.lengths
         absent = (column.may_be_absent, column.may_read_none)
-        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent, is_object_column)
+        return cls(column.path, column.leaf, column.lengths, parts, may_be_missing, *absent)
 
     def read(self, flat: Mapping[str, FlatValue]) -> Any:
         """The value of this leaf in the example of these flat values."""
@@ -69,7 +67,7 @@ class ColumnReader:
 
     def read_block(self, flat: FlatBlock, *, copy: bool) -> BlockColumn | None:
         """The values in a block of records; None where they cannot be read at once, or a record may be damaged."""
-        if len(self.lengths) > 1 or self.is_object_column or not flat.num_records:
+        if len(self.lengths) > 1 or not flat.num_records:
             return None
         if self.may_be_absent:
             return self._read_optional(flat, copy=copy)
@@ -218,8 +216,6 @@ class ColumnReader:
 
     def _stack(self, values: list[Any]) -> npt.NDArray[Any]:
         """``values`` as ``ExampleBlock.columns`` describes them, of which none is missing."""
-        if self.is_object_column:
-            return np.fromiter(values, TEXT, len(values))
         if not values:
             return self._no_rows()
         first = values[0]
@@ -250,6 +246,13 @@ class RawReader(ColumnReader):
         if not isinstance(self.leaf, RawFeature):
             raise TypeError(self.leaf)
         return self.leaf.take(flat, self.path, self.others)
+
+    def read_block(self, flat: FlatBlock, *, copy: bool) -> None:
+        """None: a block is decoded for its known keys only."""
+
+    def column_of(self, values: list[Any]) -> BlockColumn:
+        """A column of objects, whatever the first of them is."""
+        return ArrayColumn(np.fromiter(values, TEXT, len(values)))
 
     def read_content(self, flat: Mapping[str, FlatValue]) -> Any:
         """The same, with the suffix and the kind of each array."""

@@ -45,7 +45,8 @@ def compress(data: bytes) -> bytes:
         own_bits = sum(width for _, width in own_header) + int(counts @ own_codes[1])
         if own_bits < num_bits:
             header, codes, num_bits = own_header, own_codes, own_bits
-    body = _stored(data) if _stored_size(len(data)) <= (num_bits + 7) // 8 else _pack(header, tokens, codes, num_bits)
+    stored_size = len(data) + 5 * max(1, -(-len(data) // _MAX_STORED))
+    body = _stored(data) if stored_size <= (num_bits + 7) // 8 else _pack(header, tokens, codes, num_bits)
     return b"\x78\x01" + body + zlib.adler32(data).to_bytes(4, "big")
 
 
@@ -111,10 +112,6 @@ def _stored(data: bytes) -> bytes:
         blocks.append(bytes([is_last]) + len(block).to_bytes(2, "little") + (len(block) ^ 0xFFFF).to_bytes(2, "little"))
         blocks.append(block)
     return b"".join(blocks)
-
-
-def _stored_size(num_bytes: int) -> int:
-    return num_bytes + 5 * max(1, -(-num_bytes // _MAX_STORED))
 
 
 def _code_lengths(counts: list[int]) -> list[int]:

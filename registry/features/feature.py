@@ -108,11 +108,6 @@ class Leaf(Feature, ABC):
         return False
 
     @property
-    def is_object_column(self) -> bool:
-        """Whether the values of a block are Python objects, whatever the first of them is."""
-        return False
-
-    @property
     def class_label(self) -> ClassLabel | None:
         """The label whose names are in a file beside the records, if the feature has one."""
         return None
@@ -190,23 +185,20 @@ def file_bytes(value: Any, path: str) -> bytes | None:
     if isinstance(value, bytes):
         return value
     if isinstance(value, (str, os.PathLike)):
-        return _read_file(Path(value), path)
+        file = Path(value)
+        try:
+            size = file.stat().st_size
+            data = file.read_bytes() if size <= _MAX_FILE else b""
+        except (OSError, ValueError) as error:
+            raise feature_fault(path, f"{file} cannot be read: {error}") from error
+        if size > _MAX_FILE:
+            raise feature_fault(path, f"{file} has {size} bytes, more than {_MAX_FILE}")
+        return data
     if not hasattr(value, "read"):
         return None
     data = value.read(_MAX_FILE)
     if not isinstance(data, bytes):
         raise feature_fault(path, "the file was opened as text", "Open it with 'rb'.")
-    return data
-
-
-def _read_file(file: Path, path: str) -> bytes:
-    try:
-        size = file.stat().st_size
-        data = file.read_bytes() if size <= _MAX_FILE else b""
-    except (OSError, ValueError) as error:
-        raise feature_fault(path, f"{file} cannot be read: {error}") from error
-    if size > _MAX_FILE:
-        raise feature_fault(path, f"{file} has {size} bytes, more than {_MAX_FILE}")
     return data
 
 
@@ -260,26 +252,13 @@ class RawFeature(Leaf):
 
     class_name: str
     node: Mapping[str, Any] = field(hash=False, repr=False)
-
-    @property
-    def shape(self) -> Shape:
-        """One dimension of any size."""
-        return (None,)
-
-    @property
-    def dtype(self) -> Any:
-        """Any."""
-        return TEXT
+    shape: Shape = field(default=(None,), init=False)
+    dtype: Any = field(default=TEXT, init=False)
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """None that is known."""
         return ()
-
-    @property
-    def is_object_column(self) -> bool:
-        """Always."""
-        return True
 
     def flatten(self, value: Any, path: str) -> NoReturn:  # noqa: ARG002 - as every leaf
         """Raises FeatureError."""

@@ -221,13 +221,9 @@ def _pillow_mode(image: PillowImage.Image, channels: int | None, *, is_png: bool
         return "RGB" if channels == 1 else "RGBA"
     if channels:
         return _MODES[channels]
-    return image.mode if image.mode in _MODES.values() else _native_mode(image)
-
-
-def _native_mode(image: PillowImage.Image) -> str:
-    if image.mode == "1":
-        return "L"
-    return "RGBA" if "transparency" in image.info else "RGB"
+    if image.mode in _MODES.values():
+        return image.mode
+    return "L" if image.mode == "1" else "RGBA" if "transparency" in image.info else "RGB"
 
 
 def has_pillow() -> bool:

@@ -102,7 +102,8 @@ def _read_described(
     where it means nothing.
     """
     name, contents = described.class_name, described.contents
-    kind = _kind_of(name)
+    short = name.removeprefix(_PACKAGE) if name.startswith(_PACKAGE) else ""
+    kind = next((kind for kind in KINDS if short in (kind.class_name, *kind.aliases)), None)
     content = kind.content if kind is not None else next(iter(contents), "")
     if kind is not None and not contents:
         node.fail(f"a {kind.feature.__name__} has the field {kind.content!r}, which is not here")
@@ -127,13 +128,6 @@ def _read_described(
         return raw
     except FeatureError as error:
         here.fail(error.message, hint=error.hint, cause=error)
-
-
-def _kind_of(class_name: str) -> Kind | None:
-    if not class_name.startswith(_PACKAGE):
-        return None
-    short = class_name.removeprefix(_PACKAGE)
-    return next((kind for kind in KINDS if short in (kind.class_name, *kind.aliases)), None)
 
 
 def _unknown_fields(node: JsonNode, known: _Known) -> dict[str, Any]:

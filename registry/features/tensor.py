@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -45,10 +45,6 @@ from registry.features.feature import (
 )
 from registry.wire import BytesColumn, FlatValue
 from registry.wire.gather import as_rows, constant, take, take_texts
-
-if TYPE_CHECKING:
-    from registry.features.block_columns import BlockColumn, BlockParts
-
 
 ENCODINGS: Final = ("none", "bytes", "zlib")
 MAX_MISSING: Final = 2**26

@@ -66,7 +66,7 @@ class Standing:
 
     def find(self, version: Version) -> Candidate | None:
         """The candidate of that number, or None."""
-        return self._by_number.get(_number(version))
+        return self._by_number.get(version.parts)
 
     def status(self, candidate: Candidate) -> VersionStatus:
         """The relation of ``candidate`` to the canonical version."""
@@ -114,21 +114,17 @@ class Standing:
 
     @cached_property
     def _by_number(self) -> dict[Number, Candidate]:
-        return {_number(one.version): one for one in self.candidates}
+        return {one.version.parts: one for one in self.candidates}
 
     @cached_property
     def _readable(self) -> list[Number]:
         """Numbers of the versions that are not withdrawn, the lowest first."""
-        return sorted(_number(one.version) for one in self.candidates if not one.is_withdrawn)
+        return sorted(one.version.parts for one in self.candidates if not one.is_withdrawn)
 
 
 def in_order(candidates: list[Candidate]) -> tuple[Candidate, ...]:
     """``candidates``, the highest first."""
-    return tuple(sorted(candidates, key=lambda one: _number(one.version), reverse=True))
-
-
-def _number(version: Version) -> Number:
-    return version.major, version.minor, version.patch
+    return tuple(sorted(candidates, key=lambda one: one.version.parts, reverse=True))
 
 
 _SHOWN: Final = 5

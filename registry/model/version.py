@@ -294,11 +294,11 @@ class VersionClause:
             case ">=":
                 return _first(prefix), HIGHEST
             case ">":
-                return _after(_last(prefix)), HIGHEST
+                return _shifted(_last(prefix), 1), HIGHEST
             case "<=":
                 return LOWEST, _last(prefix)
             case "<":
-                return LOWEST, _before(_first(prefix))
+                return LOWEST, _shifted(_first(prefix), -1)
             case "~":
                 return _first(prefix), _last(prefix[:2])
             case "^":  # the parts up to the first that is not zero stay
@@ -459,19 +459,8 @@ def _last(prefix: tuple[int, ...]) -> Number:
     return major, minor, patch
 
 
-def _after(number: Number) -> Number:
-    major, minor, patch = number
-    if patch < MAX_PART:
-        return major, minor, patch + 1
-    if minor < MAX_PART:
-        return major, minor + 1, 0
-    return major + 1, 0, 0  # above the highest: more than any bound, so nothing lies between
-
-
-def _before(number: Number) -> Number:
-    major, minor, patch = number
-    if patch > 0:
-        return major, minor, patch - 1
-    if minor > 0:
-        return major, minor - 1, MAX_PART
-    return major - 1, MAX_PART, MAX_PART  # below the lowest: nothing lies between
+def _shifted(number: Number, step: int) -> Number:
+    """The next number (``step`` 1) or the one before (-1); beyond either end, nothing lies between it and a bound."""
+    base = MAX_PART + 1
+    rest, patch = divmod((number[0] * base + number[1]) * base + number[2] + step, base)
+    return rest // base, rest % base, patch

@@ -52,7 +52,7 @@ class DatasetDataProvider(OfOneProcess, DataProvider):
         NotStoredError: files are missing.
     """
 
-    refusal = ParallelReader.refusal
+    _refusal = ParallelReader._refusal
 
     def __init__(
         self,

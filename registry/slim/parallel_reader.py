@@ -44,7 +44,7 @@ class ParallelReader(OfOneProcess):
         num_readers: how many files are read at the same time.
     """
 
-    refusal = (
+    _refusal = (
         "a reader is of use only in the process that made it",
         "Make one in each process, of the data sources that it is to read.",
     )

@@ -31,7 +31,7 @@ class PrefetchQueue(OfOneProcess, Generic[T]):
     that it gave before, and again whenever more is asked for.
     """
 
-    refusal = ("a queue is of use only in the process that made it", "Make one in each process that takes of it.")
+    _refusal = ("a queue is of use only in the process that made it", "Make one in each process that takes of it.")
 
     def __init__(self, source: Callable[[], T], *, capacity: int, num_threads: int, dynamic_pad: bool) -> None:
         super().__init__()

@@ -203,7 +203,7 @@ class ReadAhead(Generic[T]):
 class OfOneProcess(abc.ABC):
     """An iterator of its own, closed at the end of a ``with``, of use only in the process that made it."""
 
-    refusal: ClassVar[tuple[str, str]]
+    _refusal: ClassVar[tuple[str, str]]
     """What whoever uses it in another process is told, and the hint: locks may be held for ever there."""
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class OfOneProcess(abc.ABC):
         self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise UsageError(self.refusal[0], hint=self.refusal[1])
+        raise UsageError(self._refusal[0], hint=self._refusal[1])
 
 
 def start(work: Callable[[], object], *, name: str) -> list[threading.Thread]:

@@ -12,7 +12,7 @@ from registry.errors import SliceError
 from registry.model import SlicingRule
 from registry.splits.instruction import ReadInstruction
 from registry.splits.layout import Extent, Layout, RecordRange, counted, print_ranges
-from registry.splits.plan import FileInstruction, Plan
+from registry.splits.plan import Plan
 from registry.splits.resolve import Finder
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
 
@@ -144,12 +144,9 @@ def _explain_ranges(term: Term, ranges: tuple[RecordRange, ...], size: int) -> s
 
 def _explain_files(plan: Plan) -> Iterator[str]:
     files = [plan[place] for place in sorted({0, len(plan) - 1})] if len(plan) else []
-    shown = f" {'and' if len(plan) == 2 else 'to'} ".join(map(_print_file, files))
+    told = [f"{file.filename} (skip {file.skip:,}, take {file.take:,})" for file in files]
+    shown = f" {'and' if len(plan) == 2 else 'to'} ".join(told)
     how = f" by {counted(len(plan), 'file instruction')}: {shown}" if files else ""
     yield f"It reads {counted(plan.num_examples, 'record')}{how}."
     if plan.overlaps:
         yield f"It reads more than once: {print_ranges(plan.overlaps)}."
-
-
-def _print_file(file: FileInstruction) -> str:
-    return f"{file.filename} (skip {file.skip:,}, take {file.take:,})"

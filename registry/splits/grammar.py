@@ -155,7 +155,7 @@ class _Parser:
             raise self._refuse(f"expected {wanted}']' here")
         if first is None and second is None:
             if self.dialect.is_tfds:
-                raise self._refuse("TFDS expects a number before or after ':'", start=opening, stop=self.at)
+                raise self._refuse("TFDS expects a number before or after ':'", start=opening)
             return SplitSlice(name)
         unit = self._common_unit(first, second)
         return SplitSlice(name, self._value(first, unit), self._value(second, unit), unit)
@@ -164,9 +164,7 @@ class _Parser:
         """``part := "even(" space* expression space* "," space* count space* ")" "[" places "]"``."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise self._refuse(
-                f"parts of parts are nested at most {MAX_DEPTH} deep", start=start, stop=self.at, hint=_PART_HINT
-            )
+            raise self._refuse(f"parts of parts are nested at most {MAX_DEPTH} deep", start=start, hint=_PART_HINT)
         self._skip_space()
         terms = self.expression()
         wanted = self._wanted_after_term()
@@ -197,9 +195,9 @@ class _Parser:
         if not digits:
             raise self._refuse("expected the number of parts here", hint=_PART_HINT)
         if len(digits) > MAX_DIGITS:
-            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start, stop=self.at)
+            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start)
         if not (count := int(digits)):
-            raise self._refuse("a split is divided into 1 part or more", start=start, stop=self.at, hint=_PART_HINT)
+            raise self._refuse("a split is divided into 1 part or more", start=start, hint=_PART_HINT)
         return count, "shard" if self._take("shard") else "abs"
 
     def _places(self, count: int) -> tuple[int, int]:
@@ -234,14 +232,13 @@ class _Parser:
                 raise self._refuse("expected a digit here", hint=_PART_HINT)
             return None
         if len(digits) > MAX_DIGITS:
-            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start, stop=self.at)
+            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start)
         place = count - int(digits) if is_negative else int(digits)
         # An open ':' after the first number makes it a bound, which may lie after the last part, too.
         if not 0 <= place < count + (is_end or self._peek() == ":"):
             raise self._refuse(
                 f"there {'is 1 part' if count == 1 else f'are {count} parts'}, counted from 0",
                 start=start,
-                stop=self.at,
                 hint=_PART_HINT,
             )
         return place
@@ -262,7 +259,7 @@ class _Parser:
         if self._peek() == "_":
             raise self._refuse("an underscore stands between two digits")
         if len(whole) + len(fraction) > MAX_DIGITS:
-            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start, stop=self.at)
+            raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start)
         number = int(whole + fraction) * (-1 if is_negative else 1)
         unit = self._unit()
         exact = Fraction(number, 10 ** len(fraction)) if fraction else number
@@ -351,10 +348,11 @@ class _Parser:
     def _refuse(
         self, expected: str, *, start: int | None = None, stop: int | None = None, hint: str | None = None
     ) -> SplitSyntaxError:
+        """The error of the text from ``start`` to here; without ``start``, of the next character or up to ``stop``."""
+        if stop is None:
+            stop = self.at + 1 if start is None else self.at
         start = self.at if start is None else start
-        return SplitSyntaxError(
-            expected, expression=self.text, start=start, stop=start + 1 if stop is None else stop, hint=hint
-        )
+        return SplitSyntaxError(expected, expression=self.text, start=start, stop=stop, hint=hint)
 
 
 def _wanted_after(bound: _Bound) -> str:

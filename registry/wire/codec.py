@@ -62,7 +62,7 @@ def encode_example(values: Mapping[str, FlatValue]) -> bytes:
 def features_pieces(
     values: Mapping[str, T], pieces_of: Callable[[str, T], tuple[bytes, list[bytes], int]]
 ) -> list[bytes]:
-    """A message Features of ``values``, in pieces; ``pieces_of`` makes those of one."""
+    """A message Features, or FeatureLists, of ``values``, in pieces; ``pieces_of`` makes those of one."""
     entries = []
     for key, value in values.items():
         name = write_key(key)
@@ -309,14 +309,7 @@ def encode_sequence_example(
     pieces = features_pieces(context, _pieces_of)
     if pieces:
         pieces.insert(0, write_head(FIELD_1, sum(map(len, pieces))))
-    entries = []
-    for key, steps in lists.items():
-        name, content = write_key(key), b"".join([_encode_step(key, step) for step in steps])
-        entry_start = write_head(FIELD_1, len(name)) + name + write_head(FIELD_2, len(content))
-        entries.append((name, [write_head(FIELD_1, len(entry_start) + len(content)), entry_start, content]))
-    if entries:
-        entries.sort()
-        found = [piece for _, entry in entries for piece in entry]
+    if found := features_pieces(lists, _pieces_of_steps):
         pieces += [write_head(FIELD_2, sum(map(len, found))), *found]
     return b"".join(pieces)
 
@@ -325,10 +318,12 @@ def _pieces_of(key: str, value: FlatValue | None) -> tuple[bytes, list[bytes], i
     return (b"", [], 0) if value is None else feature_pieces(key, value)
 
 
-def _encode_step(key: str, step: FlatValue | None) -> bytes:
-    """One step of a message FeatureList, with its head."""
-    head, content, size = _pieces_of(key, step)
-    return b"".join([write_head(FIELD_1, len(head) + size), head, *content])
+def _pieces_of_steps(key: str, steps: Sequence[FlatValue | None]) -> tuple[bytes, list[bytes], int]:
+    """A message FeatureList, each step with its head."""
+    found: list[bytes] = []
+    for head, content, size in (_pieces_of(key, step) for step in steps):
+        found += [write_head(FIELD_1, len(head) + size), head, *content]
+    return b"", found, sum(map(len, found))
 
 
 def decode_sequence_example(record: bytes | memoryview) -> SequenceValues:
