@@ -181,12 +181,7 @@ def decode_sound(data: bytes, channels: int | None) -> npt.NDArray[Any]:
 
 
 def read_sample_rate(data: bytes) -> int:
-    """How many samples a second an audio file is played at.
-
-    Raises:
-        SoundError: no audio file, or a damaged one.
-        MissingExtraError: it is not WAV, and soundfile is not installed.
-    """
+    """How many samples a second an audio file is played at. Errors as ``decode_sound``."""
     if is_wave(data):
         form, _ = _wave_chunks(data)
         return int.from_bytes(form[4:8], "little")

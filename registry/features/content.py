@@ -82,11 +82,9 @@ class ContentReader:
         return [_buffers(flat, reader) for reader in self._columns.values()]
 
     def values(self, record: bytes, paths: Iterable[str]) -> dict[str, Any]:
-        """The decoded values of the features ``paths`` of ``record``; None for a missing one.
+        """The decoded values of the features ``paths`` of ``record``; None for one that is missing.
 
-        Raises:
-            CorruptExampleError: as ``read``.
-            MissingExtraError: an image needs Pillow, and it is not installed.
+        Errors as ``Codec.decode``.
         """
         flat = decode_example(record)
         return {path: self._columns[path].read(flat) for path in paths}

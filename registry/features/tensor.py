@@ -182,7 +182,21 @@ class Tensor(Leaf):
 
     def restore_block(self, parts: BlockParts, path: str) -> BlockColumn | None:
         """All at once where the shape is known, or the number of values tells it."""
-        return restore_tensors(self, parts, path)
+        if len(parts.columns) > 1 or not parts.num_records:
+            return None
+        if self.encoding != "none":
+            return _restore_stored(self, parts) if self.encoding == "bytes" and not is_bfloat16(self.dtype) else None
+        column = parts.columns[0]
+        if isinstance(column, BytesColumn):
+            if parts.counts is None and not self.shape and _one_each(column):
+                return TextColumn(parts.data, column.starts, column.sizes, parts.copy)
+            values = take_texts(parts.data, column.starts, column.sizes)
+        else:
+            try:
+                values = from_flat(column.values, self.dtype, path)
+            except CorruptExampleError:
+                return None
+        return _shaped(values, column.counts, parts, self.shape)
 
     @property
     def may_be_absent(self) -> bool:
@@ -269,25 +283,6 @@ def _check_bound(bound: Any) -> int | None:
             "Say what a value means in value_range=, which is free text.",
         )
     return int(bound)
-
-
-def restore_tensors(tensor: Tensor, parts: BlockParts, path: str) -> BlockColumn | None:
-    """The values of ``tensor`` in a block."""
-    if len(parts.columns) > 1 or not parts.num_records:
-        return None
-    if tensor.encoding != "none":
-        return _restore_stored(tensor, parts) if tensor.encoding == "bytes" and not is_bfloat16(tensor.dtype) else None
-    column = parts.columns[0]
-    if isinstance(column, BytesColumn):
-        if parts.counts is None and not tensor.shape and _one_each(column):
-            return TextColumn(parts.data, column.starts, column.sizes, parts.copy)
-        values = take_texts(parts.data, column.starts, column.sizes)
-    else:
-        try:
-            values = from_flat(column.values, tensor.dtype, path)
-        except CorruptExampleError:
-            return None
-    return _shaped(values, column.counts, parts, tensor.shape)
 
 
 def _shaped(

@@ -99,7 +99,11 @@ class Version:
         if experiments is not None:
             overrides = read_experiments(experiments)
         if version_to_prepare is not None or tfds_version_to_prepare is not None:
-            to_prepare = _read_to_prepare(version_to_prepare, tfds_version_to_prepare)
+            if version_to_prepare is not None and tfds_version_to_prepare is not None:
+                text = "version_to_prepare and tfds_version_to_prepare are two names of one thing"
+                raise UsageError(text, hint="Write one of them.")
+            given = tfds_version_to_prepare if version_to_prepare is None else version_to_prepare
+            to_prepare = read_code_version(given)
         put = object.__setattr__
         put(self, "major", major)
         put(self, "minor", minor)
@@ -220,14 +224,6 @@ def read_code_version(value: object) -> str:
         hint="Write the last version of the code that can prepare it, e.g. 1.0.0 or v1.0.0, or its commit.",
         details={"version_to_prepare": str(text)[:80]},
     )
-
-
-def _read_to_prepare(ours: object, theirs: object) -> str:
-    if ours is not None and theirs is not None:
-        raise UsageError(
-            "version_to_prepare and tfds_version_to_prepare are two names of one thing", hint="Write one of them."
-        )
-    return read_code_version(theirs if ours is None else ours)
 
 
 def _read_parts(major: object, minor: object, patch: object) -> tuple[int, int, int]:

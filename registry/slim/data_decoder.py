@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from registry.errors import CorruptExampleError, ItemNotFoundError, UsageError, WrongTypeError
+from registry.features.codec import at_record
 from registry.tfrecord import RecordBlock
 
 _ONE_OR_MANY: Final = "decode takes one record, as it was serialized; decode_batch takes a list of them."
@@ -45,7 +46,7 @@ class DataDecoder(abc.ABC):
             try:
                 yield self.decode(record, items)
             except CorruptExampleError as error:
-                raise at_place(error, place) from error
+                raise at_record(error, place) from error
 
     def decode_batch(self, records: RecordBlock | Sequence[bytes], items: Sequence[str] | None = None) -> list[Any]:
         """The values of ``items`` in many records, in that order: for each item an array, its first dimension records.
@@ -134,11 +135,6 @@ def check_records(records: Any) -> list[bytes | memoryview]:
     if isinstance(records, np.ndarray) and not records.ndim:
         raise WrongTypeError(f"records must be a list or tuple, not {_shown(records)}", hint=_ONE_OR_MANY)
     return [check_record(record) for record in records]
-
-
-def at_place(error: CorruptExampleError, place: int) -> CorruptExampleError:
-    """``error`` of the record at ``place`` of a block, which ``details["record"]`` then says."""
-    return CorruptExampleError(error.message, hint=error.hint, details={**error.details, "record": place})
 
 
 def as_block(records: RecordBlock | Sequence[bytes]) -> RecordBlock:

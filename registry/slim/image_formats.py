@@ -141,11 +141,8 @@ def _unknown(data: bytes) -> ImageFault:
 def decode_bmp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
     """The pixels (height, width, channels); 0 channels are those of the file.
 
-    With 8 bits they are the stored numbers, whatever the palette says, as in TensorFlow.
-
-    Raises:
-        ImageFault: damaged, cut off, of another kind, more pixels than ``limit``, or one channel is asked for, which
-            TensorFlow does not give of a BMP.
+    With 8 bits they are the stored numbers, whatever the palette says, as in TensorFlow, which does not make one
+    channel of a BMP either. Errors as ``decode_encoded``.
     """
     if channels == 1:
         raise ImageFault("a BMP is not made grey", "Give channels=3 to Image, or 0 for those stored.")
@@ -194,11 +191,7 @@ def decode_gif(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint
 
     The canvas is as wide as the widest frame and as high as the highest, whatever the file says of its screen. Each
     frame is laid over the one before it, the first over black; disposal methods are ignored. All this is
-    TensorFlow's way.
-
-    Raises:
-        ImageFault: damaged, cut off, more pixels than ``limit`` in all frames together, or other channels than 0 or 3.
-        MissingExtraError: Pillow is not installed.
+    TensorFlow's way. ``limit`` is for all frames together. Errors as ``decode_encoded``.
     """
     if channels not in (0, 3):
         raise ImageFault(
@@ -305,9 +298,7 @@ def _skip_gif_blocks(data: bytes, place: int) -> int:
 def decode_webp(data: bytes, *, channels: int, limit: int) -> npt.NDArray[np.uint8]:
     """All frames, (frames, height, width, 3 or 4); a still image is one frame.
 
-    Raises:
-        ImageFault: damaged, cut off, more pixels than ``limit`` in all frames together, or other channels than it has.
-        MissingExtraError: Pillow is not installed.
+    ``limit`` is for all frames together. Errors as ``decode_encoded``.
     """
     import_pillow("decoding WebP images")
     from PIL import WebPImagePlugin
@@ -360,11 +351,7 @@ def decode_jpeg(data: bytes, *, channels: int, limit: int, method: str = "") -> 
     them. Grey is the stored brightness itself. The orientation that a camera notes down is not applied.
 
     The ``method`` ``INTEGER_FAST`` gives what TensorFlow gives with it, and by default, where simplejpeg is installed
-    and can decode the file; elsewhere it makes no difference.
-
-    Raises:
-        ImageFault: damaged, cut off, more pixels than ``limit``, or 4 channels are asked for.
-        MissingExtraError: Pillow is needed, and is not installed.
+    and can decode the file; elsewhere it makes no difference. Errors as ``decode_encoded``.
     """
     if channels == 4:
         raise ImageFault("a JPEG has no channel of transparency", "Give channels=3 to Image, or 0 for those stored.")

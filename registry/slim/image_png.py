@@ -100,7 +100,8 @@ def _convert(png: Png, samples: npt.NDArray[Any], channels: int, *, is_cut: bool
     if channels == 1 and color.shape[2] >= 3 and png.gamma > 0 and not 95_000 <= png.gamma <= 105_000:
         return to_grey_by_light(color, png.gamma, is_cut=is_cut)
     if png.color_type == _PALETTE:
-        return as_channels(color, _transparencies(png)[samples[:, :, 0]] if png.transparency else alpha, channels)
+        opacities = np.frombuffer(png.transparency[:256].ljust(256, b"\xff"), np.uint8)
+        return as_channels(color, opacities[samples[:, :, 0]] if png.transparency else alpha, channels)
     if png.color_type in (_GREY_ALPHA, _RGBA):
         color, transparency = np.ascontiguousarray(samples[:, :, :-1]), samples[:, :, -1]
         return as_channels(color, transparency, channels)
@@ -118,17 +119,7 @@ def _color_table(png: Png) -> npt.NDArray[np.uint8]:
     size = len(png.palette)
     if not size or size % 3 or size > 768:
         raise ImageFault(f"a damaged PNG: its palette has {size} bytes")
-    colors = np.zeros((256, 3), np.uint8)
-    colors[: size // 3] = np.frombuffer(png.palette, np.uint8).reshape(-1, 3)
-    return colors
-
-
-def _transparencies(png: Png) -> npt.NDArray[np.uint8]:
-    """The opacity (256,) of the colours of a palette."""
-    alphas = np.full(256, 255, np.uint8)
-    given = np.frombuffer(png.transparency[:256], np.uint8)
-    alphas[: len(given)] = given
-    return alphas
+    return np.frombuffer(png.palette.ljust(768, b"\0"), np.uint8).reshape(-1, 3)
 
 
 def _key_color(png: Png) -> npt.NDArray[np.uint16]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, islice
 from queue import SimpleQueue
@@ -54,7 +54,9 @@ class Reading:
                 yield from self._pass(iter(self._files_of(epoch, progress)), epoch, progress)
 
     def _pass(self, files: Iterator[DataFile], epoch: int, progress: Progress) -> Iterator[list[Record]]:
-        progress.slots = slots = Slots(files, self.read_file, num_slots=self.num_readers, on_end=progress.end_file)
+        progress.slots = slots = Slots(
+            files=files, read_file=self.read_file, num_slots=self.num_readers, on_end=progress.end_file
+        )
         chunks = slots.in_turn() if self.deterministic else slots.as_ready()
         if self.buffer_size:
             chunks = shuffled(chunks, random_words(self.seed, 2 * epoch + 1), size=self.buffer_size)
@@ -131,30 +133,23 @@ class Slot:
         return True
 
 
+@dataclass(eq=False, kw_only=True)
 class Slots:
     """The slots of one pass over files.
 
-    Args:
+    Attributes:
         files: in the order in which they are opened.
         read_file: gives the records of a file, some at a time.
         num_slots: how many files are read at the same time.
         on_end: called with each file that has been read to its end, and whether it had a record.
     """
 
-    def __init__(
-        self,
-        files: Iterator[DataFile],
-        read_file: ReadFile,
-        *,
-        num_slots: int,
-        on_end: Callable[[DataFile, bool], None],
-    ) -> None:
-        self._files = files
-        self._read_file = read_file
-        self._on_end = on_end
-        self._slots: deque[Slot] = deque()
-        self._num_slots = num_slots
-        self._on_outcome: Callable[[], None] | None = None
+    files: Iterator[DataFile]
+    read_file: ReadFile
+    num_slots: int
+    on_end: Callable[[DataFile, bool], None]
+    _slots: deque[Slot] = field(default_factory=deque, init=False)
+    _on_outcome: Callable[[], None] | None = field(default=None, init=False)
 
     def is_ready(self) -> bool:
         """Whether the next records of every slot can be taken without waiting."""
@@ -200,9 +195,9 @@ class Slots:
                 slots.remove(slot)
 
     def _fill(self) -> deque[Slot]:
-        for file in islice(self._files, self._num_slots):
+        for file in islice(self.files, self.num_slots):
             slot = Slot()
-            slot.open(file, self._read_file, self._on_outcome)
+            slot.open(file, self.read_file, self._on_outcome)
             self._slots.append(slot)
         return self._slots
 
@@ -216,10 +211,10 @@ class Slots:
 
     def _reopen(self, slot: Slot) -> bool:
         """Give a slot whose file has ended the next file; False if none is left."""
-        self._on_end(slot.file, slot.has_read)
-        file = next(self._files, None)
+        self.on_end(slot.file, slot.has_read)
+        file = next(self.files, None)
         if file is not None:
-            slot.open(file, self._read_file, self._on_outcome)
+            slot.open(file, self.read_file, self._on_outcome)
         return file is not None
 
 

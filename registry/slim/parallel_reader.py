@@ -42,6 +42,7 @@ class ParallelReader(OfOneProcess):
     Attributes:
         seed: of the order, drawn where none was given.
         num_readers: how many files are read at the same time.
+        is_closed: whether ``close`` was called.
     """
 
     _refusal = (
@@ -58,7 +59,7 @@ class ParallelReader(OfOneProcess):
         self._lock = threading.RLock()
         self._records: list[Record] = []
         self._position = 0
-        self._closed = False
+        self.is_closed = False
         self._is_inside = False
         self._failed: _Failure | None = None
         self._interrupted: _Failure = (
@@ -77,11 +78,6 @@ class ParallelReader(OfOneProcess):
     def num_work_units_completed(self) -> int:
         """How many files were read to their end, counted in each epoch."""
         return self._progress.num_files
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether ``close`` was called."""
-        return self._closed
 
     def read(self) -> tuple[bytes, bytes]:
         """The next key and record.
@@ -135,7 +131,7 @@ class ParallelReader(OfOneProcess):
 
     def close(self) -> None:
         """Read no more, and have whoever waits for a read told. Waits for reads under way, a second at most."""
-        self._closed = True
+        self.is_closed = True
         if os.getpid() != self._process:
             return
         slots = self._progress.slots
@@ -177,7 +173,7 @@ class ParallelReader(OfOneProcess):
         return records
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.is_closed:
             raise closed_reader()
         if self._is_inside:
             raise UsageError(

@@ -75,7 +75,7 @@ class ReadAhead(Generic[T]):
         self._changed: SimpleQueue[None] = SimpleQueue()  # one entry at most: the consumer looks again
         self._ready: deque[T] = deque()
         self._making: set[object] = set()  # a token for each thread: one whose token was taken away makes nothing
-        self._threads: list[threading.Thread] = []
+        self.threads: list[threading.Thread] = []  # those that were started last
         self._end: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._closed = False
@@ -125,11 +125,6 @@ class ReadAhead(Generic[T]):
         if self._on_outcome is not None:
             self._on_outcome()
 
-    @property
-    def threads(self) -> list[threading.Thread]:
-        """Those that were started last; ``join`` waits for them."""
-        return self._threads
-
     def abandon(self) -> None:
         """Call the source no more. Takes no lock: a garbage collection may come here in a thread that holds it."""
         self._closed = True
@@ -146,8 +141,8 @@ class ReadAhead(Generic[T]):
                 token = object()
                 try:
                     self._making.add(token)
-                    self._threads = [thread for thread in self._threads if thread.is_alive()]
-                    self._threads += start(partial(self._make, token), name=self._name)
+                    self.threads = [thread for thread in self.threads if thread.is_alive()]
+                    self.threads += start(partial(self._make, token), name=self._name)
                 except BaseException:  # interrupted, and nobody knows whether the thread runs
                     self._making.discard(token)
                     raise

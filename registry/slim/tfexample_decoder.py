@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 
 from registry.errors import CorruptExampleError, FeatureNotFoundError, RegistryError, UsageError
+from registry.features.codec import at_record
 from registry.slim.boxes import BoundingBox, BoundingBoxSequence, KeypointsSequence, NumBoxesSequence
-from registry.slim.data_decoder import DataDecoder, as_block, at_place, check_record, stack_each
+from registry.slim.data_decoder import DataDecoder, as_block, check_record, stack_each
 from registry.slim.feature_specs import (
     FeatureSpec,
     FixedLenFeature,
@@ -329,6 +330,6 @@ def _placed(rows: Iterable[Any]) -> Iterator[Any]:
         except StopIteration:
             return
         except CorruptExampleError as error:
-            raise at_place(error, place) from error
+            raise at_record(error, place) from error
         yield row
         place += 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from registry.splits.layout import Extent, counted, slice_error
+from registry.splits.layout import Extent, counted
 from registry.splits.terms import BoundReason, Rounding, SplitSlice, print_bound, print_exact
 
 
@@ -30,11 +30,10 @@ def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
     first = _counted_from_start(part, part.from_, extent, is_end=False)
     last = _counted_from_start(part, part.to, extent, is_end=True)
     if first > last:
-        raise slice_error(
+        raise extent.refuse(
+            part,
             f"{part} is reversed: it runs from {print_bound(first, part.unit)} to {print_bound(last, part.unit)} "
             f"of {extent.describe(part.unit)}",
-            part,
-            extent,
             hint="The first bound is the smaller one; write the parts of a union in the order you want to read them.",
         )
     return _record_at(part, first, extent), _record_at(part, last, extent)
@@ -90,10 +89,9 @@ def _counted_from_start(
         return from_start(bound)
     end = _end_of(part, extent)
     if not -end <= bound <= end:
-        raise slice_error(
-            f"{part} is out of range: {print_bound(bound, part.unit)} lies outside {extent.describe(part.unit)}",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part} is out of range: {print_bound(bound, part.unit)} lies outside {extent.describe(part.unit)}",
             hint=_allowed_bounds(part, end),
         )
     return bound + end if bound < 0 else bound
@@ -115,17 +113,15 @@ def _record_at(part: SplitSlice, bound: int | Fraction, extent: Extent) -> int:
 
 def _check_divisible(part: SplitSlice, extent: Extent) -> None:
     if extent.num_examples < 100:
-        raise slice_error(
-            f"{part}: pct1_dropremainder cannot divide {extent.describe(part.unit)} into 100 parts, it would be empty",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part}: pct1_dropremainder cannot divide {extent.describe(part.unit)} into 100 parts, it would be empty",
             hint="Use the rounding 'closest' for a split of fewer than 100 records.",
         )
     if fractions := [bound for bound in (part.from_, part.to) if isinstance(bound, Fraction)]:
-        raise slice_error(
-            f"{part}: pct1_dropremainder counts whole percent, and {print_bound(fractions[0], '%')} is none",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part}: pct1_dropremainder counts whole percent, and {print_bound(fractions[0], '%')} is none",
             hint="Use the rounding 'closest' for fractions of a percent.",
         )
 

@@ -64,7 +64,14 @@ def explain(
     instruction = finder.read(expression, rounding)
     plan = finder.plan(instruction)
     reasons = tuple(reason for term in instruction.terms for reason in _explain_term(term, finder))
-    return Explanation(plan=plan, terms=reasons, files=tuple(_explain_files(plan)))
+    files = [plan[place] for place in sorted({0, len(plan) - 1})] if len(plan) else []
+    told = [f"{file.filename} (skip {file.skip:,}, take {file.take:,})" for file in files]
+    shown = f" {'and' if len(plan) == 2 else 'to'} ".join(told)
+    how = f" by {counted(len(plan), 'file instruction')}: {shown}" if files else ""
+    lines = [f"It reads {counted(plan.num_examples, 'record')}{how}."]
+    if plan.overlaps:
+        lines.append(f"It reads more than once: {print_ranges(plan.overlaps)}.")
+    return Explanation(plan=plan, terms=reasons, files=tuple(lines))
 
 
 def _explain_term(term: Term, finder: Finder) -> Iterator[TermReason]:
@@ -140,13 +147,3 @@ def _explain_division(part: EvenPart, whole: Plan | None, finder: Finder) -> str
 
 def _explain_ranges(term: Term, ranges: tuple[RecordRange, ...], size: int) -> str:
     return f"{term} reads {print_ranges(ranges)}: {sum(one.num_examples for one in ranges):,} of {size:,}."
-
-
-def _explain_files(plan: Plan) -> Iterator[str]:
-    files = [plan[place] for place in sorted({0, len(plan) - 1})] if len(plan) else []
-    told = [f"{file.filename} (skip {file.skip:,}, take {file.take:,})" for file in files]
-    shown = f" {'and' if len(plan) == 2 else 'to'} ".join(told)
-    how = f" by {counted(len(plan), 'file instruction')}: {shown}" if files else ""
-    yield f"It reads {counted(plan.num_examples, 'record')}{how}."
-    if plan.overlaps:
-        yield f"It reads more than once: {print_ranges(plan.overlaps)}."

@@ -72,7 +72,6 @@ class _Dialect:
 
 
 _DIALECTS: Final = {SlicingRule.DOCUMENTED: _Dialect(is_tfds=False), SlicingRule.TFDS_4: _Dialect(is_tfds=True)}
-_UNIT: Final = re.compile(r"%|shard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +260,7 @@ class _Parser:
         if len(whole) + len(fraction) > MAX_DIGITS:
             raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start)
         number = int(whole + fraction) * (-1 if is_negative else 1)
-        unit = self._unit()
+        unit: Unit | None = "%" if self._take("%") else "shard" if self._take("shard") else None
         exact = Fraction(number, 10 ** len(fraction)) if fraction else number
         return _Bound(exact, has_point, unit, start, self.at)
 
@@ -272,13 +271,6 @@ class _Parser:
             return ""
         self.at = found.end()
         return found[0].replace("_", "")
-
-    def _unit(self) -> Unit | None:
-        found = _UNIT.match(self.text, self.at, self.end)
-        if found is None:
-            return None
-        self.at = found.end()
-        return "%" if found[0] == "%" else "shard"
 
     def _single_shard(self, name: str, only: _Bound) -> SplitSlice:
         if only.unit != "shard":

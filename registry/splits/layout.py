@@ -111,6 +111,22 @@ class Extent:
         shard = self.splits[place].shard_lengths.shard_of(position - self._first_examples[place])
         return self._first_shards[place] + shard
 
+    def refuse(self, part: SplitSlice, message: str, *, hint: str) -> SliceError:
+        """The error of ``part`` in this extent; its details: split, from, to, unit, num_examples, num_shards."""
+        return SliceError(
+            message,
+            hint=hint,
+            details={
+                "slice": str(part),
+                "split": part.split_name,
+                "from": print_bound(part.from_, part.unit) or None,
+                "to": print_bound(part.to, part.unit) or None,
+                "unit": part.unit,
+                "num_examples": self.num_examples,
+                "num_shards": self.num_shards,
+            },
+        )
+
     def cut(self, start: int, stop: int) -> Iterator[Located]:
         """Records ``start``..``stop`` as ranges of the splits that hold them: one, maybe empty, of a single split."""
         if len(self.splits) == 1:
@@ -119,23 +135,6 @@ class Extent:
         for split, first, end in zip(self.splits, self._first_examples, self._first_examples[1:], strict=False):
             if (begin := max(start, first)) < (last := min(stop, end)):
                 yield RecordRange(split=split.name, start=begin - first, stop=last - first), split
-
-
-def slice_error(message: str, part: SplitSlice, extent: Extent, *, hint: str) -> SliceError:
-    """A SliceError with the slice and its split in ``details``: split, from, to, unit, num_examples, num_shards."""
-    return SliceError(
-        message,
-        hint=hint,
-        details={
-            "slice": str(part),
-            "split": part.split_name,
-            "from": print_bound(part.from_, part.unit) or None,
-            "to": print_bound(part.to, part.unit) or None,
-            "unit": part.unit,
-            "num_examples": extent.num_examples,
-            "num_shards": extent.num_shards,
-        },
-    )
 
 
 def check_layout(layout: Layout) -> Layout:

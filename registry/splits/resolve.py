@@ -113,7 +113,14 @@ class Finder:
 
 def divide(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
     """What ``part`` reads of ``located``, divided as one sequence; a range that it does not touch is left out."""
-    return _cut_files(part, located) if part.unit == "shard" else _cut_records(part, located)
+    if part.unit == "shard":
+        runs = [FileRun.of(records, split) for records, split in located if records.num_examples]
+        for place, start, stop in _cut([run.count for run in runs], part):
+            yield runs[place].records_of(start, stop), runs[place].split
+    else:
+        for place, start, stop in _cut([records.num_examples for records, _ in located], part):
+            records, split = located[place]
+            yield RecordRange(split=records.split, start=records.start + start, stop=records.start + stop), split
 
 
 def divide_each(parts: Iterable[EvenPart], located: Iterable[Located]) -> Iterable[Located]:
@@ -121,19 +128,6 @@ def divide_each(parts: Iterable[EvenPart], located: Iterable[Located]) -> Iterab
     for part in parts:
         located = [piece for one in located for piece in divide(part, [one])]
     return located
-
-
-def _cut_records(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
-    sizes = [records.num_examples for records, _ in located]
-    for place, start, stop in _cut(sizes, part):
-        records, split = located[place]
-        yield RecordRange(split=records.split, start=records.start + start, stop=records.start + stop), split
-
-
-def _cut_files(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
-    runs = [FileRun.of(records, split) for records, split in located if records.num_examples]
-    for place, start, stop in _cut([run.count for run in runs], part):
-        yield runs[place].records_of(start, stop), runs[place].split
 
 
 def _cut(sizes: Sequence[int], part: EvenPart) -> Iterator[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from registry.splits.layout import Extent, counted, slice_error
+from registry.splits.layout import Extent, counted
 from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, print_bound, print_exact
 
 
@@ -36,10 +36,9 @@ def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> 
     """
     start, stop = _bounds(part, extent)
     if start > stop:
-        raise slice_error(
-            f"{part} is reversed: TFDS does not divide records {start}..{stop} into parts",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part} is reversed: TFDS does not divide records {start}..{stop} into parts",
             hint="The first bound is the smaller one.",
         )
     for one in parts:
@@ -47,10 +46,9 @@ def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> 
         try:
             first, last = one.bounds(int(size) if size == int(size) else size)
         except OverflowError as error:  # no float counts that many parts, in TFDS neither
-            raise slice_error(
-                f"{part}: TFDS cannot divide the fractions of records {start}..{stop} into so many parts",
+            raise extent.refuse(
                 part,
-                extent,
+                f"{part}: TFDS cannot divide the fractions of records {start}..{stop} into so many parts",
                 hint="Use whole percent with pct1_dropremainder, or the rounding 'closest'.",
             ) from error
         start, stop = start + first, start + last
@@ -102,19 +100,17 @@ def _explain_steps(
 def _bounds(part: SplitSlice, extent: Extent) -> tuple[float, float]:
     """Both bounds in records, counted from the start. Raises SliceError where TFDS refuses them."""
     if part.split_name == ALL:
-        raise slice_error(
-            f"{part}: TFDS has no slices of 'all'",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part}: TFDS has no slices of 'all'",
             hint="Resolve it under the slicing rule 'documented', or slice every split by its name.",
         )
     first, last = _requested(part, extent)
     num_examples = extent.num_examples
     if max(abs(first), abs(last)) > num_examples:
-        raise slice_error(
-            f"{part} is out of range: TFDS makes records {first}..{last} of it, in {extent.describe()}",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part} is out of range: TFDS makes records {first}..{last} of it, in {extent.describe()}",
             hint="Leave a bound out to read to the end.",
         )
     return num_examples + first if first < 0 else first, num_examples + last if last < 0 else last
@@ -127,10 +123,9 @@ def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
     if part.unit == "abs":
         return int(part.from_ or 0), extent.num_examples if part.to is None else int(part.to)
     if part.rounding == "pct1_dropremainder" and extent.num_examples < 100:
-        raise slice_error(
-            f"{part}: pct1_dropremainder cannot divide {extent.describe()} into 100 parts, it would be empty",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part}: pct1_dropremainder cannot divide {extent.describe()} into 100 parts, it would be empty",
             hint="Use the rounding 'closest' for a split of fewer than 100 records.",
         )
     last: float = extent.num_examples if part.to is None else _rounded(part.to, part, extent)
@@ -168,18 +163,16 @@ def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tu
             last_shard, first_shard = extent.shard_of(math.ceil(stop) - 1), extent.shard_of(math.floor(start))
             if last_shard == first_shard:
                 made = "reads the rest of the shard for" if start == stop + 1 else "makes a negative take of"
-                raise slice_error(
-                    f"{part} is reversed: TFDS {made} records {start}..{stop} in shard {first_shard}",
+                raise extent.refuse(
                     part,
-                    extent,
+                    f"{part} is reversed: TFDS {made} records {start}..{stop} in shard {first_shard}",
                     hint="The first bound is the smaller one.",
                 )
         return int(start), int(start)  # nothing, at the place where the slice begins
     if start != int(start) or stop != int(stop):
-        raise slice_error(
-            f"{part}: TFDS makes the fractions of records {start}..{stop} of it",
+        raise extent.refuse(
             part,
-            extent,
+            f"{part}: TFDS makes the fractions of records {start}..{stop} of it",
             hint="Use whole percent with pct1_dropremainder, or the rounding 'closest'.",
         )
     return int(start), int(stop)
