@@ -15,6 +15,7 @@ from registry.model import DatasetVersion, Reference, SlicingRule
 from registry.order import ReadConfig
 from registry.pins.document import PinEntry
 from registry.pins.layout import (
+    PinnedRecords,
     config_of,
     features_of,
     merge_entries,
@@ -192,7 +193,6 @@ class Pin:
         Raises:
             NotStoredError, FetchNotAllowedError: as ``store``.
         """
-        from registry.pins.layout import PinnedRecords
         from registry.reading import FileProof, make_readable
 
         hint = (
@@ -242,14 +242,8 @@ class Pin:
     ) -> PinReport:
         """Prove that the records are the pinned ones, or say what differs: see ``registry.pins.verify``.
 
-        Args:
-            folder: of the files, or of another version of the dataset; None searches as ``read`` does.
-            deep: also decode every record, and check everything that the pin says about the records.
-            quick: if all files are the pinned ones, check three records instead of all.
-            processes: number of workers; None uses as many as there are cores if the data is large enough.
-            advance: called with the number of bytes hashed since the last call.
-            fetch: whether places that the pin names may be asked, as long as their addresses are public.
-            allow_hosts: hosts, buckets and folders that may be asked; what the pin file was loaded with counts as well.
+        ``folder`` is that of the files, or of another version of the dataset; None searches as ``read`` does, with its
+        ``fetch`` and ``allow_hosts``. ``deep``, ``quick``, ``processes`` and ``advance`` are as in ``verify_pin``.
 
         Raises:
             NotStoredError: there is nothing to verify.
@@ -259,14 +253,9 @@ class Pin:
 
         places = self.allowing(fetch=fetch, allow_hosts=allow_hosts).places
         store = places.find_any(self.entry) if folder is None else open_store(folder)
+        indexes = self.places.indexes()
         return verify_pin(
-            self.entry,
-            store,
-            deep=deep,
-            quick=quick,
-            indexes=self.places.indexes(),
-            processes=processes,
-            advance=advance,
+            self.entry, store, deep=deep, quick=quick, indexes=indexes, processes=processes, advance=advance
         )
 
     def __repr__(self) -> str:

@@ -7,14 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from registry.errors import (
-    ConflictError,
-    NotStoredError,
-    PinChangedError,
-    PinFormatError,
-    PinNotFoundError,
-    UsageError,
-)
+from registry.errors import ConflictError, NotStoredError, PinChangedError, PinFormatError, PinNotFoundError, UsageError
 from registry.masking import remove_secrets
 from registry.pins.consistency import find_faults
 from registry.pins.document import LOCK_VERSION, PinDocument, canonical_json, check_form, find_changed, seal, to_plain
@@ -47,7 +40,8 @@ class PinFile(Mapping[str, Pin]):
     """
 
     def __init__(self, content: Mapping[str, Any], document: PinDocument, places: Places) -> None:
-        self._content = content
+        """``content`` are the values of the file, unknown fields included; ``document`` the known ones."""
+        self.content = content
         self.document = document
         self.places = places
         self._pins = {entry.name: Pin(entry, places) for entry in document.pins}
@@ -135,15 +129,8 @@ class PinFile(Mapping[str, Pin]):
 
     def without_secrets(self) -> PinFile:
         """These pins without passwords and signatures in URLs, which older releases kept; itself if there are none."""
-        entries = [_without_secrets(entry) for entry in self._content["pins"]]
-        if entries == self._content["pins"]:
-            return self
-        return PinFile.of(entries, created_by=self.document.created_by, places=self.places, base=self)
-
-    @property
-    def content(self) -> Mapping[str, Any]:
-        """The values of the file, unknown fields included."""
-        return self._content
+        entries = [_without_secrets(entry) for entry in self.content["pins"]]
+        return self if entries == self.content["pins"] else self._with(entries)
 
     @property
     def digest(self) -> str:
@@ -153,13 +140,14 @@ class PinFile(Mapping[str, Pin]):
     def to_yaml(self) -> str:
         """The text of the file; the same for the same values."""
         # A file that was written under the distribution's old name keeps its bytes.
-        was_named = str(self._content["created_by"]).startswith("dataset-registry ")
+        was_named = str(self.content["created_by"]).startswith("dataset-registry ")
         comment = _COMMENT.format(software="dataset-registry" if was_named else "shardbook")
-        return write_yaml(self._ordered(), comment=comment)
+        # Known fields have the order of the format; unknown ones come after them.
+        return write_yaml(_in_order(to_plain(self.document), self.content), comment=comment)
 
     def to_json(self) -> str:
         """The same values as one line of JSON, keys sorted."""
-        return canonical_json(self._content)
+        return canonical_json(self.content)
 
     def save(
         self,
@@ -228,13 +216,13 @@ class PinFile(Mapping[str, Pin]):
         Raises:
             ConflictError: both have a pin of one name, and they differ.
         """
-        entries = list(self._content["pins"])
+        entries = list(self.content["pins"])
         for entry in other.content["pins"]:
-            if entry["name"] in self._pins and entry != self._content["pins"][list(self).index(entry["name"])]:
+            if entry["name"] in self._pins and entry != self.content["pins"][list(self).index(entry["name"])]:
                 raise name_taken(self[entry["name"]], entry["split"])
             if entry["name"] not in self._pins:
                 entries.append(entry)
-        both = PinFile({**other.content, **self._content}, self.document, self.places)
+        both = PinFile({**other.content, **self.content}, self.document, self.places)
         return PinFile.of(entries, created_by=other.document.created_by, places=self.places, base=both)
 
     def only(self, names: Collection[str]) -> PinFile:
@@ -244,9 +232,10 @@ class PinFile(Mapping[str, Pin]):
             PinNotFoundError: there is no such pin.
         """
         chosen = {pin.name for pin in self.choose(names)}
-        if len(chosen) == len(self):
-            return self
-        entries = [entry for entry in self._content["pins"] if entry["name"] in chosen]
+        entries = [entry for entry in self.content["pins"] if entry["name"] in chosen]
+        return self if len(chosen) == len(self) else self._with(entries)
+
+    def _with(self, entries: Sequence[Mapping[str, Any]]) -> PinFile:
         return PinFile.of(entries, created_by=self.document.created_by, places=self.places, base=self)
 
     def slice_of(
@@ -314,18 +303,13 @@ class PinFile(Mapping[str, Pin]):
         return len(self._pins)
 
     def __eq__(self, other: object) -> bool:
-        return self._content == other.content if isinstance(other, PinFile) else NotImplemented
+        return self.content == other.content if isinstance(other, PinFile) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
     def __repr__(self) -> str:
         return f"<PinFile {self.digest[:19]}: {', '.join(self)}>"
-
-    def _ordered(self) -> dict[str, Any]:
-        """The values with known fields in the order of the format, and unknown ones after them."""
-        ordered: dict[str, Any] = _in_order(to_plain(self.document), self._content)
-        return ordered
 
 
 def name_taken(pin: Pin, split: str) -> ConflictError:

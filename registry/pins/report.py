@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from registry.errors import RecordsMismatchError, RegistryError
@@ -22,7 +22,7 @@ class PinFault:
         pinned, found: the sha256 of the record, or of the file, or of the slice.
     """
 
-    code: str
+    code: str = RecordsMismatchError.code
     problem: str
     filename: str | None = None
     record: int | None = None
@@ -33,16 +33,8 @@ class PinFault:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values."""
-        return {
-            "code": self.code,
-            "problem": self.problem,
-            "filename": self.filename,
-            "record": self.record,
-            "position": self.position,
-            "features": {key: {"pinned": one, "found": other} for key, (one, other) in self.features.items()},
-            "pinned": self.pinned,
-            "found": self.found,
-        }
+        features = {key: {"pinned": one, "found": other} for key, (one, other) in self.features.items()}
+        return {**asdict(self), "features": features}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

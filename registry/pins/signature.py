@@ -12,7 +12,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,8 +69,18 @@ def sign_pin(data: bytes, key: Ed25519PrivateKey, *, name: str, envelope: str | 
     """
     if not name or not name.isprintable() or "/" in name or len(name) > 255:
         raise UsageError(f"{name!r:.80} is not the name of a file", hint="Give it without its folder.")
-    payload = canonical_json(_statement(data, PinFile.from_yaml(data, name), name)).encode()
-    blank = Envelope.of(PAYLOAD_TYPE, payload)
+    pins = PinFile.from_yaml(data, name)
+    statement = {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "lock_version": pins.document.lock_version,
+            "digest": pins.digest,
+            "pins": {pin.name: str(Citation.of(pin.entry)) for pin in pins.values()},
+        },
+    }
+    blank = Envelope.of(PAYLOAD_TYPE, canonical_json(statement).encode())
     signed = blank if envelope is None else Envelope.parse(envelope)
     if (signed.payload_type, signed.payload) != (blank.payload_type, blank.payload):
         raise SignatureError(
@@ -100,7 +110,7 @@ def check_signature(data: bytes, envelope_text: str | bytes, public_keys: Iterab
         raise UsageError("no key is given to check the signature with", hint="Give the public key of who signed.")
     envelope = _parse_envelope(envelope_text)
     keyids = _check_keys(envelope, keys)
-    name, signed_sha256, digest = _read_statement(_parse_json(envelope.payload, _STATEMENT))
+    name, signed_sha256, digest = _read_statement(envelope)
     sha256 = hashlib.sha256(data).hexdigest()
     if sha256 != signed_sha256:
         raise SignatureError(
@@ -130,8 +140,7 @@ def read_signed_sha256(envelope_text: str | bytes) -> str:
     Raises:
         SignatureError: not an envelope of a pin.
     """
-    envelope = _parse_envelope(envelope_text)
-    return _read_statement(_parse_json(envelope.payload, _STATEMENT))[1]
+    return _read_statement(_parse_envelope(envelope_text))[1]
 
 
 def _parse_envelope(text: str | bytes) -> Envelope:
@@ -165,21 +174,9 @@ def _check_keys(envelope: Envelope, keys: Mapping[str, Ed25519PublicKey]) -> tup
     return tuple(one.keyid for one in given)
 
 
-def _statement(data: bytes, pins: PinFile, name: str) -> dict[str, Any]:
-    return {
-        "_type": STATEMENT_TYPE,
-        "subject": [{"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}],
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "lock_version": pins.document.lock_version,
-            "digest": pins.digest,
-            "pins": {pin.name: str(Citation.of(pin.entry)) for pin in pins.values()},
-        },
-    }
-
-
-def _read_statement(statement: Any) -> tuple[str, str, str]:
+def _read_statement(envelope: Envelope) -> tuple[str, str, str]:
     """The name and sha256 of the file and the pin file's own digest, as they were signed."""
+    statement = _parse_json(envelope.payload, _STATEMENT)
     if not isinstance(statement, dict) or statement.get("_type") != STATEMENT_TYPE:
         raise _refusal(_STATEMENT, f"its _type is not {STATEMENT_TYPE}")
     if statement.get("predicateType") != PREDICATE_TYPE:
@@ -276,11 +273,7 @@ class Envelope:
 
     def signed(self, signature: Signature) -> Envelope:
         """The envelope with one more signature; it replaces one of the same key."""
-        kept: Sequence[Signature] = self.signatures
-        if any(one.keyid == signature.keyid for one in kept):
-            signatures = tuple(signature if one.keyid == signature.keyid else one for one in kept)
-        else:
-            signatures = (*kept, signature)
+        signatures = tuple({one.keyid: one for one in (*self.signatures, signature)}.values())
         values = {**self.values, "signatures": [one.values for one in signatures]}
         return Envelope(self.payload_type, self.payload, signatures, values)
 

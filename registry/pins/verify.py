@@ -11,19 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from registry.errors import (
     CorruptRecordError,
     NotStoredError,
-    RecordsMismatchError,
     RegistryError,
     SliceError,
     StorageError,
     UsageError,
     VerificationError,
 )
-from registry.features import FeaturesDict
 from registry.masking import mask
 from registry.model import Split
 from registry.pins.document import PinEntry
@@ -43,7 +42,7 @@ from registry.pins.report import PinFault, PinReport, as_fault
 from registry.prepared import read_prepared
 from registry.splits import Plan, counted
 from registry.storage import Store
-from registry.tfrecord import IndexFolder, Verify, open_shard
+from registry.tfrecord import IndexFolder, open_shard
 
 _MOST_FAULTS: Final = 20
 """At most this many damaged records or files are reported; of a folder of other records, all are."""
@@ -110,7 +109,6 @@ def find_wrong_sample(entry: PinEntry, store: Store, *, indexes: IndexFolder | N
         if spot is not None and f"sha256:{found.hex()}" != spot.sha256:
             filename, _, index = spot.id.rpartition("__")
             return PinFault(
-                code=RecordsMismatchError.code,
                 problem=f"{filename}: record {index} (number {position} of {entry.split}): "
                 f"its sha256 is {found.hex()}, pinned was {spot.sha256[7:]}",
                 filename=filename,
@@ -153,18 +151,6 @@ def find_damaged(store: Store, name: str, *, num_records: int) -> Iterator[Regis
             first += min(count, num_records - first)
 
 
-def _check_framing(store: Store, name: str, *, num_records: int) -> None:
-    """Walk a whole file from length to length without checking its records.
-
-    Raises:
-        CorruptRecordError, ShardMismatchError, StorageError: the walk does not reach the end, or the file holds another
-            number of records: then other readers may find other records in it.
-    """
-    shard = open_shard(store, name, num_records=num_records, verify="off")
-    for first in range(0, num_records, _MOST_IN_BLOCK):
-        shard.read(first, min(_MOST_IN_BLOCK, num_records - first))
-
-
 @dataclass(slots=True)
 class _Verification:
     """The comparison of one pin with one folder, and how much of it was read."""
@@ -178,13 +164,7 @@ class _Verification:
     num_files: int = 0
     num_bytes: int = 0
 
-    def report(
-        self,
-        faults: Iterable[PinFault] = (),
-        *,
-        proved_by: str = "",
-        notes: Sequence[str] = (),
-    ) -> PinReport:
+    def report(self, faults: Iterable[PinFault] = (), *, proved_by: str = "", notes: Sequence[str] = ()) -> PinReport:
         entry = self.entry
         return PinReport(
             name=entry.name,
@@ -212,12 +192,8 @@ class _Verification:
             if num_bytes == file.num_bytes:
                 same_size.append(file)
             else:
-                yield PinFault(
-                    code=RecordsMismatchError.code,
-                    problem=f"{file.name}: it is {num_bytes} bytes long, {file.num_bytes} are pinned",
-                    filename=file.name,
-                    pinned=file.sha256,
-                )
+                problem = f"{file.name}: it is {num_bytes} bytes long, {file.num_bytes} are pinned"
+                yield PinFault(problem=problem, filename=file.name, pinned=file.sha256)
         names = [file.name for file in same_size]
         found = measure_files(self.store, names, indexes=self.indexes, processes=self.processes, advance=self.advance)
         self.num_files += len(found)
@@ -225,13 +201,8 @@ class _Verification:
         for file in same_size:
             digest = f"sha256:{found[file.name].sha256}"
             if digest != file.sha256:
-                yield PinFault(
-                    code=RecordsMismatchError.code,
-                    problem=f"{file.name}: its sha256 is {digest[7:]}, pinned was {file.sha256[7:]}",
-                    filename=file.name,
-                    pinned=file.sha256,
-                    found=digest,
-                )
+                problem = f"{file.name}: its sha256 is {digest[7:]}, pinned was {file.sha256[7:]}"
+                yield PinFault(problem=problem, filename=file.name, pinned=file.sha256, found=digest)
 
     def compare_samples(self) -> PinReport:
         """The report on a folder of the pinned files, of which three records are checked."""
@@ -281,28 +252,17 @@ class _Verification:
         If something is wrong, all digests are computed, of damaged records too: they tell which record it is.
         """
         unreadable = None
+        measure = partial(
+            measure_records, plan, self.store, indexes=self.indexes, processes=self.processes, advance=self.advance
+        )
         try:
-            digests = self._measured(
-                plan, verify="block", whole=self.deep, features=features_of(self.entry) if self.deep else None
-            )
+            digests, _ = measure(whole=self.deep, features=features_of(self.entry) if self.deep else None)
         except VerificationError as error:
             unreadable = as_fault(error)
         else:
             if self.deep or digests.ordered == self.entry.records.ordered:
                 return digests, None
-        return self._measured(plan, verify="off", whole=True, features=None), unreadable
-
-    def _measured(self, plan: Plan, *, verify: Verify, whole: bool, features: FeaturesDict | None) -> RecordDigests:
-        return measure_records(
-            plan,
-            self.store,
-            verify=verify,
-            whole=whole,
-            features=features,
-            indexes=self.indexes,
-            processes=self.processes,
-            advance=self.advance,
-        )[0]
+        return measure(verify="off", whole=True)[0], unreadable
 
     def _differences(self, plan: Plan, digests: RecordDigests) -> Iterator[PinFault]:
         """How the records differ from the pinned ones."""
@@ -326,7 +286,6 @@ class _Verification:
         else:
             problem = f"more than one record differs, in {_listed(features)}"
         yield PinFault(
-            code=RecordsMismatchError.code,
             problem=f"{problem}: the digest of all records is {digests.ordered}, pinned was {pinned.ordered}"
             f"{self._right_samples(digests)}",
             features=features,
@@ -347,7 +306,6 @@ class _Verification:
         else:
             what = "is no tf.train.Example any more"
         return PinFault(
-            code=RecordsMismatchError.code,
             problem=f"{filename}: record {record} (number {position} of {self.entry.split}) {what}: "
             f"its sha256 is {now.hex()}, pinned was {before.hex()}",
             filename=filename,
@@ -386,7 +344,6 @@ class _Verification:
         for name, told, found in said:
             if told != found:
                 yield PinFault(
-                    code=RecordsMismatchError.code,
                     problem=f"the records are the pinned ones, and the pin's records.{name} is not: it is {told}, "
                     f"of these records it is {found}",
                     pinned=told,
@@ -401,7 +358,10 @@ class _Verification:
         for file in self.entry.files:
             if file.name in changed:
                 try:
-                    _check_framing(self.store, file.name, num_records=file.num_examples)
+                    # From length to length, without checking records, to the end of as many records as are pinned.
+                    shard = open_shard(self.store, file.name, num_records=file.num_examples, verify="off")
+                    for first in range(0, file.num_examples, _MOST_IN_BLOCK):
+                        shard.read(first, min(_MOST_IN_BLOCK, file.num_examples - first))
                 except (VerificationError, StorageError) as error:
                     yield as_fault(error, filename=file.name)
 

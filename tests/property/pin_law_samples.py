@@ -170,5 +170,5 @@ def whole_file() -> str:
     content = PinFile.of(entries, created_by="shardbook 1.0.0").content
     future = {"future": {"a": 1}, "later": ["x", 2**70]}
     base = PinFile.of(entries, created_by="x")
-    base._content.update(future)  # type: ignore[attr-defined]
+    base.content.update(future)  # type: ignore[attr-defined]
     return PinFile.of(content["pins"], created_by="shardbook 1.0.0", base=base).to_yaml()
