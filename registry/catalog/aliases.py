@@ -21,9 +21,11 @@ from registry.catalog.selection import (
     choose_row,
     explain_dataset,
     explain_refusal,
+    is_dataset,
     lock_dataset,
     meant_config,
     parse_dataset,
+    require_dataset,
 )
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import alias, alias_event, builder, builder_config, dataset_version
@@ -132,7 +134,8 @@ class SqlAliases:
         wanted = None if dataset is None else parse_dataset(dataset)
         with reading(self._engine) as connection, stored_values():
             if wanted is not None:
-                query = query.where(_is_dataset(connection, wanted))
+                require_dataset(connection, wanted)
+                query = query.where(is_dataset(wanted))
             found = [
                 AliasSummary(
                     name=row.builder_name,
@@ -173,20 +176,6 @@ def _resolve(connection: sa.Connection, wanted: Reference) -> tuple[str | None, 
             details={"version": str(found.version), "state": found.state.value},
         )
     return choice.standing.config, found.version
-
-
-def _is_dataset(connection: sa.Connection, wanted: Reference) -> sa.ColumnElement[bool]:
-    """The configs that ``wanted`` means: a name alone means all of them.
-
-    Raises:
-        DatasetNotFoundError, ConfigNotFoundError
-    """
-    is_meant = builder.c.name == wanted.name
-    if wanted.config is not None:
-        is_meant = sa.and_(is_meant, builder_config.c.name == wanted.config)
-    if connection.execute(sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_meant)).first():
-        return is_meant
-    raise explain_dataset(connection, wanted)
 
 
 def _find(connection: sa.Connection, wanted: Reference) -> _Standing:

@@ -22,6 +22,7 @@ from registry.catalog.selection import (
     find_default_config,
     load_standing,
     lock_dataset,
+    require_dataset,
 )
 from registry.catalog.session import reading, transact
 from registry.catalog.tables import builder, builder_config, dataset_version, protection
@@ -126,7 +127,7 @@ class SqlConfigs:
             if not dry_run:
                 lock_log(connection)
             if dataset is not None:
-                _require(connection, dataset)
+                require_dataset(connection, dataset)
             query = sa.select(protection.c.scope).where(protection.c.scope.in_({*wider, scope}))
             found = set(connection.execute(query).scalars())
             left = found | {scope} if protect else found - {scope}
@@ -189,11 +190,3 @@ def is_protected() -> sa.ColumnElement[bool]:
     """Whether anything protects a config, over the columns of ``builder`` and ``builder_config``."""
     named = builder.c.name + "/" + builder_config.c.name
     return sa.exists().where(sa.or_(protection.c.scope.in_(["", builder.c.name]), protection.c.scope == named))
-
-
-def _require(connection: sa.Connection, dataset: Reference) -> None:
-    query = sa.select(builder_config.c.id).join_from(builder_config, builder).where(builder.c.name == dataset.name)
-    if dataset.config is not None:
-        query = query.where(builder_config.c.name == dataset.config)
-    if connection.execute(query).first() is None:
-        raise explain_dataset(connection, dataset)

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from registry.catalog.backend import Advance
 from registry.catalog.rows import canonical_json
-from registry.catalog.selection import NUMBER, explain_dataset, named_config, parse_dataset
+from registry.catalog.selection import explain_dataset, is_dataset, is_version, parse_dataset, published_versions
 from registry.catalog.tables import builder, builder_config, dataset_version, event
 from registry.catalog.values import LogFault, stored_values
 from registry.errors import RegistryError, UsageError
@@ -202,10 +202,8 @@ def find_datasets(connection: sa.Connection, dataset: str) -> tuple[str, ...]:
     query = (
         sa.select(builder_config.c.name)
         .join_from(builder, builder_config, builder_config.c.builder_id == builder.c.id)
-        .where(builder.c.name == wanted.name)
+        .where(is_dataset(wanted))
     )
-    if wanted.config is not None:
-        query = query.where(builder_config.c.name == wanted.config)
     configs = connection.execute(query).scalars().all()
     if not configs:
         raise explain_dataset(connection, wanted)
@@ -355,13 +353,5 @@ def _is_dated_as_published(connection: sa.Connection, found: Event) -> bool:
         version = Version.parse(found.version)
     except RegistryError:
         return False
-    major, minor, patch = NUMBER
-    published_at = connection.execute(
-        sa.select(dataset_version.c.published_at)
-        .select_from(builder)
-        .join(builder_config, builder_config.c.builder_id == builder.c.id)
-        .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
-        .where(builder.c.name == name, named_config(config or None))
-        .where(major == version.major, minor == version.minor, patch == version.patch)
-    ).scalar()
-    return published_at == found.at
+    query = sa.select(dataset_version.c.published_at).select_from(published_versions())
+    return connection.execute(query.where(is_version(name, config or None, version))).scalar() == found.at

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from registry.catalog.events import append_event
 from registry.catalog.rows import check_text
-from registry.catalog.selection import IS_WITHDRAWN
+from registry.catalog.selection import IS_WITHDRAWN, NUMBER, is_version, published_versions
 from registry.catalog.session import is_writing, reading, write
 from registry.catalog.tables import builder, builder_config, dataset_version, event, experiment, version_experiment
 from registry.catalog.values import stored_values
@@ -192,24 +192,12 @@ def refuse_retired(connection: sa.Connection, version: Reference) -> None:
     Raises:
         ConflictError: naming the first such flag.
     """
-    exact = version.request.exact if version.request is not None else None
-    if exact is None:
+    if version.exact is None:
         raise AssertionError("one version is asked for")
     query = (
         sa.select(experiment.c.name, experiment.c.retired_at)
-        .select_from(builder)
-        .join(builder_config, builder_config.c.builder_id == builder.c.id)
-        .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
-        .join(version_experiment, version_experiment.c.version_id == dataset_version.c.id)
-        .join(experiment, experiment.c.id == version_experiment.c.experiment_id)
-        .where(
-            builder.c.name == version.name,
-            builder_config.c.name == (version.config or ""),
-            dataset_version.c.major == exact.major,
-            dataset_version.c.minor == exact.minor,
-            dataset_version.c.patch == exact.patch,
-            sa.not_(version_experiment.c.enabled),
-        )
+        .select_from(_versions_and_flags())
+        .where(is_version(version.name, version.config, version.exact), sa.not_(version_experiment.c.enabled))
         .order_by(experiment.c.name)  # rivals meet in one order and cannot deadlock
     )
     if is_writing(connection):
@@ -315,29 +303,21 @@ def _update(connection: sa.Connection, name: str, **values: Any) -> None:
 def _disabling(connection: sa.Connection, name: str) -> list[str]:
     """The references of the live versions that switch a flag off, sorted by dataset and number."""
     rows = connection.execute(
-        sa.select(
-            builder.c.name,
-            builder_config.c.name.label("config"),
-            dataset_version.c.major,
-            dataset_version.c.minor,
-            dataset_version.c.patch,
-        )
-        .select_from(builder)
-        .join(builder_config, builder_config.c.builder_id == builder.c.id)
-        .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
-        .join(version_experiment, version_experiment.c.version_id == dataset_version.c.id)
-        .join(experiment, experiment.c.id == version_experiment.c.experiment_id)
-        .where(
-            experiment.c.name == name,
-            sa.not_(version_experiment.c.enabled),
-            sa.not_(IS_WITHDRAWN),
-        )
+        sa.select(builder.c.name, builder_config.c.name, *NUMBER)
+        .select_from(_versions_and_flags())
+        .where(experiment.c.name == name, sa.not_(version_experiment.c.enabled), sa.not_(IS_WITHDRAWN))
     ).all()
     with stored_values():
         return [
-            str(Reference.exactly(row.name, row.config or None, Version(row.major, row.minor, row.patch)))
-            for row in sorted(rows)
+            str(Reference.exactly(dataset, config or None, Version(*number)))
+            for dataset, config, *number in sorted(rows)
         ]
+
+
+def _versions_and_flags() -> sa.Join:
+    """``published_versions``, and the flags that each version overrides."""
+    overrides = version_experiment.c.version_id == dataset_version.c.id
+    return published_versions().join(version_experiment, overrides).join(experiment)
 
 
 def _refuse_retired(found: Experiment, *, hint: str) -> None:

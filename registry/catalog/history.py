@@ -5,7 +5,6 @@ Only the events of one dataset are read, by index: of one config, or of all wher
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -48,12 +47,7 @@ DATASET_ACTIONS: Final = frozenset(
 
 
 def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> PastLookUp:
-    """What ``wanted`` gave at ``moment``. One snapshot: ``reading(engine)``.
-
-    Raises:
-        DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, AliasNotFoundError: nothing answered then.
-        VersionWithdrawnError: what answered was withdrawn then, or is dropped since.
-    """
+    """As ``CatalogBackend.find_at``. One snapshot: ``reading(engine)``."""
     standing = standing_at(connection, wanted.name, wanted.config, moment)
     choice = choose(standing, wanted)
     if choice.candidate is None:
@@ -66,8 +60,7 @@ def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> P
     if found.state is VersionState.DROPPED:
         why = f": {found.state_message}" if found.state_message else ""
         when = describe_moment(moment)
-        is_exact = wanted.request is not None and wanted.request.exact is not None
-        gave = f"{exactly} was there at {when}, and" if is_exact else f"{wanted} gave {exactly} at {when}, which"
+        gave = f"{exactly} was there at {when}, and" if wanted.exact else f"{wanted} gave {exactly} at {when}, which"
         raise VersionWithdrawnError(
             f"{gave} is dropped since then{why}",
             hint=f"See what is left: registry versions {standing.dataset}",
@@ -75,39 +68,29 @@ def find_at(connection: sa.Connection, wanted: Reference, moment: datetime) -> P
     now = Candidate(
         version=found.version, state=found.state, message=found.state_message, superseded_by=found.superseded_by
     )
-    past = dataclasses.replace(
-        found,
-        state=then.state,
-        state_message=then.message,
-        superseded_by=then.superseded_by,
-        canonical=standing.canonical,
-    )
-    return PastLookUp(version=past, choice=choice, now=now)
+    return PastLookUp(version=replace(found, **_as_it_was(standing, then)), choice=choice, now=now)
 
 
 def versions_at(
     connection: sa.Connection, name: str, config: str | None, moment: datetime
 ) -> tuple[VersionSummary, ...]:
-    """Every version that was published at ``moment``, the highest first, in the state that it had then. One snapshot.
-
-    Raises:
-        DatasetNotFoundError, ConfigNotFoundError: it does not exist, or did not exist yet.
-    """
+    """As ``CatalogBackend.versions`` at a moment. One snapshot."""
     standing = standing_at(connection, name, config, moment)
-    past = []
-    for one in list_versions(connection, name, standing.config):
-        then = standing.find(one.version)
-        if then is not None:
-            past.append(
-                dataclasses.replace(
-                    one,
-                    canonical=standing.canonical,
-                    state=then.state,
-                    state_message=then.message,
-                    superseded_by=then.superseded_by,
-                )
-            )
-    return tuple(past)
+    return tuple(
+        replace(one, **_as_it_was(standing, then))
+        for one in list_versions(connection, name, standing.config)
+        if (then := standing.find(one.version)) is not None
+    )
+
+
+def _as_it_was(standing: Standing, then: Candidate) -> dict[str, Any]:
+    """The fields of a version, or of its summary, that are those of the moment of ``standing``."""
+    return {
+        "state": then.state,
+        "state_message": then.message,
+        "superseded_by": then.superseded_by,
+        "canonical": standing.canonical,
+    }
 
 
 def standing_at(connection: sa.Connection, name: str, config: str | None, moment: datetime) -> Standing:
@@ -117,70 +100,50 @@ def standing_at(connection: sa.Connection, name: str, config: str | None, moment
         DatasetNotFoundError, ConfigNotFoundError: it does not exist, or did not exist yet.
         CatalogError: the events contradict each other: see ``registry log verify``.
     """
-    replayed = _replay(connection, name, config, moment)
-    chosen = replayed.default_config if config is None else config
-    found = None if chosen is None else replayed.configs.get(chosen)
-    if found is None or chosen is None:
-        raise _was_not_there(connection, name, config, moment, replayed)
-    return _make_standing(name, chosen or None, found)
-
-
-def _replay(connection: sa.Connection, name: str, config: str | None, moment: datetime) -> Replayed:
-    datasets = find_datasets(connection, name if config is None else f"{name}/{config}")
+    dataset = name if config is None else f"{name}/{config}"
     replayed = Replayed(name)
     with stored_values():
-        for event in read_events(connection, until=moment, datasets=datasets):
+        for event in read_events(connection, until=moment, datasets=find_datasets(connection, dataset)):
             replayed.apply(event)
-    return replayed
-
-
-def _make_standing(name: str, config: str | None, found: ReplayedConfig) -> Standing:
+    chosen = replayed.default_config if config is None else config
+    found = None if chosen is None else replayed.configs.get(chosen)
+    if found is None:
+        raise _was_not_there(connection, dataset, moment, replayed)
+    candidates = in_order([one.candidate for one in found.versions.values()])
     return Standing(
-        name=name,
-        config=config,
-        candidates=in_order(
-            [
-                Candidate(version=version, state=one.state, message=one.message, superseded_by=one.superseded_by)
-                for version, one in found.versions.items()
-            ]
-        ),
-        canonical=found.canonical,
-        aliases=found.aliases,
+        name=name, config=chosen or None, candidates=candidates, canonical=found.canonical, aliases=found.aliases
     )
 
 
 def _was_not_there(
-    connection: sa.Connection, name: str, config: str | None, moment: datetime, replayed: Replayed
+    connection: sa.Connection, dataset: str, moment: datetime, replayed: Replayed
 ) -> DatasetNotFoundError | ConfigNotFoundError:
     """The error for a dataset, config or default config that there is, and was not yet."""
     when = describe_moment(moment)
     if replayed.configs:  # so no config was asked for, and several were there
-        error = no_default_config(name, sorted(replayed.configs))
-        return ConfigNotFoundError(f"{name} had no default config at {when}", hint=error.hint, details=error.details)
-    datasets = find_datasets(connection, name if config is None else f"{name}/{config}")
+        error = no_default_config(dataset, sorted(replayed.configs))
+        return ConfigNotFoundError(f"{dataset} had no default config at {when}", hint=error.hint, details=error.details)
+    datasets = find_datasets(connection, dataset)
     first = next(read_events(connection, datasets=datasets, actions=["publish"]), None)
     hint = None if first is None else f"Its first version was published at {describe_moment(first.at)}."
-    dataset = name if config is None else f"{name}/{config}"
-    kind = DatasetNotFoundError if config is None else ConfigNotFoundError
+    kind = ConfigNotFoundError if "/" in dataset else DatasetNotFoundError
     return kind(f"{dataset} was not in the catalog at {when}", hint=hint, details={"name": dataset})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedVersion:
-    """One version as its events leave it.
+    """One version as its events leave it: ``candidate`` is its state.
 
     ``experiments`` are those it was built with, ``seal`` the digest of its other rows (``seals.py``), both None where
     they are not told; ``fingerprints`` the seals of its splits' fingerprints.
     """
 
+    candidate: Candidate
     content_digest: str
     published_by: str
     experiments: Mapping[str, bool] | None = None
     seal: str | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
-    state: VersionState = VersionState.SUPPORTED
-    message: str = ""
-    superseded_by: Version | None = None
 
 
 @dataclass(slots=True)
@@ -250,7 +213,9 @@ class Replayed:
                 if config.aliases.pop(details["alias"], None) is None:
                     raise ValueError(f"there was no alias {details['alias']!r}")
             case _:
-                _change_state(config, _published(config, event.version), details["after"])
+                version = _published(config, event.version)
+                candidate = read_state(version, details["after"])
+                config.versions[version] = replace(config.versions[version], candidate=candidate)
 
     def _publish(self, name: str, event: Event) -> None:
         config = self.configs.setdefault(name, ReplayedConfig())
@@ -258,14 +223,13 @@ class Replayed:
         if version in config.versions:
             raise ValueError(f"an event published {version} before")
         config.versions[version] = ReplayedVersion(
+            candidate=read_state(version, details) if "state" in details else Candidate(version=version),
             content_digest=_text(details["content_digest"]),
             published_by=event.actor,
             experiments=details.get("experiments"),
             seal=details.get("seal"),
             fingerprints=details.get("fingerprints", {}),
         )
-        if "state" in details:
-            _change_state(config, version, details)
         if details["promote"]:
             config.canonical = version
         if details["default_config"] or not name:
@@ -281,10 +245,11 @@ def _change_seal(config: ReplayedConfig, version: Version, seals: Mapping[str, A
     config.versions[version] = replace(config.versions[version], seal=_text(seals["after"]))
 
 
-def _change_state(config: ReplayedConfig, version: Version, values: Mapping[str, Any]) -> None:
+def read_state(version: Version, values: Mapping[str, Any]) -> Candidate:
+    """The state of a version as an event tells it."""
     successor = values.get("superseded_by")
-    config.versions[version] = replace(
-        config.versions[version],
+    return Candidate(
+        version=version,
         state=VersionState(values["state"]),
         message=_text(values["message"]),
         superseded_by=None if successor is None else Version.parse(successor),

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from registry.catalog.events import append_event, events_of_version
 from registry.catalog.experiments import refuse_retired
+from registry.catalog.history import read_state
 from registry.catalog.queries import find_version_id
 from registry.catalog.rows import check_text
 from registry.catalog.search import refresh
@@ -22,16 +23,7 @@ from registry.catalog.session import transact
 from registry.catalog.tables import builder_config, dataset_version
 from registry.catalog.values import Change, stored_values
 from registry.errors import UsageError
-from registry.model import (
-    Candidate,
-    Reference,
-    Standing,
-    Use,
-    Version,
-    VersionState,
-    changes,
-    choose,
-)
+from registry.model import Candidate, Reference, Standing, Use, Version, VersionState, changes, choose
 
 Transition: TypeAlias = Callable[[sa.Connection, Standing, Candidate], Standing]
 
@@ -53,20 +45,17 @@ class SqlLifecycle:
         self._engine = engine
 
     def promote(self, wanted: Reference, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()) -> Change:
-        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
-            return changes.promote(standing, candidate)
-
-        return self._change("promote", wanted, transition, actor, dry_run, uses)
+        return self._change(
+            "promote", wanted, lambda _, before, one: changes.promote(before, one), actor, dry_run, uses
+        )
 
     def deprecate(
         self, wanted: Reference, message: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> Change:
         check_text(message, "message")
-
-        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
-            return changes.deprecate(standing, candidate, message)
-
-        return self._change("deprecate", wanted, transition, actor, dry_run, uses)
+        return self._change(
+            "deprecate", wanted, lambda _, before, one: changes.deprecate(before, one, message), actor, dry_run, uses
+        )
 
     def yank(
         self,
@@ -79,21 +68,22 @@ class SqlLifecycle:
         uses: Sequence[Use] = (),
     ) -> Change:
         check_text(reason, "reason")
-
-        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
-            return changes.yank(standing, candidate, reason, superseded_by)
-
-        return self._change("yank", wanted, transition, actor, dry_run, uses)
+        return self._change(
+            "yank",
+            wanted,
+            lambda _, before, one: changes.yank(before, one, reason, superseded_by),
+            actor,
+            dry_run,
+            uses,
+        )
 
     def drop(
         self, wanted: Reference, reason: str, *, actor: str, dry_run: bool = False, uses: Sequence[Use] = ()
     ) -> Change:
         check_text(reason, "reason")
-
-        def transition(_: sa.Connection, standing: Standing, candidate: Candidate) -> Standing:
-            return changes.drop(standing, candidate, reason)
-
-        return self._change("drop", wanted, transition, actor, dry_run, uses)
+        return self._change(
+            "drop", wanted, lambda _, before, one: changes.drop(before, one, reason), actor, dry_run, uses
+        )
 
     def undo(
         self,
@@ -143,11 +133,11 @@ class SqlLifecycle:
 
 
 def _write(connection: sa.Connection, change: Change, actor: str) -> None:
-    version = change.reference.request.exact if change.reference.request else None
+    version = change.reference.exact
     before, after = (None if version is None else one.find(version) for one in (change.before, change.after))
-    version_id = None if version is None else find_version_id(connection, *_config(change.after), version)
-    if version_id is None or before is None or after is None:
+    if version is None or before is None or after is None:
         raise AssertionError("a version that was just read is there")
+    version_id = find_version_id(connection, change.after.name, change.after.config, version)
     config_id = connection.execute(
         sa.select(dataset_version.c.config_id).where(dataset_version.c.id == version_id)
     ).scalar_one()
@@ -161,7 +151,7 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
             sa.update(builder_config).where(builder_config.c.id == config_id).values(canonical_version_id=version_id)
         )
     else:
-        details = {"before": state_values(before), "after": state_values(after)}
+        details = {"before": _state_values(before), "after": _state_values(after)}
         connection.execute(
             sa.update(dataset_version)
             .where(dataset_version.c.id == version_id)
@@ -183,24 +173,13 @@ def _write(connection: sa.Connection, change: Change, actor: str) -> None:
     )
 
 
-def state_values(candidate: Candidate) -> dict[str, str | None]:
-    """The state of a version, as events tell it."""
+def _state_values(candidate: Candidate) -> dict[str, str | None]:
+    """The state of a version, as events tell it; ``history.read_state`` reads it back."""
     return {
         "state": candidate.state.value,
         "message": candidate.message,
         "superseded_by": None if candidate.superseded_by is None else str(candidate.superseded_by),
     }
-
-
-def read_state(version: Version, values: Any) -> Candidate:
-    """The candidate that ``state_values`` told of."""
-    by = values["superseded_by"]
-    return Candidate(
-        version=version,
-        state=VersionState(values["state"]),
-        message=values["message"],
-        superseded_by=None if by is None else Version.parse(by),
-    )
 
 
 def _before(connection: sa.Connection, standing: Standing, candidate: Candidate, action: str) -> Candidate:
@@ -215,14 +194,12 @@ def _before(connection: sa.Connection, standing: Standing, candidate: Candidate,
 
 def _named(standing: Standing, wanted: Reference) -> Candidate:
     """The one version that ``wanted`` names, in whatever state it is."""
-    exact = wanted.request.exact if wanted.request is not None else None
-    if wanted.alias is not None:
-        exact = standing.aliases.get(wanted.alias)
+    exact = wanted.exact if wanted.alias is None else standing.aliases.get(wanted.alias)
     found = None if exact is None else standing.find(exact)
     if found is not None:
         return found
     choice = choose(standing, wanted)
-    if wanted.alias is None and (wanted.request is None or wanted.request.exact is None):
+    if wanted.alias is None and wanted.exact is None:
         today = None if choice.version is None else standing.exactly(choice.version)
         raise UsageError(
             f"{wanted} does not name one version",
@@ -238,7 +215,3 @@ def _concerns(reference: Reference, standing: Standing, *, is_default: bool) -> 
     if reference.name != standing.name:
         return False
     return reference.config == standing.config or (reference.config is None and is_default)
-
-
-def _config(standing: Standing) -> tuple[str, str | None]:
-    return standing.name, standing.config

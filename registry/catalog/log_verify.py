@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
@@ -15,8 +15,8 @@ from registry.catalog.backend import Advance
 from registry.catalog.configs import PROTECT, UNPROTECT
 from registry.catalog.events import UNREADABLE, Faults, describe_event, read_events, walk_chain
 from registry.catalog.history import Replayed, ReplayedConfig, ReplayedVersion
-from registry.catalog.rows import fingerprint_seals, read_canonical, read_number, version_seal
-from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version
+from registry.catalog.rows import fingerprint_seals, read_canonical, version_seal
+from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version, published_versions, read_candidate
 from registry.catalog.tables import (
     alias,
     alias_event,
@@ -33,7 +33,7 @@ from registry.catalog.tables import (
 from registry.catalog.values import LogReport, stored_values
 from registry.catalog.writes import load_fingerprints
 from registry.errors import CatalogError
-from registry.model import ContentHasher, Event, Reference, Version, VersionState
+from registry.model import Candidate, ContentHasher, Event, Reference, Version
 
 _VERSIONS: Final = 100
 """Versions of one query: their schemas are in memory together."""
@@ -186,17 +186,16 @@ class TableComparison:
                 if told is None:
                     self._faults.add(where, "is published, and no event says so")
                 else:
-                    self._compare_version(where, row, told, content.digest, overrides.get(row.id, {}))
+                    self._compare_version(where, row, told, content.hasher.hexdigest(), overrides.get(row.id, {}))
                     self._compare_seals(where, row, told, content.splits, overrides.get(row.id, {}))
         self._report_missing(name, config, told_of)
 
     def _compare_version(
         self, where: str, row: Any, told: ReplayedVersion, digest: str, overrides: dict[str, bool]
     ) -> None:
-        described = _described(VersionState(row.state), row.state_message, read_number(row.superseded_by))
-        by_events = _described(told.state, told.message, told.superseded_by)
-        if described != by_events:
-            self._faults.add(where, f"is {described}, and by its events {by_events}")
+        found = read_candidate(row)
+        if found != told.candidate:
+            self._faults.add(where, f"is {_described(found)}, and by its events {_described(told.candidate)}")
         if row.published_by != told.published_by:
             self._faults.add(where, f"was published by {row.published_by}, and by its events by {told.published_by}")
         if row.used_digest is None:
@@ -233,9 +232,8 @@ class TableComparison:
 
     def _report_missing(self, name: str, config: str | None, told_of: ReplayedConfig) -> None:
         for version in told_of.versions:
-            self._faults.add(
-                str(Reference.exactly(name, config, version)), "was published by its event, and is not there"
-            )
+            where = str(Reference.exactly(name, config, version))
+            self._faults.add(where, "was published by its event, and is not there")
 
     def _compare_experiments(self) -> None:
         """Flags that an older registry declared by the way have no event: off, without a description."""
@@ -276,9 +274,7 @@ class TableComparison:
         """Numbers that are used and that no version has."""
         has_version = (
             sa.select(dataset_version.c.id)
-            .select_from(builder)
-            .join(builder_config, builder_config.c.builder_id == builder.c.id)
-            .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
+            .select_from(published_versions())
             .where(
                 builder.c.name == version_ledger.c.builder_name,
                 builder_config.c.name == version_ledger.c.config_name,
@@ -362,9 +358,9 @@ def _told_by_event(event: Event) -> tuple[Any, ...]:
     return event.dataset, told["alias"], told.get("before"), told.get("after"), event.actor, told.get("message", "")
 
 
-def _described(state: VersionState, message: str, superseded_by: Version | None) -> str:
-    text = f"{state.value}: {message}" if message else state.value
-    return text if superseded_by is None else f"{text} (superseded by {superseded_by})"
+def _described(found: Candidate) -> str:
+    text = replace(found, superseded_by=None).described
+    return text if found.superseded_by is None else f"{text} (superseded by {found.superseded_by})"
 
 
 def _scope(scope: str) -> str:
@@ -388,14 +384,8 @@ class StoredContent:
 
     hasher: ContentHasher
     splits: list[Any] = field(default_factory=list)
-    num_splits: int = 0
     num_shards: int = 0
     contradictory: list[str] = field(default_factory=list)
-
-    @property
-    def digest(self) -> str:
-        """The content digest."""
-        return self.hasher.hexdigest()
 
 
 def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: Advance) -> dict[int, StoredContent]:
@@ -420,7 +410,7 @@ def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: 
     waiting = next(stored, None)
     for one in splits:
         content = contents[one.version_id]
-        is_whole = one.position == content.num_splits
+        is_whole = one.position == len(content.splits)
         num_shards = num_examples = 0
         content.hasher.start_split(one.name)
         if waiting is not None and waiting[0] == one.id:
@@ -437,7 +427,6 @@ def recompute_contents(connection: sa.Connection, rows: Sequence[Any], advance: 
         if not is_whole or (num_shards, num_examples) != (one.num_shards, one.num_examples):
             content.contradictory.append(one.name)
         content.splits.append(one)
-        content.num_splits += 1
         content.num_shards += num_shards
         advance(num_shards)
     return contents

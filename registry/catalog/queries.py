@@ -248,13 +248,12 @@ def is_published(connection: sa.Connection, exactly: Reference, content_digest: 
     Raises:
         VersionExistsError: other content is, or it was published and deleted.
     """
-    number = exactly.request.exact if exactly.request is not None else None
-    if number is None:
+    if exactly.exact is None:
         raise AssertionError("an exact reference has a number")
-    digest = find_digest(connection, exactly.name, exactly.config, number)
+    digest = find_digest(connection, exactly.name, exactly.config, exactly.exact)
     if digest is None:
         return False
-    exists = find_version_id(connection, exactly.name, exactly.config, number) is not None
+    exists = find_version_id(connection, exactly.name, exactly.config, exactly.exact) is not None
     if exists and digest == content_digest:
         return True
     what = (

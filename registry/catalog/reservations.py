@@ -128,9 +128,8 @@ class SqlReservations:
     ) -> tuple[Reservation, ...]:
         def action(connection: sa.Connection) -> tuple[Reservation, ...]:
             query = sa.select(reservation).where(reservation.c.dataset == dataset, reservation.c.version == version)
-            if connection.dialect.name == "postgresql":
-                query = query.with_for_update()
-            found = tuple(map(_read, connection.execute(query.order_by(reservation.c.location)).all()))
+            query = query.order_by(reservation.c.location).with_for_update()
+            found = tuple(map(_read, connection.execute(query).all()))
             if not found:
                 raise NotFoundError(
                     f"nobody holds a reservation of {dataset}:{version}",
@@ -233,9 +232,7 @@ def _lost(held: Reservation, present: Reservation | None) -> ReservationLostErro
 
 
 def _load(connection: sa.Connection, location: str) -> Reservation | None:
-    query = sa.select(reservation).where(reservation.c.location == location)
-    if connection.dialect.name == "postgresql":
-        query = query.with_for_update()
+    query = sa.select(reservation).where(reservation.c.location == location).with_for_update()  # not said to SQLite
     row = connection.execute(query).first()
     return None if row is None else _read(row)
 

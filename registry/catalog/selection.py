@@ -116,9 +116,7 @@ def version_query(reference: Reference) -> sa.Select[Any]:
             *CANONICAL_NUMBER,
             overrides.label("experiments"),
         )
-        .select_from(builder)
-        .join(builder_config, builder_config.c.builder_id == builder.c.id)
-        .join(dataset_version, dataset_version.c.config_id == builder_config.c.id)
+        .select_from(published_versions())
         .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
     )
     is_meant = (builder.c.name == reference.name, meant_config(reference.config))
@@ -169,6 +167,19 @@ def published_versions() -> sa.Join:
     )
 
 
+def is_dataset(wanted: Reference) -> sa.ColumnElement[bool]:
+    """The configs that ``name[/config]`` means: a name alone means all of them."""
+    is_named = builder.c.name == wanted.name
+    return is_named if wanted.config is None else sa.and_(is_named, builder_config.c.name == wanted.config)
+
+
+def require_dataset(connection: sa.Connection, wanted: Reference) -> None:
+    """Raise DatasetNotFoundError or ConfigNotFoundError where ``name[/config]`` is not there."""
+    query = sa.select(builder_config.c.id).join_from(builder_config, builder).where(is_dataset(wanted))
+    if connection.execute(query).first() is None:
+        raise explain_dataset(connection, wanted)
+
+
 def is_version(name: str, config: str | None, version: Version) -> sa.ColumnElement[bool]:
     """The one version of that number, over ``published_versions``."""
     major, minor, patch = NUMBER
@@ -195,9 +206,9 @@ def request_condition(request: VersionRequest) -> sa.ColumnElement[bool]:
         conditions += [column == part for column, part in zip(NUMBER, bounds.low, strict=True)]
         return sa.and_(*conditions)
     if bounds.low > LOWEST:
-        conditions.append(_row(*NUMBER) >= _row(*bounds.low))
+        conditions.append(sa.tuple_(*NUMBER) >= sa.tuple_(*map(sa.literal, bounds.low)))
     if bounds.high < HIGHEST:
-        conditions.append(_row(*NUMBER) <= _row(*bounds.high))
+        conditions.append(sa.tuple_(*NUMBER) <= sa.tuple_(*map(sa.literal, bounds.high)))
     return sa.and_(sa.true(), *conditions)
 
 
@@ -206,10 +217,6 @@ def _clause_condition(clause: VersionClause) -> sa.ColumnElement[bool]:
     parts = zip(NUMBER, (clause.major, clause.minor, clause.patch), strict=True)
     in_series = sa.and_(sa.true(), *(column == part for column, part in parts if part is not None))
     return sa.not_(in_series) if clause.operator == "!=" else in_series
-
-
-def _row(*parts: Any) -> Any:
-    return sa.tuple_(*parts)
 
 
 def find_default_config(connection: sa.Connection, name: str) -> str | None:
@@ -227,14 +234,6 @@ def load_standing(connection: sa.Connection, name: str, config: str | None) -> S
     Raises:
         DatasetNotFoundError, ConfigNotFoundError
     """
-    found = find_standing(connection, name, config)
-    if found is None:
-        raise explain_dataset(connection, Reference(name=name, config=config))
-    return found
-
-
-def find_standing(connection: sa.Connection, name: str, config: str | None) -> Standing | None:
-    """The standing of a config, or None where it does not exist; config None is the default one."""
     with stored_values():
         row = connection.execute(
             sa.select(builder_config.c.id, builder_config.c.name, *CANONICAL_NUMBER)
@@ -243,7 +242,7 @@ def find_standing(connection: sa.Connection, name: str, config: str | None) -> S
             .where(builder.c.name == name, meant_config(config))
         ).first()
         if row is None:
-            return None
+            raise explain_dataset(connection, Reference(name=name, config=config))
         versions = connection.execute(
             sa.select(
                 *NUMBER,
