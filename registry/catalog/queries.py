@@ -99,7 +99,9 @@ class SqlLookUps:
             sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
             sa.func.count().over(partition_by=dataset_version.c.config_id).label("num_versions"),
         ).subquery("ranked")
+        is_best = sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
         shown = dataset_version.alias("shown")
+        shown_id = sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id)
         query = (
             sa.select(
                 builder.c.name.label("builder_name"),
@@ -116,16 +118,14 @@ class SqlLookUps:
             )
             .select_from(builder)
             .join(builder_config, builder_config.c.builder_id == builder.c.id)
-            .join(ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1))
-            .join(shown, shown.c.id == sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id))
+            .join(ranked, is_best)
+            .join(shown, shown.c.id == shown_id)
             .outerjoin(canonical_version, canonical_version.c.id == builder_config.c.canonical_version_id)
             .order_by(builder.c.name, builder_config.c.name)
         )
         with reading(self._engine) as connection, stored_values():
             rows = connection.execute(query).all()
-            of_shown = sa.select(sa.func.coalesce(builder_config.c.canonical_version_id, ranked.c.id)).join_from(
-                builder_config, ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)
-            )
+            of_shown = sa.select(shown_id).join_from(builder_config, ranked, is_best)
             splits = _split_sizes(connection, split.c.version_id.in_(of_shown))
             texts = [decode_metadata(row.metadata_json, "{}") for row in rows]
             return tuple(
@@ -148,7 +148,7 @@ class SqlLookUps:
 
 
 def load_version(connection: sa.Connection, name: str, config: str | None, version: Version) -> DatasetVersion | None:
-    """The version of exactly this number in any state, dropped ones too, or None."""
+    """As ``CatalogBackend.published``."""
     with stored_values():
         row = connection.execute(version_query(Reference.exactly(name, config, version))).first()
         if row is None or (row.config_name or None) != config:
@@ -176,11 +176,7 @@ def load_splits(connection: sa.Connection, version_id: int) -> list[Split]:
 
 
 def list_versions(connection: sa.Connection, name: str, config: str | None) -> tuple[VersionSummary, ...]:
-    """Every published version of a dataset, the highest first; config None is the default one.
-
-    Raises:
-        DatasetNotFoundError, ConfigNotFoundError
-    """
+    """As ``CatalogBackend.versions``, now."""
     is_config = meant_config(config)
     query = (
         sa.select(

@@ -23,7 +23,7 @@ from registry.catalog.search_words import (
     parse_search,
     snippet,
 )
-from registry.catalog.selection import CANONICAL_NUMBER, IS_WITHDRAWN, NUMBER, canonical_version
+from registry.catalog.selection import CANONICAL_NUMBER, NUMBER, canonical_version, list_names
 from registry.catalog.session import reading, write
 from registry.catalog.tables import READABLE, builder, builder_config, dataset_version, search_document
 from registry.catalog.values import SearchHit, stored_values
@@ -39,31 +39,12 @@ _EXACT: Final = 10_000
 _COLUMNS: Final = {"A": "name", "B": "tags features", "C": "description", "D": "details"}
 _ALL: Final = "".join(SCORES)
 
-_SHOWN_COLUMNS: Final = (
-    sa.select(
-        dataset_version.c.id,
-        dataset_version.c.config_id,
-        dataset_version.c.metadata_json,
-        dataset_version.c.features_json,
-        dataset_version.c.labels_json,
-        builder.c.name.label("builder_name"),
-        builder_config.c.name.label("config_name"),
-    )
-    .select_from(builder_config)
-    .join(builder, builder.c.id == builder_config.c.builder_id)
-)
-"""What a document is made of; ``dataset_version`` is joined to it."""
-_MAX_NAMES: Final = 10_000
 _BLOCK: Final = 500
 _MAX_LIMIT: Final = 2**31 - 1
 
 
 def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchHit, ...]:
-    """The best ``limit`` datasets of which every word of ``text`` matches, the best first, equals by name.
-
-    Raises:
-        UsageError: no words, too many, or a limit below 1.
-    """
+    """As ``CatalogBackend.search``; equals come by name."""
     if not 1 <= limit <= _MAX_LIMIT:
         raise UsageError(f"a search shows from 1 to {_MAX_LIMIT:,} hits, not {limit!s:.40}")
     asked = parse_search(text)
@@ -101,13 +82,9 @@ def find_hits(connection: sa.Connection, text: str, limit: int) -> tuple[SearchH
 
 
 def explain_no_hits(connection: sa.Connection, text: str) -> str:
-    """One or two sentences on a search that found nothing: the words that nothing has, and what may have been meant.
-
-    Raises:
-        UsageError: see ``find_hits``.
-    """
+    """As ``CatalogBackend.explain_no_hits``, in one or two sentences. Raises as ``find_hits``."""
     asked = parse_search(text)
-    names = connection.execute(sa.select(builder.c.name).order_by(builder.c.name).limit(_MAX_NAMES)).scalars().all()
+    names = list_names(connection)
     if not names:
         return "The catalog is empty. Start with: registry quickstart"
     kind = connection.dialect.name
@@ -131,7 +108,7 @@ def refresh(connection: sa.Connection, config_id: int) -> None:
     connection.execute(
         sa.select(builder_config.c.id).where(builder_config.c.id == config_id).with_for_update(key_share=True)
     )
-    row = connection.execute(_shown_for(config_id)).first()
+    row = connection.execute(_shown().where(builder_config.c.id == config_id)).first()
     of_config = search_document.c.config_id == config_id
     if row is None:
         connection.execute(sa.delete(search_document).where(of_config))
@@ -141,17 +118,9 @@ def refresh(connection: sa.Connection, config_id: int) -> None:
         connection.execute(sa.insert(search_document).values(config_id=config_id, **values))
 
 
-def refresh_stale(connection: sa.Connection) -> int:
-    """Write each document that is missing or not what ``refresh`` writes; gives their number."""
-    stale = list(stale_documents(connection))
-    for config_id in sorted(stale_id for stale_id, _ in stale):
-        refresh(connection, config_id)
-    return len(stale)
-
-
-def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
+def _stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
     """Id and name of each config whose document is missing or not what ``refresh`` writes."""
-    query = _shown_for_each().outerjoin(search_document, search_document.c.config_id == dataset_version.c.config_id)
+    query = _shown().outerjoin(search_document, search_document.c.config_id == builder_config.c.id)
     columns = [search_document.c[name].label(f"stored_{name}") for name in ("version_id", *FIELDS)]
     for row in connection.execute(query.add_columns(*columns), execution_options={"yield_per": _BLOCK}):
         stored = row._asdict()
@@ -159,40 +128,33 @@ def stale_documents(connection: sa.Connection) -> Iterator[tuple[int, str]]:
             yield row.config_id, f"{row.builder_name}/{row.config_name}".removesuffix("/")
 
 
-def _shown_for(config_id: int) -> sa.Select[Any]:
-    """The version that is searched for a config. Each choice uses an index: a config may have very many versions."""
+def _shown() -> sa.Select[Any]:
+    """The version that is searched for each config. Each choice uses an index: a config may have very many versions."""
     of_config = (
         sa.select(dataset_version.c.id)
-        .where(dataset_version.c.config_id == config_id)
+        .where(dataset_version.c.config_id == builder_config.c.id)
         .order_by(*(part.desc() for part in NUMBER))
         .limit(1)
+        .correlate(builder_config)
     )
     chosen = sa.func.coalesce(
         builder_config.c.canonical_version_id,
         of_config.where(sa.text(READABLE)).scalar_subquery(),
         of_config.scalar_subquery(),
     )
-    return _SHOWN_COLUMNS.join(dataset_version, dataset_version.c.id == chosen).where(builder_config.c.id == config_id)
-
-
-def _shown_for_each() -> sa.Select[Any]:
-    """The versions that are searched for all configs, in one pass over the versions."""
-    best_first = (
-        sa.case((dataset_version.c.id == builder_config.c.canonical_version_id, 0), else_=1),
-        sa.case((IS_WITHDRAWN, 1), else_=0),
-        *(part.desc() for part in NUMBER),
-    )
-    ranked = (
+    return (
         sa.select(
             dataset_version.c.id,
             dataset_version.c.config_id,
-            sa.func.row_number().over(partition_by=dataset_version.c.config_id, order_by=best_first).label("rank"),
+            dataset_version.c.metadata_json,
+            dataset_version.c.features_json,
+            dataset_version.c.labels_json,
+            builder.c.name.label("builder_name"),
+            builder_config.c.name.label("config_name"),
         )
-        .join_from(dataset_version, builder_config, builder_config.c.id == dataset_version.c.config_id)
-        .subquery("ranked")
-    )
-    return _SHOWN_COLUMNS.join(ranked, sa.and_(ranked.c.config_id == builder_config.c.id, ranked.c.rank == 1)).join(
-        dataset_version, dataset_version.c.id == ranked.c.id
+        .select_from(builder_config)
+        .join(builder, builder.c.id == builder_config.c.builder_id)
+        .join(dataset_version, dataset_version.c.id == chosen)
     )
 
 
@@ -260,7 +222,7 @@ def _read_hit(row: sa.Row[*tuple[Any, ...]], asked: SearchWords) -> SearchHit:
     )
 
 
-def _nearest(missing: list[str], names: Any) -> list[str]:
+def _nearest(missing: list[str], names: list[str]) -> list[str]:
     """The dataset that each missing word is nearest to, by its name or by a part of it."""
     import difflib  # only where nothing was found
 
@@ -364,7 +326,7 @@ def missing_parts(connection: sa.Connection) -> Iterator[str]:
 def wrong_contents(engine: sa.Engine) -> Iterator[str]:
     """A line where documents are not those of the published versions, and one where the index is not theirs."""
     with reading(engine) as connection:
-        stale = sorted(name for _, name in stale_documents(connection))
+        stale = sorted(name for _, name in _stale_documents(connection))
     if stale:
         listed = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
         yield f"search documents are out of date: {listed}; {_REMEDY}"
@@ -379,7 +341,10 @@ def rebuild_index(engine: sa.Engine) -> int:
         if connection.dialect.name == "sqlite":
             # First, for the triggers cannot take out of a damaged index what they believe is in it.
             connection.exec_driver_sql(f"INSERT INTO {INDEX}({INDEX}) VALUES ('rebuild')")  # noqa: S608 (a name of ours)
-        return refresh_stale(connection)
+        stale = sorted(config_id for config_id, _ in _stale_documents(connection))
+        for config_id in stale:
+            refresh(connection, config_id)
+        return len(stale)
 
     return write(engine, action)
 

@@ -53,18 +53,13 @@ _TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was ch
 
 
 def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> sa.Engine:
-    """An engine for the catalog at ``url``: ``sqlite:///path``, a plain path, ``postgresql[+psycopg]://...``.
+    """An engine for the catalog at ``url``: see ``registry.catalog.open_catalog``, also for what is raised.
 
     Nothing is connected yet. The engine is safe to keep across a fork: a child opens connections of its own.
 
     SQLite connections have foreign keys on and wait ``busy_seconds`` for a lock. Files in WAL mode on a network file
     system are refused, because WAL needs memory shared between all readers; a catalog made there keeps SQLite's
     rollback journal.
-
-    Raises:
-        UsageError: the text is not the URL of a catalog.
-        NotACatalogError: the path of a folder.
-        MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
     parsed = parse_url(url)
     if is_sqlite(parsed):
@@ -196,12 +191,11 @@ def _prepare_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _begin_sqlite(connection: sa.Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES, False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing(connection) else "BEGIN")
 
 
 def _begin_postgresql(connection: sa.Connection, milliseconds: int) -> None:
-    if connection.get_execution_options().get(_WRITES, False):
+    if is_writing(connection):
         connection.exec_driver_sql("SELECT set_config('lock_timeout', %s, true)", (f"{milliseconds}ms",))
 
 
@@ -279,13 +273,7 @@ def is_sqlite(url: sa.URL) -> bool:
 
 
 def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
-    """The file of an SQLite catalog, or None for a catalog on a server.
-
-    >>> sqlite_path("sqlite:////srv/catalog.db") == sqlite_path("/srv/catalog.db") == Path("/srv/catalog.db")
-    True
-    >>> sqlite_path("postgresql://host/name") is None
-    True
-    """
+    """As ``registry.catalog.sqlite_path``."""
     parsed = parse_url(url)
     return Path(parsed.database or "") if is_sqlite(parsed) else None
 

@@ -49,7 +49,6 @@ from registry.model import (
     Split,
     SplitFingerprint,
     Version,
-    VersionState,
     check_new_name,
 )
 
@@ -109,6 +108,7 @@ class SqlPublications:
             lock_log(connection)
             implied = current_defaults(connection) if experiment_defaults is None else experiment_defaults
             experiments = {**implied, **version.experiments}
+            state = version.state.value
             promotion = _decide_promotion(connection, version, config_id, promote=promote)
             if default_config or version.config is None:
                 mark_default(connection, builder_id, config_id)
@@ -131,7 +131,7 @@ class SqlPublications:
                     "seal": version_seal(row, map(_split_values, version.splits, count()), version.experiments),
                     "fingerprints": fingerprint_seals(found or {}),
                     **({"experiments": experiments} if experiments else {}),
-                    **_published_state(version),
+                    **({"state": state, "message": version.state_message} if state != "supported" else {}),
                 },
             )
             return promotion
@@ -262,13 +262,6 @@ def _insert_version(
             insert_fingerprint(connection, split_id, found[one.name])
     insert_overrides(connection, version_id, version.experiments)
     return version_id
-
-
-def _published_state(version: DatasetVersion) -> dict[str, Any]:
-    """What the event of a publication says of the version's state, where it is not simply supported."""
-    if version.state is VersionState.SUPPORTED:
-        return {}
-    return {"state": version.state.value, "message": version.state_message}
 
 
 def _ensure_config(connection: sa.Connection, version: DatasetVersion, now: datetime) -> tuple[int, int]:
