@@ -16,7 +16,7 @@ from registry.api.arguments import Moment, log_actor, parse_reference, read_mome
 from registry.api.dataset import Dataset
 from registry.api.lifecycle import Aliases, Experiments, Lifecycle, Reservations
 from registry.api.locations import catalog_url, data_folder, make_catalog_folder, open_indexes
-from registry.api.lock import current_lock, may_be_exact, refuse_moving
+from registry.api.lock import current_lock, refuse_moving
 from registry.api.provenance import FoundAt, FoundNow
 from registry.api.publishing import Publishing
 from registry.catalog import (
@@ -36,12 +36,7 @@ from registry.errors import (
     UsageError,
     YankedVersionWarning,
 )
-from registry.model import (
-    Event,
-    Reference,
-    Standing,
-    VersionState,
-)
+from registry.model import Event, Reference, Standing, VersionState
 
 if TYPE_CHECKING:  # numpy and protobuf are loaded when something is built or published
     from registry.api.pinning import CatalogPins
@@ -58,8 +53,7 @@ def connect(url: str | os.PathLike[str] | None = None, *, data_dir: str | os.Pat
             ``datasets`` beside an SQLite catalog, and in the user's data folder for a PostgreSQL one.
 
     Raises:
-        NotACatalogError, SchemaBehindError, SchemaAheadError, CatalogUnavailableError: the database cannot be used.
-        MissingExtraError: a PostgreSQL URL without the extra ``pg``.
+        As ``registry.catalog.open_catalog``.
     """
     chosen = catalog_url(url)
     make_catalog_folder(chosen)
@@ -118,11 +112,10 @@ class Catalog(Publishing):
 
             return find_pinned(lock.pins, wanted, at=at)
         moment = read_moment(at)
-        exactly = lock is not None
-        if exactly and not may_be_exact(wanted):
+        if lock is not None and wanted.exact is None:
             raise refuse_moving(wanted, self._given(wanted, moment), moment)
         found = self._find(wanted, moment)
-        if exactly and found.config != wanted.config:
+        if lock is not None and found.config != wanted.config:
             raise refuse_moving(wanted, found.reference, moment)
         return found
 
@@ -131,14 +124,10 @@ class Catalog(Publishing):
         return self.backend.datasets()
 
     def search(self, text: str, *, limit: int = 20) -> tuple[SearchHit, ...]:
-        """The datasets that ``text`` is about: the best ``limit`` of which every word matches, the best first.
+        """The datasets that ``text`` is about, the best first; matches and errors as ``CatalogBackend.search``.
 
-        A word matches what begins with it, whatever its case and accents: ``dig`` finds digits, ``images`` finds
-        open_images_v4. Matches in a name come first, then those in tags and features, in descriptions, and in
-        licence, homepage or citation. ``text`` has no syntax.
-
-        Raises:
-            UsageError: no letter or digit in ``text``, or more than a person types; a limit below 1.
+        ``dig`` finds digits, ``images`` finds open_images_v4. Matches in a name come first, then those in tags and
+        features, in descriptions, and in licence, homepage or citation.
         """
         return self.backend.search(text, limit=limit)
 
@@ -151,10 +140,7 @@ class Catalog(Publishing):
         return self.backend.versions(name, config, at=read_moment(at))
 
     def standing(self, name: str, config: str | None = None, *, at: Moment | None = None) -> Standing:
-        """How the versions of a dataset stand now, or stood ``at`` a moment: states, canonical version, aliases.
-
-        Config None is the default one.
-        """
+        """The states, canonical version and aliases of a config now, or ``at`` a moment; None is the default config."""
         return self.backend.standing(name, config, at=read_moment(at))
 
     @cached_property
@@ -171,7 +157,7 @@ class Catalog(Publishing):
 
     def published_digest(self, exactly: Reference) -> str | None:
         """The content digest that was ever published under an exact reference, 64 hex digits, or None."""
-        version = None if exactly.request is None else exactly.request.exact
+        version = exactly.exact
         return None if version is None else self.backend.published_digest(exactly.name, exactly.config, version)
 
     @property
@@ -234,9 +220,7 @@ class Catalog(Publishing):
             limit: at most this many events, the newest.
 
         Raises:
-            DatasetNotFoundError, ConfigNotFoundError: no such dataset.
-            UsageError: a time without a zone, ``since`` later than ``until``, a version behind the dataset's name, or a
-                limit below 1.
+            As ``LogCalls.page``.
         """
         wanted = EventFilter(
             since=since, until=until, dataset=dataset, actions=None if actions is None else tuple(actions)
@@ -328,7 +312,7 @@ class Catalog(Publishing):
 
 
 def _offer_builder(error: DatasetNotFoundError, name: str) -> DatasetNotFoundError:
-    """The error of a dataset that is not in the catalog, with the hint to build it where an installed builder can."""
+    """``error`` with the hint to build the dataset, where an installed builder can."""
     from registry.building import list_builders
 
     if name not in list_builders():

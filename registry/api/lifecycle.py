@@ -126,8 +126,8 @@ class Lifecycle:
 
     def _require_files(self, exactly: Reference) -> None:
         """Refuse to bring a version back whose files are not there: nobody could read it."""
-        exact = None if exactly.request is None else exactly.request.exact
-        version = None if exact is None else self._catalog.published(exactly.name, exactly.config, exact)
+        number = exactly.exact
+        version = None if number is None else self._catalog.published(exactly.name, exactly.config, number)
         if version is None:
             raise AssertionError("a version that was just found is there")
         store, missing, num_shards = self._store_of(version), [], 0
@@ -159,15 +159,13 @@ class Lifecycle:
         What is published from then on leaves it as it is. A dataset whose first version comes after that has no
         canonical version until one is promoted.
         """
-        return self._set_protection(dataset, protect=True, dry_run=dry_run)
+        wanted = None if dataset is None else _dataset(dataset)
+        return self._catalog.configs.set_protection(wanted, protect=True, actor=log_actor(), dry_run=dry_run)
 
     def unprotect(self, dataset: str | None = None, *, dry_run: bool = False) -> ProtectionChange:
         """Take ``protect`` back; what a wider scope protects stays protected (``ProtectionChange.protected_by``)."""
-        return self._set_protection(dataset, protect=False, dry_run=dry_run)
-
-    def _set_protection(self, dataset: str | None, *, protect: bool, dry_run: bool) -> ProtectionChange:
         wanted = None if dataset is None else _dataset(dataset)
-        return self._catalog.configs.set_protection(wanted, protect=protect, actor=log_actor(), dry_run=dry_run)
+        return self._catalog.configs.set_protection(wanted, protect=False, actor=log_actor(), dry_run=dry_run)
 
     def set_default_config(self, dataset: str, *, dry_run: bool = False, uses: Uses = ()) -> DefaultChange:
         """Make the config of ``name/config`` the one that a reference without a config means."""
@@ -212,14 +210,7 @@ class Aliases:
         message: str = "",
         dry_run: bool = False,
     ) -> AliasChange:
-        """Let the alias ``name`` point to the version that ``reference`` names today; setting it again is no change.
-
-        Raises:
-            ReferenceSyntaxError: a name that no alias can have, because it reads as a version, or a bad reference.
-            NotFoundError: nothing answers the reference.
-            VersionWithdrawnError: what answers is yanked or dropped.
-            AliasMovedError: it points to another version than ``expect``; it names who set it, and when.
-        """
+        """Let the alias ``name`` point to the version that ``reference`` names today. Raises as ``AliasCalls.set``."""
         wanted = parse_reference(reference)
         return self._calls.set(
             name, wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run
@@ -233,13 +224,7 @@ class Aliases:
         message: str = "",
         dry_run: bool = False,
     ) -> AliasChange:
-        """Remove the alias that ``reference`` names, ``name[/config]@alias``; its history stays.
-
-        Raises:
-            UsageError: the reference names no alias.
-            AliasNotFoundError: there is no such alias.
-            AliasMovedError: it points to another version than ``expect``.
-        """
+        """Remove the alias that ``reference`` names, ``name[/config]@alias``. Raises as ``AliasCalls.remove``."""
         wanted = parse_reference(reference)
         return self._calls.remove(wanted, expect=_expected(expect), message=message, actor=self._actor, dry_run=dry_run)
 
@@ -248,11 +233,7 @@ class Aliases:
         return self._calls.list(dataset)
 
     def history(self, reference: str | Reference) -> tuple[AliasMove, ...]:
-        """Everything that was done to an alias, the oldest first, even where it is removed by now.
-
-        Raises:
-            AliasNotFoundError: there was never one.
-        """
+        """Everything that was done to an alias, the oldest first. Raises as ``AliasCalls.history``."""
         return self._calls.history(parse_reference(reference))
 
 
@@ -268,7 +249,7 @@ class Experiments:
     """The experiments of a catalog: ``catalog.experiments``.
 
     Every change is one transaction with one event, and making a change again changes nothing. ``dry_run`` tells what
-    would be changed, with the same errors, and changes nothing.
+    would be changed, with the same errors, and changes nothing. Each method raises as that of ``ExperimentCalls``.
     """
 
     def __init__(self, calls: ExperimentCalls, *, actor: str) -> None:
@@ -276,12 +257,7 @@ class Experiments:
         self._actor = actor
 
     def add(self, name: str, description: str, default: bool = False, *, dry_run: bool = False) -> ExperimentChange:
-        """Add a flag that versions may override; ``default`` is meant where one does not.
-
-        Raises:
-            UsageError: a name that no flag can have, or no description.
-            ConflictError: it is there with another description or default, or it is retired.
-        """
+        """Add a flag that versions may override; ``default`` is meant where one does not."""
         return self._calls.add(name, description, default=default, actor=self._actor, dry_run=dry_run)
 
     def list(self) -> tuple[Experiment, ...]:
@@ -289,21 +265,11 @@ class Experiments:
         return self._calls.list()
 
     def set_default(self, name: str, value: bool, *, dry_run: bool = False) -> ExperimentChange:
-        """Flip a default, for versions that are built from now on. Published versions keep what they were built with.
-
-        Raises:
-            ExperimentNotFoundError: it was never added.
-            ConflictError: it is retired, and is never off again.
-        """
+        """Flip a default, for versions that are built from now on; published ones keep what they were built with."""
         return self._calls.set_default(name, value, actor=self._actor, dry_run=dry_run)
 
     def retire(self, name: str, *, dry_run: bool = False) -> ExperimentChange:
-        """Switch a flag on for good: no version that is published from now on can override it.
-
-        Raises:
-            ExperimentNotFoundError: it was never added.
-            ConflictError: it is off by default, or versions that are neither yanked nor dropped switch it off.
-        """
+        """Switch a flag on for good: no version that is published from now on can override it."""
         return self._calls.retire(name, actor=self._actor, dry_run=dry_run)
 
 
@@ -327,12 +293,9 @@ class Reservations:
     ) -> tuple[Reservation, ...]:
         """Take the reservations of a version away from publishers that died on other machines; gives them as they were.
 
-        What they put into the store stays: the next publisher finishes it, or removes it and says so.
-
         Raises:
-            NotFoundError: there is no reservation of that version.
-            ConflictError: its publisher is a process of this machine that lives, and ``force`` is False.
             UsageError: the reference does not name one version.
+            As ``ReservationCalls.release``.
         """
         wanted = _exactly(reference)
         return self._catalog.reservations.release(wanted.dataset, str(wanted.request), force=force, dry_run=dry_run)
@@ -347,7 +310,7 @@ class Reservations:
 
 def _exactly(reference: str | Reference) -> Reference:
     wanted = parse_reference(reference)
-    if wanted.request is None or wanted.request.exact is None:
+    if wanted.exact is None:
         raise UsageError(
             f"{wanted} does not name one version by its number",
             hint=f"Write {wanted.dataset}:1.0.0. See what is reserved: registry reservation list",

@@ -134,11 +134,6 @@ def _open_pins(
     return open_pin_file(pins, data_dir)
 
 
-def may_be_exact(wanted: Reference) -> bool:
-    """Whether the text of ``wanted`` names one version; whether it lacks a config is seen when it is looked up."""
-    return wanted.request is not None and wanted.request.exact is not None
-
-
 def refuse_moving(wanted: Reference, given: Reference | None, moment: datetime | None) -> LockedError:
     """The error for a reference that is not exact; ``given`` is what it gives, or gave at ``moment``, if anything."""
     when = "Today it gives" if moment is None else f"At {describe_moment(moment)} it gave"

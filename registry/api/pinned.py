@@ -59,7 +59,7 @@ def find_pinned(pins: PinFile, wanted: Reference, *, at: Moment | None = None) -
 class FoundInPins:
     """A version as some pins record it. Slices within the pinned records can be resolved and read; no catalog is asked.
 
-    A ``Provenance``; see there for what its members say.
+    ``Provenance`` describes each member.
 
     Attributes:
         pins: the pins of this version.
@@ -79,17 +79,14 @@ class FoundInPins:
 
     @property
     def flags_from(self) -> str:
-        """Which pins record the flags."""
         return f"the pins of {self.facts.reference}"
 
     @property
     def status(self) -> VersionStatus:
-        """The status of the version when it was pinned."""
         return VersionStatus(self.pins[0].entry.status)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """That it was yanked, deprecated or experimental when it was pinned."""
         entry = self.pins[0].entry
         if entry.status in ("canonical", "supported"):
             return ()
@@ -98,7 +95,6 @@ class FoundInPins:
 
     @property
     def yank_note(self) -> str | None:
-        """The note of a version that was yanked when it was pinned."""
         return self.notes[0] if self.pins[0].entry.status == "yanked" else None
 
     @property
@@ -109,7 +105,6 @@ class FoundInPins:
 
     @property
     def considered(self) -> tuple[Considered, ...]:
-        """This version alone."""
         return (Considered(version=self.facts.version, status=self.status, verdict="pinned"),)
 
     @property
@@ -162,7 +157,6 @@ class FoundInPins:
         return self._joined.store()
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:  # noqa: ARG002 (pins decode their own schema)
-        """The version with the files of all its pins."""
         return self._joined.readable
 
     def readable_for(self, plan: Plan, features: FeaturesDict, config: ReadConfig | None) -> ReadableVersion:  # noqa: ARG002 (the same)
@@ -190,12 +184,10 @@ class FoundInPins:
         return join_pins(holders).readable
 
     def slices(self, features: FeaturesDict) -> Iterator[Slice]:  # noqa: ARG002 (the same)
-        """Every pin, in its own order."""
         for pin in self.pins:
             yield pin.slice_of()
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
-        """The shards of a split that the pins name."""
         return shards_of(self._joined.entry, split)
 
     def all_shards(self, split: str) -> tuple[Shard, ...]:
@@ -213,12 +205,10 @@ class FoundInPins:
         return self.known_shards(split)
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:  # noqa: ARG002 (pins do not know them)
-        """No shard but its own is known to a pin."""
         return {}
 
     @property
     def recovery(self) -> str:
-        """How the pinned files are fetched again."""
         return "Get the pinned files again: registry pin restore FILE."
 
     def pin_source(self, readable: ReadableVersion) -> PinSource:
@@ -237,7 +227,6 @@ class FoundInPins:
         )
 
     def pin_places(self) -> Places:
-        """The places in which the files of the pins are looked for."""
         return self._joined.places
 
     @cached_property

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -21,7 +22,7 @@ from registry.errors import (
 )
 from registry.escaping import printable
 from registry.masking import mask
-from registry.model import DatasetVersion, Reference, SlicingRule, VersionState
+from registry.model import DatasetVersion, Reference, SlicingRule
 from registry.pins import AliasEntry, BuilderEntry, Pin, PinFile, PinSource, choose_names, make_entry
 from registry.pins.citation import Citation
 from registry.pins.create import check_locations, check_names
@@ -111,7 +112,7 @@ class CatalogPins:
 
     def states(self, pins: Iterable[Pin]) -> tuple[PinState, ...]:
         """The state of the version of each pin in the catalog."""
-        return tuple(map(self._state, pins))
+        return tuple(PinState(**self._state(pin)) for pin in pins)
 
     def audit(self, pins: PinFile) -> tuple[PinAudit, ...]:
         """The state of each pin today: that of its version, and whether its files are there."""
@@ -225,49 +226,29 @@ class CatalogPins:
         return pins
 
     def _audit(self, pin: Pin) -> PinAudit:
-        state = self._state(pin)
         folder, missing = None, ""
         try:
             folder = mask(pin.store().url)
         except (NotStoredError, FetchNotAllowedError) as error:
             missing = f"{error.message}\n{error.hint}" if isinstance(error, FetchNotAllowedError) else error.message
-        return PinAudit(
-            name=state.name,
-            reference=state.reference,
-            split=state.split,
-            state=state.state,
-            message=state.message,
-            is_withdrawn=state.is_withdrawn,
-            folder=folder,
-            missing=missing,
-            today=self._today(pin),
-        )
+        return PinAudit(**self._state(pin), folder=folder, missing=missing, today=self._today(pin))
 
-    def _state(self, pin: Pin) -> PinState:
-        state, message, is_withdrawn = self._stand(pin)
-        return PinState(
-            name=pin.name,
-            reference=pin.reference,
-            split=pin.split,
-            state=state,
-            message=message,
-            is_withdrawn=is_withdrawn,
-        )
-
-    def _stand(self, pin: Pin) -> tuple[str, str, bool]:
+    def _state(self, pin: Pin) -> dict[str, Any]:
+        """The values of a ``PinState``."""
+        described = partial(dict[str, Any], name=pin.name, reference=pin.reference, split=pin.split)
         try:
             standing = self._catalog.standing(pin.reference.name, pin.reference.config)
         except NotFoundError as error:
-            return "unknown", error.message, True
+            return described(state="unknown", message=error.message, is_withdrawn=True)
         candidate = standing.find(pin.version.version)
         if candidate is None:
-            return "unknown", f"the catalog has no {pin.reference}", True
+            return described(state="unknown", message=f"the catalog has no {pin.reference}", is_withdrawn=True)
         state = standing.status(candidate).value
-        digest = self._catalog.published_digest(pin.reference)
-        if f"sha256:{digest}" != pin.entry.version_digest:
-            return state, "the catalog has other content under this number than was pinned", True
-        is_withdrawn = candidate.state in (VersionState.YANKED, VersionState.DROPPED)
-        return state, candidate.described.partition(": ")[2], is_withdrawn
+        if f"sha256:{self._catalog.published_digest(pin.reference)}" != pin.entry.version_digest:
+            message = "the catalog has other content under this number than was pinned"
+            return described(state=state, message=message, is_withdrawn=True)
+        message = candidate.described.partition(": ")[2]
+        return described(state=state, message=message, is_withdrawn=candidate.is_withdrawn)
 
     def _today(self, pin: Pin) -> Reference | None:
         try:
@@ -283,10 +264,9 @@ class CatalogPins:
         if not move.is_move:
             return move
         try:
-            diff = self._catalog.diff(pin.reference, dataset.reference, show=show, advance=advance)
+            return replace(move, diff=self._catalog.diff(pin.reference, dataset.reference, show=show, advance=advance))
         except NotFoundError as error:
-            return PinMove(pin=pin, dataset=dataset, diff=None, unseen=error.message)
-        return PinMove(pin=pin, dataset=dataset, diff=diff)
+            return replace(move, unseen=error.message)
 
     def _entry(
         self, move: PinMove, locations: Sequence[str], *, processes: int | None, advance: AdvanceBytes | None
@@ -295,15 +275,10 @@ class CatalogPins:
         plan = dataset.resolve(
             ReadInstruction.from_spec(old.split, slicing=old.slicing), slicing=old.slicing, rounding=old.rounding
         )
-        config, found = config_of(old.order), dataset.provenance
+        config = config_of(old.order)
+        source = _pin_source(dataset, plan, config)
         return make_entry(
-            found.pin_source(found.readable_for(plan, dataset.features, config)),
-            old.name,
-            plan,
-            read_config=config,
-            locations=locations,
-            processes=processes,
-            advance=advance,
+            source, old.name, plan, read_config=config, locations=locations, processes=processes, advance=advance
         )
 
 
@@ -372,13 +347,10 @@ def pin_dataset(
     if not named and not texts:
         raise UsageError("there is nothing to pin", hint='Name split expressions: pin("train[:80%]", "test").')
 
-    def names_of(text: str) -> str:
-        return "+".join(plans[text].instruction.names)
-
     chosen = choose_names(
         {name: str(one) for name, one in named.items()},
         [str(one) for one in texts],
-        names_of,
+        lambda text: "+".join(plans[text].instruction.names),
         _taken_names(into, dataset.reference, set(plans)),
         str(dataset.reference),
     )
@@ -386,10 +358,9 @@ def pin_dataset(
         for name, text in chosen.items():
             if name in {*into} and (into[name].reference, into[name].split) != (dataset.reference, text):
                 raise name_taken(into[name], text)
-    found = dataset.provenance
     entries = [
         make_entry(
-            found.pin_source(found.readable_for(plans[text], dataset.features, read_config)),
+            _pin_source(dataset, plans[text], read_config),
             name,
             plans[text],
             read_config=read_config,
@@ -399,11 +370,16 @@ def pin_dataset(
         )
         for name, text in sorted(chosen.items(), key=lambda one: list(plans).index(one[1]))
     ]
-    places = found.pin_places()
+    places = dataset.provenance.pin_places()
     made = PinFile.of(entries, created_by=software(), places=places)
     if into is None:
         return made
     return into.merged(made).with_places(replace(into.places, folders={**into.places.folders, **places.folders}))
+
+
+def _pin_source(dataset: Dataset, plan: Plan, config: ReadConfig | None) -> PinSource:
+    found = dataset.provenance
+    return found.pin_source(found.readable_for(plan, dataset.features, config))
 
 
 def _taken_names(into: PinFile | None, reference: Reference, texts: Collection[str]) -> set[str]:

@@ -135,7 +135,7 @@ class Provenance(Protocol):
 
 
 class FoundNow:
-    """A version of a catalog, as it is now."""
+    """A version of a catalog, as it is now. ``Provenance`` describes each member."""
 
     flags_from = "the catalog"
 
@@ -147,23 +147,19 @@ class FoundNow:
 
     @property
     def described_by(self) -> str:
-        """The exact reference of the version."""
         return str(self.facts.reference)
 
     @property
     def status(self) -> VersionStatus:
-        """The status that follows from the state of the version and from the canonical one."""
         return self.facts.status
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of an experimental, deprecated or yanked version."""
         trouble = describe_trouble(self.facts.reference, self.candidate, self.facts.canonical)
         return () if trouble is None else (trouble,)
 
     @property
     def yank_note(self) -> str | None:
-        """The note of a yanked version."""
         return self.notes[0] if self.facts.state is VersionState.YANKED else None
 
     @property
@@ -179,7 +175,6 @@ class FoundNow:
 
     @property
     def considered(self) -> tuple[Considered, ...]:
-        """Every version of the config, with the verdict of the choice."""
         return self.choice.considered
 
     @cached_property
@@ -189,7 +184,6 @@ class FoundNow:
 
     @cached_property
     def flags(self) -> Mapping[str, bool]:
-        """Every experiment of the catalog."""
         return self.catalog.backend.experiments.of_version(self.facts)
 
     @property
@@ -206,17 +200,14 @@ class FoundNow:
         return choose(self.catalog.standing(self.facts.name, self.facts.config), self.wanted)
 
     def resolve(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Plan:
-        """The plan in the splits of the version."""
         return resolve(split, self.facts.layout, slicing=slicing, rounding=rounding)
 
     def explain(self, split: str | ReadInstruction, *, slicing: SlicingRule | str, rounding: str | None) -> Explanation:
-        """The plan in the splits of the version, with its reasons."""
         from registry.splits import explain
 
         return explain(split, self.facts.layout, slicing=slicing, rounding=rounding)
 
     def store(self) -> Store:
-        """Where the catalog reads the version."""
         return self.catalog.version_store(self.facts)
 
     def readable(self, features: FeaturesDict) -> ReadableVersion:
@@ -241,7 +232,6 @@ class FoundNow:
         return self.readable(features)
 
     def slices(self, features: FeaturesDict) -> Iterator[Slice]:
-        """Every split of the version."""
         from registry.reading import Slice
 
         readable = self.readable(features)
@@ -250,12 +240,9 @@ class FoundNow:
             yield Slice(name=split.name, readable=readable, plan=plan)
 
     def known_shards(self, split: str) -> tuple[Shard, ...]:
-        """All files of a split."""
         return load_shards(self.catalog.backend.shards, self.facts, split)
 
-    def all_shards(self, split: str) -> tuple[Shard, ...]:
-        """All files of a split."""
-        return load_shards(self.catalog.backend.shards, self.facts, split)
+    all_shards = known_shards
 
     def describe_shards(self, digests: Collection[str]) -> Mapping[str, str]:
         """The shards of the dataset in the catalog, whichever version they belong to."""
@@ -269,7 +256,6 @@ class FoundNow:
 
     @property
     def recovery(self) -> str:
-        """Where the files of a version are put back from."""
         if self.facts.is_elsewhere:
             where = self.facts.location
             return f"This version is read where others keep it. Put its files back there from a copy: {where}"
@@ -281,7 +267,6 @@ class FoundNow:
 
     @property
     def is_default_config(self) -> bool:
-        """Whether the catalog says so."""
         configs = self.catalog.lifecycle.configs(self.facts.name)
         return any(one.is_default and one.config == self.facts.config for one in configs)
 
