@@ -139,7 +139,7 @@ def publish_found(
     found = list(found)
     for place, one in enumerate(found, start=1):
         if one.prepared is None:
-            yield _refused(one, one.error)
+            yield _refused(one)
             continue
         prepared = one.prepared
         if progress is not None:
@@ -151,14 +151,9 @@ def publish_found(
             )
         try:
             chosen, unread = _target_of(one.folder, prepared, target)
-            publication = publish_folder(
-                one.folder.store,
-                chosen,
-                prepared=prepared,
-                in_place=not copy,
-            )
+            publication = publish_folder(one.folder.store, chosen, prepared=prepared, in_place=not copy)
         except _REFUSALS as error:
-            yield _refused(one, _for_importers(error, one.folder, prepared.reference))
+            yield _refused(replace(one, error=_for_importers(error, one.folder, prepared.reference)))
         else:
             taken = _taken(one.folder, prepared, publication)
             gone = None if publication.newly else _gone(target, prepared.reference, store_of)
@@ -169,7 +164,7 @@ def list_found(found: Iterable[_Found]) -> Iterator[ImportedVersion]:
     """What ``publish_found`` would go through; no shard is opened."""
     for one in found:
         if one.prepared is None:
-            yield _refused(one, one.error)
+            yield _refused(one)
         else:
             yield _describe(one.folder, one.prepared, ImportOutcome.FOUND, notes=_notes(one.prepared))
 
@@ -198,14 +193,8 @@ def _target_of(folder: VersionFolder, prepared: PreparedDataset, target: Target)
             is_default = folder.is_default_config(prepared)
         except (PreparedFormatError, StorageError) as error:
             unread = f"which config is the default one could not be read: {error.message}"
-    chosen = replace(
-        target,
-        promote=None,
-        default_config=is_default,
-        slicing=SlicingRule.TFDS_4,
-        requires_number=False,
-    )
-    return chosen, unread
+    rule = SlicingRule.TFDS_4
+    return replace(target, promote=None, default_config=is_default, slicing=rule, requires_number=False), unread
 
 
 def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Publication) -> ImportedVersion:
@@ -214,8 +203,8 @@ def _taken(folder: VersionFolder, prepared: PreparedDataset, publication: Public
         step = publication.proof.refused
         notes += (f"from {step.old.version} to {step.new.version} more has changed than a {step.says.name} allows",)
     outcome = ImportOutcome.IMPORTED if publication.newly else ImportOutcome.KNOWN
-    described = _describe(folder, prepared, outcome, num_bytes=publication.num_bytes, notes=notes)
-    return replace(described, promotion=publication.promotion)
+    described = _describe(folder, prepared, outcome, notes=notes)
+    return replace(described, num_bytes=publication.num_bytes, promotion=publication.promotion)
 
 
 def _gone(target: Target, reference: Reference, store_of: Callable[[DatasetVersion], Store]) -> str | None:
@@ -258,7 +247,6 @@ def _describe(
     prepared: PreparedDataset,
     outcome: ImportOutcome,
     *,
-    num_bytes: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> ImportedVersion:
     splits = prepared.splits
@@ -268,15 +256,15 @@ def _describe(
         reference=prepared.reference,
         num_examples=sum(split.num_examples for split in splits),
         num_shards=sum(split.num_shards for split in splits),
-        num_bytes=sum(split.num_bytes for split in splits) if num_bytes is None else num_bytes,
+        num_bytes=sum(split.num_bytes for split in splits),
         notes=notes,
     )
 
 
-def _refused(one: _Found, error: RegistryError | None) -> ImportedVersion:
+def _refused(one: _Found) -> ImportedVersion:
     if one.prepared is None:
-        return ImportedVersion(folder=one.folder.path, outcome=ImportOutcome.REFUSED, error=error)
-    return replace(_describe(one.folder, one.prepared, ImportOutcome.REFUSED), error=error)
+        return ImportedVersion(folder=one.folder.path, outcome=ImportOutcome.REFUSED, error=one.error)
+    return replace(_describe(one.folder, one.prepared, ImportOutcome.REFUSED), error=one.error)
 
 
 def _notes(prepared: PreparedDataset) -> tuple[str, ...]:

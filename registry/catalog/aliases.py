@@ -275,36 +275,47 @@ def _tell(
 
 def _moves(connection: sa.Connection, found: _Standing, *, last: bool = False) -> list[AliasMove]:
     """What was done to an alias, the oldest first, or only the ``last`` of it."""
-    before, after = dataset_version.alias("before"), dataset_version.alias("after")
-    query: sa.Select[Any] = (
-        sa.select(
-            alias_event.c.at,
-            alias_event.c.actor,
-            alias_event.c.message,
-            *(before.c[part.name].label(f"before_{part.name}") for part in NUMBER),
-            *(after.c[part.name].label(f"after_{part.name}") for part in NUMBER),
-        )
-        .select_from(alias_event)
-        .outerjoin(before, before.c.id == alias_event.c.from_version_id)
-        .outerjoin(after, after.c.id == alias_event.c.to_version_id)
-        .where(alias_event.c.config_id == found.config_id, alias_event.c.name == found.reference.alias)
-    )
+    is_of_alias = sa.and_(alias_event.c.config_id == found.config_id, alias_event.c.name == found.reference.alias)
+    query = select_moves(alias_event.c.at).where(is_of_alias)
     query = query.order_by(alias_event.c.id.desc()).limit(1) if last else query.order_by(alias_event.c.id)
     with stored_values():
         return [
             AliasMove(
                 at=row.at,
                 actor=row.actor,
-                before=_number(row.before_major, row.before_minor, row.before_patch),
-                after=_number(row.after_major, row.after_minor, row.after_patch),
+                before=moved_from(row),
+                after=moved_to(row),
                 message=row.message,
             )
             for row in connection.execute(query)
         ]
 
 
-def _number(major: int | None, minor: int | None, patch: int | None) -> Version | None:
-    return None if major is None or minor is None or patch is None else Version(major, minor, patch)
+def select_moves(*columns: sa.Column[Any] | sa.Label[Any]) -> sa.Select[Any]:
+    """The history of aliases: ``columns``, and the actor, message and numbers before and after of each move."""
+    before, after = dataset_version.alias("before"), dataset_version.alias("after")
+    return (
+        sa.select(
+            *columns,
+            alias_event.c.actor,
+            alias_event.c.message,
+            *(before.c[part.name].label(f"before_{part.name}") for part in NUMBER),
+            *(after.c[part.name].label(f"after_{part.name}") for part in NUMBER),
+        )
+        .join_from(alias_event, builder_config, builder_config.c.id == alias_event.c.config_id)
+        .outerjoin(before, before.c.id == alias_event.c.from_version_id)
+        .outerjoin(after, after.c.id == alias_event.c.to_version_id)
+    )
+
+
+def moved_from(row: Any) -> Version | None:
+    """The version that an alias pointed to before the move of a row of ``select_moves``."""
+    return None if row.before_major is None else Version(row.before_major, row.before_minor, row.before_patch)
+
+
+def moved_to(row: Any) -> Version | None:
+    """The version that it pointed to afterwards."""
+    return None if row.after_major is None else Version(row.after_major, row.after_minor, row.after_patch)
 
 
 def _no_alias(connection: sa.Connection, found: _Standing) -> NotFoundError:

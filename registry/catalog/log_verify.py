@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from registry.catalog.aliases import moved_from, moved_to, select_moves
 from registry.catalog.backend import Advance
 from registry.catalog.configs import PROTECT, UNPROTECT
 from registry.catalog.events import UNREADABLE, Faults, describe_event, read_events, walk_chain
@@ -322,24 +323,9 @@ def _overrides(connection: sa.Connection, config_id: int) -> dict[int, dict[str,
 
 def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterator[Any]:
     """The rows of the history of a dataset's aliases in their order, in batches."""
-    before, after = dataset_version.alias("before"), dataset_version.alias("after")
-    query = (
-        sa.select(
-            alias_event.c.id,
-            alias_event.c.name,
-            alias_event.c.actor,
-            alias_event.c.message,
-            builder_config.c.name.label("config"),
-            *(before.c[column.name].label(f"before_{column.name}") for column in NUMBER),
-            *(after.c[column.name].label(f"after_{column.name}") for column in NUMBER),
-        )
-        .join_from(alias_event, builder_config, builder_config.c.id == alias_event.c.config_id)
-        .outerjoin(before, before.c.id == alias_event.c.from_version_id)
-        .outerjoin(after, after.c.id == alias_event.c.to_version_id)
-        .where(builder_config.c.builder_id == builder_id)
-        .order_by(alias_event.c.id)
-        .limit(_VERSIONS)
-    )
+    moves = select_moves(alias_event.c.id, alias_event.c.name, builder_config.c.name.label("config"))
+    query = moves.where(builder_config.c.builder_id == builder_id)
+    query = query.order_by(alias_event.c.id).limit(_VERSIONS)
     last = -1
     while rows := connection.execute(query.where(alias_event.c.id > last)).all() if builder_id is not None else []:
         yield from rows
@@ -348,8 +334,7 @@ def _alias_history(connection: sa.Connection, builder_id: int | None) -> Iterato
 
 def _told_by_row(name: str, row: Any) -> tuple[Any, ...]:
     dataset = f"{name}/{row.config}" if row.config else name
-    before = None if row.before_major is None else f"{row.before_major}.{row.before_minor}.{row.before_patch}"
-    after = None if row.after_major is None else f"{row.after_major}.{row.after_minor}.{row.after_patch}"
+    before, after = (None if number is None else str(number) for number in (moved_from(row), moved_to(row)))
     return dataset, row.name, before, after, row.actor, row.message
 
 
