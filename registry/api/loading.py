@@ -19,7 +19,6 @@ from registry.splits import ReadInstruction
 if TYPE_CHECKING:
     import pandas as pd
 
-    from registry.api.dataset import Dataset
     from registry.order import ReadConfig
     from registry.reading import Batches, Reader, SupervisedReader
 

@@ -108,7 +108,7 @@ class Builder:
         self._file_format = file_format
         self._why_not = why_not
         self.name = self._reference.name
-        self.version: Version | None = None if self._reference.request is None else self._reference.request.exact
+        self.version: Version | None = self._reference.exact
 
     def is_prepared(self) -> bool:
         """Whether the version is published, so that it can be read."""

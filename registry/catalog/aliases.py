@@ -25,6 +25,7 @@ from registry.catalog.selection import (
     lock_dataset,
     meant_config,
     parse_dataset,
+    published_versions,
     require_dataset,
 )
 from registry.catalog.session import reading, transact
@@ -101,16 +102,8 @@ class SqlAliases:
             change = AliasChange(reference=before.reference, before=before.version, after=None, is_dry_run=dry_run)
             if not dry_run:
                 connection.execute(sa.delete(alias).where(alias.c.id == before.alias_id))
-                _tell(
-                    connection,
-                    "alias-remove",
-                    before,
-                    None,
-                    change,
-                    now=datetime.now(UTC),
-                    actor=actor,
-                    message=message,
-                )
+                now = datetime.now(UTC)
+                _tell(connection, "alias-remove", before, None, change, now=now, actor=actor, message=message)
             return change
 
         return transact(self._engine, action, dry_run=dry_run)
@@ -126,10 +119,8 @@ class SqlAliases:
                 *NUMBER,
                 dataset_version.c.state,
             )
-            .select_from(builder)
-            .join(builder_config, builder_config.c.builder_id == builder.c.id)
-            .join(alias, alias.c.config_id == builder_config.c.id)
-            .join(dataset_version, dataset_version.c.id == alias.c.version_id)
+            .select_from(published_versions())
+            .join(alias, alias.c.version_id == dataset_version.c.id)
         )
         wanted = None if dataset is None else parse_dataset(dataset)
         with reading(self._engine) as connection, stored_values():

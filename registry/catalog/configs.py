@@ -20,6 +20,7 @@ from registry.catalog.selection import (
     canonical_version,
     explain_dataset,
     find_default_config,
+    is_dataset,
     load_standing,
     lock_dataset,
     require_dataset,
@@ -92,7 +93,9 @@ class SqlConfigs:
             unnamed = tuple(use for use in uses if use.reference.name == name and use.reference.config is None)
             change = DefaultChange(before=before, after=after, uses=unnamed, is_dry_run=dry_run)
             if change.is_change and not dry_run:
-                mark_default(connection, *_ids(connection, name, config))
+                is_meant = is_dataset(Reference(name=name, config=config))
+                ids = sa.select(builder.c.id, builder_config.c.id).join_from(builder, builder_config).where(is_meant)
+                mark_default(connection, *connection.execute(ids).one())
                 append_event(
                     connection,
                     at=datetime.now(UTC),
@@ -161,16 +164,6 @@ def mark_default(connection: sa.Connection, builder_id: int, config_id: int) -> 
         .where(builder_config.c.id == config_id, sa.not_(builder_config.c.is_default))
         .values(is_default=True)
     )
-
-
-def _ids(connection: sa.Connection, name: str, config: str) -> tuple[int, int]:
-    """The ids of the builder and of its config."""
-    builder_id, config_id = connection.execute(
-        sa.select(builder.c.id, builder_config.c.id)
-        .join_from(builder, builder_config)
-        .where(builder.c.name == name, builder_config.c.name == config)
-    ).one()
-    return builder_id, config_id
 
 
 def scopes(name: str, config: str | None) -> tuple[str, ...]:

@@ -304,11 +304,8 @@ def _rows(connection: sa.Connection) -> Iterator[Any]:
     """Every event in order, in batches; where one of a batch does not read, the others come one by one."""
     last: int | None = None
     while True:
-        query = sa.select(event).order_by(event.c.id).limit(_BATCH)
-        if last is not None:
-            query = query.where(event.c.id > last)
         try:
-            batch: list[Any] = list(connection.execute(query))
+            batch: list[Any] = list(connection.execute(_batch_after(last, event)))
         except UNREADABLE:
             batch = [_row(connection, number) for number in _numbers(connection, last)]
         if not batch:
@@ -318,10 +315,12 @@ def _rows(connection: sa.Connection) -> Iterator[Any]:
 
 
 def _numbers(connection: sa.Connection, last: int | None) -> list[int]:
-    query = sa.select(event.c.id).order_by(event.c.id).limit(_BATCH)
-    if last is not None:
-        query = query.where(event.c.id > last)
-    return list(connection.execute(query).scalars())
+    return list(connection.execute(_batch_after(last, event.c.id)).scalars())
+
+
+def _batch_after(last: int | None, columns: sa.Table | sa.Column[int]) -> sa.Select[Any]:
+    query = sa.select(columns).order_by(event.c.id).limit(_BATCH)
+    return query if last is None else query.where(event.c.id > last)
 
 
 def _row(connection: sa.Connection, number: int) -> Any:

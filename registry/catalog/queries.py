@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -299,9 +298,8 @@ def _split_sizes(
     }
 
 
-def _read_summary(name: str, row: sa.Row[*tuple[Any, ...]], splits: Iterable[tuple[str, int, int]]) -> VersionSummary:
+def _read_summary(name: str, row: sa.Row[*tuple[Any, ...]], splits: tuple[tuple[str, int, int], ...]) -> VersionSummary:
     version = Version(row.major, row.minor, row.patch)
-    splits = tuple(splits)
     return VersionSummary(
         name=name,
         config=row.config_name or None,

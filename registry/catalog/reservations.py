@@ -256,11 +256,10 @@ def _values(one: Reservation) -> dict[str, Any]:
 
 
 def _holder_values(holder: Holder) -> dict[str, Any]:
-    since = holder.since.isoformat()
     return {
         "name": holder.name,
         "actor": check_text(holder.actor, "actor"),
-        "since": since,
+        "since": holder.since.isoformat(),
         "owner": asdict(holder.owner),
     }
 
