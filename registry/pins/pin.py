@@ -184,11 +184,12 @@ class Pin:
         self.check_samples()
         return Slice(name=self.name, readable=self.readable, plan=self.plan)
 
-    @cached_property
+    @property
     def readable(self) -> ReadableVersion:
         """The version with everything that is needed to read the pinned records, and no catalog.
 
         Its default order is the pinned one. Each file is proved to be the pinned one, or to hold the pinned records.
+        The folder is looked for each time: the files may have been moved to another of its places.
 
         Raises:
             NotStoredError, FetchNotAllowedError: as ``store``.

@@ -296,3 +296,15 @@ def test_records_that_are_not_all_of_one_form(paper: Path, catalog: Catalog) -> 
     (fault,) = faults(pin.verify(folder=folder))
     assert (fault.position, list(fault.features)) == (absent, ["legs"])
     assert "differs in feature legs: its sha256 is " in fault.problem
+
+
+def test_a_pin_that_was_read_finds_its_files_where_they_were_moved_to(
+    pins: PinFile, paper: Path, catalog: Catalog
+) -> None:
+    with registry.locked(pins):
+        dataset = catalog.dataset("animals:1.0.0")
+    read = [example["age"] for example in pins["train"].read()]
+    assert [example["age"] for example in dataset.read("train[:80%]")] == read
+    (paper / "datasets").rename(paper / "data")
+    assert [example["age"] for example in pins["train"].read()] == read
+    assert [example["age"] for example in dataset.read("train[:80%]")] == read
