@@ -15,7 +15,7 @@ import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from registry.errors import AlreadyStoredError, FolderExistsError, NotStoredError, StorageError
 from registry.masking import mask
@@ -29,6 +29,8 @@ Range: TypeAlias = tuple[int, int]
 
 RawFile: TypeAlias = io.RawIOBase
 """An open file without buffers: of the operating system, of fsspec, or read by requests."""
+
+E = TypeVar("E", bound=StorageError)
 
 _PIECE_BYTES: Final = 4 * 2**20
 _HINTS: Final = {
@@ -64,31 +66,40 @@ def storage_error(error: OSError, *, doing: str, path: str) -> StorageError:
             type(error)
         )
     reason = error.strerror or (os.strerror(number) if number is not None else str(error)) or type(error).__name__
-    made = _KINDS.get(number, StorageError)(
+    hint = _HINTS.get(number) if number is not None else None
+    return cannot(doing, path, reason, number=number, hint=hint, kind=_KINDS.get(number, StorageError))
+
+
+def cannot(
+    doing: str,
+    path: str,
+    reason: str,
+    *,
+    hint: str | None,
+    number: int | None = None,
+    kind: type[E] = StorageError,  # type: ignore[assignment]  # mypy gives no default to a type that varies
+    **details: Any,
+) -> E:
+    """The error "cannot <doing> <path>: <reason>", of a ``kind``; ``number`` is the operating system's errno."""
+    error = kind(
         f"cannot {doing} {path}: {reason}",
-        hint=_HINTS.get(number) if number is not None else None,
-        details={"path": path, "errno": number, "doing": doing},
+        hint=hint,
+        details={"path": path, "errno": number, "doing": doing, **details},
     )
-    made.errno = number
-    return made
+    error.errno = number
+    return error
 
 
 def already_stored(path: str) -> AlreadyStoredError:
     """The error for a name that is taken."""
-    return AlreadyStoredError(
-        f"cannot write {path}: it exists already",
-        hint=_HINTS[errno.EEXIST],
-        details={"path": path, "errno": errno.EEXIST, "doing": "write"},
-    )
+    hint = _HINTS[errno.EEXIST]
+    return cannot("write", path, "it exists already", number=errno.EEXIST, hint=hint, kind=AlreadyStoredError)
 
 
 def folder_exists(path: str) -> FolderExistsError:
     """The error for a folder that cannot be published where something is stored."""
-    return FolderExistsError(
-        f"cannot publish {path}: it exists already",
-        hint="Another process published there, or a run died while it did. See what it holds.",
-        details={"path": path, "errno": errno.EEXIST, "doing": "publish"},
-    )
+    hint = "Another process published there, or a run died while it did. See what it holds."
+    return cannot("publish", path, "it exists already", number=errno.EEXIST, hint=hint, kind=FolderExistsError)
 
 
 @contextmanager
@@ -230,9 +241,7 @@ def check_ranges(ranges: Sequence[Range], num_bytes: int, path: str) -> Sequence
     """
     for start, stop in ranges:
         if not 0 <= start <= stop <= num_bytes:
-            raise StorageError(
-                f"cannot read {path}: bytes {start} to {stop} were asked for, and it has {num_bytes}",
-                hint="It was cut off, or is another file. `registry verify` checks it.",
-                details={"path": path, "errno": errno.EINVAL, "doing": "read", "start": start, "stop": stop},
-            )
+            reason = f"bytes {start} to {stop} were asked for, and it has {num_bytes}"
+            hint = "It was cut off, or is another file. `registry verify` checks it."
+            raise cannot("read", path, reason, number=errno.EINVAL, hint=hint, start=start, stop=stop)
     return ranges

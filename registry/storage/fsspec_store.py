@@ -12,7 +12,7 @@ import errno
 import io
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from registry.errors import StorageError
@@ -85,13 +85,10 @@ class FsspecStore(RemoteStore):
             self._files.invalidate_cache()
             return bool(self._files.exists(self._path(check_relative_name(name))))
 
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
-        """Write a new object in one step."""
-        return self._create(check_relative_name(name), overwrite=overwrite)
-
     @contextmanager
-    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
-        folder, slash, last_part = name.rpartition("/")
+    def create(self, name: str, *, overwrite: bool = False) -> Iterator[BinaryIO]:
+        """Write a new object in one step."""
+        folder, slash, last_part = check_relative_name(name).rpartition("/")
         temporary = self._path(folder + slash + new_unfinished_name(last_part))
         shown = self.locate(name)
         self._check_free(name, overwrite=overwrite)

@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -111,12 +111,9 @@ class LocalStore(Store):
             except FileNotFoundError:
                 return []
 
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
-        """Write a new file in one step."""
-        return self._create(check_relative_name(name), overwrite=overwrite)
-
     @contextmanager
-    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+    def create(self, name: str, *, overwrite: bool = False) -> Iterator[BinaryIO]:
+        """Write a new file in one step."""
         with self._named_when_done(name, overwrite=overwrite) as (temporary, path):
             with storage_errors("write", path):
                 raw = open_raw(temporary, "xb")
@@ -127,12 +124,16 @@ class LocalStore(Store):
                 with storage_errors("write", path):
                     os.fsync(raw.fileno())
             finally:
-                _close(file, raw)
+                # Whatever state a failed write left them in; the first error, raised already, is the one to tell.
+                try:
+                    file.close()
+                except OSError:
+                    raw.close()
 
     @contextmanager
     def create_path(self, name: str, *, overwrite: bool = False) -> Iterator[str]:
         """As ``create``, for what opens files by itself: gives the temporary path, where a file has to be written."""
-        with self._named_when_done(check_relative_name(name), overwrite=overwrite) as (temporary, path):
+        with self._named_when_done(name, overwrite=overwrite) as (temporary, path):
             yield temporary
             with storage_errors("write", path):
                 _sync(temporary, os.O_RDONLY if os.name != "nt" else os.O_RDWR)
@@ -140,7 +141,7 @@ class LocalStore(Store):
     @contextmanager
     def _named_when_done(self, name: str, *, overwrite: bool) -> Iterator[tuple[str, str]]:
         """A temporary path, and the one that what is written and synced there gets in the end."""
-        folder_name, _, last_part = name.rpartition("/")
+        folder_name, _, last_part = check_relative_name(name).rpartition("/")
         folder = self._inside(folder_name)
         path = os.path.join(folder, last_part)
         self._clear(folder)
@@ -195,13 +196,27 @@ class LocalStore(Store):
 
     @contextmanager
     def exclusive(self, name: str) -> Iterator[None]:
-        """Lock the folder that holds ``name``, itself: no lock file is left, and none can be removed under a holder."""
+        """Lock the folder that holds ``name``, itself: no lock file is left, and none can be removed under a holder.
+
+        There is no lock where the system or its file system knows none.
+        """
         folder = self._inside(check_relative_name(name).rpartition("/")[0])
         with storage_errors("lock", folder):
             make_folders(folder)
         self._clear(folder)
-        with _locked(folder):
+        if sys.platform == "win32":
             yield
+            return
+        import fcntl
+
+        with storage_errors("lock", folder):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def remove_stump(self, name: str) -> bool:
         """Remove a staged folder that holds nothing, or an owner file that was never finished."""
@@ -325,24 +340,6 @@ def sync_tree(path: str) -> None:
         sync_folder(folder)
 
 
-@contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Hold the advisory lock of a folder; without one where the system or its file system knows none."""
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    with storage_errors("lock", folder):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _remove_folder(path: str) -> None:
     """Remove a folder, its owner file last: killed on the way, it can still be told whose it was."""
     with os.scandir(path) as found:
@@ -361,14 +358,6 @@ def _sync(path: str, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _close(file: BinaryIO, raw: RawFile) -> None:
-    """Close both, whatever state a failed write left them in; the first error, raised already, is the one to tell."""
-    try:
-        file.close()
-    except OSError:
-        raw.close()
 
 
 def _give_name(temporary: str, path: str, *, overwrite: bool) -> None:

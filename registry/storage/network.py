@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from registry.errors import StorageError, StorageUnavailableError, UsageError
+from registry.storage.faults import cannot
 
 T = TypeVar("T")
 
@@ -167,13 +168,9 @@ class _Attempts:
 
 def unavailable(fault: TransientFault, *, doing: str, path: str, tries: int) -> StorageUnavailableError:
     """The error for an operation that failed at its last attempt."""
-    error = StorageUnavailableError(
-        f"cannot {doing} {path}: {fault}",
-        hint=(f"It was tried {tries} times. " if tries > 1 else "") + UNAVAILABLE_HINT,
-        details={"path": path, "errno": fault.errno, "doing": doing, "tries": tries},
-    )
-    error.errno = fault.errno
-    return error
+    hint = (f"It was tried {tries} times. " if tries > 1 else "") + UNAVAILABLE_HINT
+    kind = StorageUnavailableError
+    return cannot(doing, path, str(fault), number=fault.errno, hint=hint, kind=kind, tries=tries)
 
 
 def run(coroutine: Coroutine[Any, Any, T], *, seconds: float | None) -> T:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from types import ModuleType
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Any, Final, TypeAlias, TypeVar
 
 from registry.errors import AlreadyStoredError, NotStoredError, StorageError, StorageUnavailableError
 from registry.storage.faults import printable_cause
@@ -33,6 +33,9 @@ from registry.storage.network import (
 from registry.storage.object_library import bucket_options, is_no_bucket, load_obstore, typed_fault
 
 T = TypeVar("T")
+
+_Ask: TypeAlias = Callable[[ModuleType, Any], Coroutine[Any, Any, T]]
+"""Asks obstore, given the library and its client, as often as it has to."""
 
 PART_BYTES: Final = 8 * 2**20
 """What is longer is uploaded in parts of this size, and a few of them at once."""
@@ -195,14 +198,7 @@ class BucketClient:
             for key in keys if len(keys) > 1 else ():
                 self.delete([key], shown=shown)
 
-    def _ask(
-        self,
-        doing: str,
-        shown: str,
-        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
-        *,
-        limits: Limits | None = None,
-    ) -> T:
+    def _ask(self, doing: str, shown: str, ask: _Ask[T], *, limits: Limits | None = None) -> T:
         """Send a request that may be sent twice."""
         return call_with_retries(
             lambda seconds: self._attempt(ask, seconds, doing, shown),
@@ -212,14 +208,7 @@ class BucketClient:
             path=shown,
         )
 
-    def _ask_once(
-        self,
-        doing: str,
-        shown: str,
-        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
-        *,
-        is_done: Callable[[], bool],
-    ) -> None:
+    def _ask_once(self, doing: str, shown: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> None:
         """Send a conditional request. A name that is found taken at a second try may have been taken by the first."""
         tries = 0
 
@@ -234,27 +223,11 @@ class BucketClient:
 
         call_with_retries(attempt, limits=self.limits, peer=self._peer, doing=doing, path=shown)
 
-    def _attempt(
-        self,
-        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
-        seconds: float | None,
-        doing: str,
-        shown: str,
-        *,
-        uploading: bool = False,
-    ) -> T:
+    def _attempt(self, ask: _Ask[T], seconds: float | None, doing: str, shown: str, *, uploading: bool = False) -> T:
         api, store = self._store(uploading=uploading, doing=doing, shown=shown)
         return run(self._typed(api, store, ask, doing=doing, shown=shown), seconds=seconds)
 
-    async def _typed(
-        self,
-        api: ModuleType,
-        store: Any,
-        ask: Callable[[ModuleType, Any], Coroutine[Any, Any, T]],
-        *,
-        doing: str,
-        shown: str,
-    ) -> T:
+    async def _typed(self, api: ModuleType, store: Any, ask: _Ask[T], *, doing: str, shown: str) -> T:
         """What ``ask`` returns; obstore's errors become ours."""
         try:
             return await ask(api, store)
@@ -293,9 +266,8 @@ class BucketClient:
         return facts.num_bytes == num_bytes and (before is None or facts.entity_tag != before.entity_tag)
 
     def _are_equal(self, key: str, other: str, *, shown: str) -> bool:
-        try:
-            one, two = self.facts(key, shown=shown), self.facts(other, shown=shown)
-        except NotStoredError:
+        one, two = self._present(key, shown=shown), self._present(other, shown=shown)
+        if one is None or two is None:
             return False
         return one.num_bytes == two.num_bytes and all(
             result_of(self.begin_range(one, start, min(start + PART_BYTES, one.num_bytes), shown=shown))

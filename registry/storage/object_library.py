@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from registry.errors import MissingExtraError, NotStoredError, StorageError
-from registry.storage.faults import already_stored
+from registry.storage.faults import already_stored, cannot
 from registry.storage.network import TransientFault
 
 _NATIVE: Final = (
@@ -55,14 +55,11 @@ def bucket_options(scheme: str, *, doing: str, shown: str) -> dict[str, Any]:
 
 def no_credentials(shown: str, *, doing: str) -> StorageError:
     """The error where no credentials are found."""
-    error = StorageError(
-        f"cannot {doing} {shown}: there are no credentials for it",
-        hint="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the variables of your cloud. For a "
-        "public bucket set AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true.",
-        details={"path": shown, "errno": errno.EACCES, "doing": doing},
+    hint = (
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or the variables of your cloud. For a "
+        "public bucket set AWS_SKIP_SIGNATURE=true or GOOGLE_SKIP_SIGNATURE=true."
     )
-    error.errno = errno.EACCES
-    return error
+    return cannot(doing, shown, "there are no credentials for it", number=errno.EACCES, hint=hint)
 
 
 def _s3_options(*, doing: str, shown: str) -> dict[str, Any]:
@@ -124,13 +121,7 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
 
     def refusal(reason: str, hint: str | None, number: int, **details: Any) -> StorageError:
         kind = NotStoredError if number == errno.ENOENT else StorageError
-        told = kind(
-            f"cannot {doing} {path}: {reason}",
-            hint=hint,
-            details={"path": path, "errno": number, "doing": doing, **details},
-        )
-        told.errno = number
-        return told
+        return cannot(doing, path, reason, number=number, hint=hint, kind=kind, **details)
 
     if "NoSuchBucket" in text:
         hint = "Check its name, and AWS_ENDPOINT_URL where the store is not Amazon's."

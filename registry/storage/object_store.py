@@ -11,7 +11,7 @@ import errno
 import io
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, TYPE_CHECKING, BinaryIO, Final
 
@@ -76,16 +76,13 @@ class ObjectStore(RemoteStore):
             return bool(self._bucket.list(key, shown=shown))
         return True
 
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
+    @contextmanager
+    def create(self, name: str, *, overwrite: bool = False) -> Iterator[BinaryIO]:
         """Write a new object in one step, of whatever size; it is sent when the block ends.
 
         Up to 8 MiB are kept in memory, more in a temporary file of this machine.
         """
-        return self._create(check_relative_name(name), overwrite=overwrite)
-
-    @contextmanager
-    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
-        shown = self.locate(name)
+        shown = self.locate(check_relative_name(name))
         if not overwrite and self.exists(name):  # before the block runs; the request that writes decides
             raise already_stored(shown)
         with tempfile.SpooledTemporaryFile(PART_BYTES) as spool:

@@ -17,8 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from registry.errors import StorageError
-from registry.storage.faults import Range, StoredFile, check_ranges, storage_errors
+from registry.storage.faults import Range, StoredFile, cannot, check_ranges, storage_errors
 from registry.storage.names import check_folder_name, is_content
 from registry.storage.network import TransientFault, cancel, result_of, unavailable
 from registry.storage.store import Names, Store
@@ -276,9 +275,7 @@ def _content_of(future: Future[Any], start: int, stop: int, path: str) -> memory
         except TransientFault as fault:  # only after an interrupt, which leaves no time to try again
             raise unavailable(fault, doing="read", path=path, tries=1) from fault.__cause__
     if len(content) != stop - start:
-        raise StorageError(
-            f"cannot read {path}: the store gave {len(content)} bytes instead of {stop - start}",
-            hint="It was replaced or cut off while it was read. Read it again; `registry verify` checks it.",
-            details={"path": path, "errno": errno.EIO, "doing": "read"},
-        )
+        reason = f"the store gave {len(content)} bytes instead of {stop - start}"
+        hint = "It was replaced or cut off while it was read. Read it again; `registry verify` checks it."
+        raise cannot("read", path, reason, number=errno.EIO, hint=hint)
     return content

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Final, NoReturn, Self, TypeAlias
 
 from registry.errors import LeftoverWarning, NotStoredError, StorageError
 from registry.masking import mask
-from registry.storage.faults import Range, StoredFile
+from registry.storage.faults import Range, StoredFile, cannot
 from registry.storage.names import (
     OWNER_FILE,
     Owner,
@@ -34,6 +34,7 @@ from registry.storage.names import (
 )
 
 DEFAULT_READ_LIMIT: Final = 64 * 2**20
+_STAGING_ATTEMPTS: Final = 10
 
 Names: TypeAlias = list[str]  # in the classes here, `list` is a method
 
@@ -139,8 +140,9 @@ class Store(abc.ABC):
     def publish(self, staged: str, final: str) -> None:
         """Make the staged folder visible as ``final``; called by ``StagedFolder.commit``.
 
-        On disks by one rename. An object store copies the objects to names that it finds free, one after the other.
-        Elsewhere it is looked whether names are free, and two publishers may both find them so.
+        On disks by one rename. An object store copies the objects to names that it finds free, one visible after the
+        other, then removes the staged ones; whoever goes by the catalog sees none of them before its row. Other stores
+        look whether names are free, and two publishers may both find them so.
 
         Raises:
             FolderExistsError: something is stored at ``final``.
@@ -215,18 +217,40 @@ class Store(abc.ABC):
         self.remove_tree(name)
 
     def stage(self, final: str) -> StagedFolder:
-        """A fresh folder beside ``final``, ``incomplete.<8 hex>_<last part>``, to be filled and then committed."""
-        return stage_folder(self, final)
+        """A fresh folder of this process beside ``final``, ``incomplete.<8 hex>_<last part>``, to fill and commit."""
+        parent, slash, last_part = check_relative_name(final).rpartition("/")
+        for attempt in range(1, _STAGING_ATTEMPTS + 1):
+            name = parent + slash + new_unfinished_name(last_part)
+            try:
+                with self.create(f"{name}/{OWNER_FILE}") as file:
+                    file.write(json.dumps(asdict(Owner.this_process()), sort_keys=True).encode())
+            except NotStoredError:  # a rival took the empty folder for a dead process's and removed it: once more
+                if attempt == _STAGING_ATTEMPTS:
+                    raise
+            else:
+                break
+        return StagedFolder(self, name=name, final=final)
 
     def clear_abandoned(self, parent: str = "") -> Names:
-        """Remove staged folders in ``parent`` whose process died; their names. A live process keeps its own."""
-        return clear_abandoned(self, parent)
+        """Remove staged folders in ``parent`` whose process died; their names. A live process keeps its own.
+
+        One that cannot be removed is left, with a warning: nobody reads it, and the work can go on.
+        """
+        removed = []
+        for name, owner in _staged_folders(self, parent):
+            if owner is not None and owner.is_dead():
+                try:
+                    self.remove_tree(name)
+                except StorageError as error:
+                    warn_of_leftover(self.locate(name), error)
+                else:
+                    removed.append(name)
+            elif owner is None and is_own_staged(name.rpartition("/")[2]) and self.remove_stump(name):
+                removed.append(name)
+        return removed
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({mask(self.url)!r})"
-
-
-_STAGING_ATTEMPTS: Final = 10
 
 
 class StagedFolder:
@@ -246,10 +270,7 @@ class StagedFolder:
         self.store = parent.child(name)
 
     def commit(self) -> None:
-        """Make the folder visible under its final name, complete and on disk.
-
-        On this machine's disks that is one rename. An object store has none: there the files are copied, one visible
-        after the other, then the staged ones removed; whoever goes by the catalog sees none of them before its row.
+        """Make the folder visible under its final name, complete and on disk: see ``Store.publish``.
 
         Raises:
             FolderExistsError: something is stored under the final name. The staged folder is left as it is.
@@ -289,22 +310,6 @@ class StagedFolder:
             warn_of_leftover(self._parent.locate(self.name), error)
 
 
-def stage_folder(store: Store, final: str) -> StagedFolder:
-    """Make a staged folder for ``final``, with this process as its owner."""
-    parent, _, last_part = check_relative_name(final).rpartition("/")
-    for attempt in range(1, _STAGING_ATTEMPTS + 1):
-        name = f"{parent}/{new_unfinished_name(last_part)}" if parent else new_unfinished_name(last_part)
-        try:
-            with store.create(f"{name}/{OWNER_FILE}") as file:
-                file.write(json.dumps(asdict(Owner.this_process()), sort_keys=True).encode())
-        except NotStoredError:  # a rival took the empty folder for a dead process's and removed it: once more
-            if attempt == _STAGING_ATTEMPTS:
-                raise
-        else:
-            break
-    return StagedFolder(store, name=name, final=final)
-
-
 def warn_of_leftover(place: str, error: StorageError) -> None:
     """Warn that files which nobody needs could not be removed."""
     warnings.warn(
@@ -316,33 +321,13 @@ def warn_of_leftover(place: str, error: StorageError) -> None:
 
 def abandoned_folders(store: Store, parent: str) -> Iterator[str]:
     """The staged folders directly in ``parent`` whose owner is dead, relative to the store."""
+    return (name for name, owner in _staged_folders(store, parent) if owner is not None and owner.is_dead())
+
+
+def _staged_folders(store: Store, parent: str) -> Iterator[tuple[str, Owner | None]]:
     prefix = f"{check_folder_name(parent)}/" if parent else ""
     for folder in filter(is_unfinished, store.folders(parent)):
-        owner = _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
-        if owner is not None and owner.is_dead():
-            yield prefix + folder
-
-
-def clear_abandoned(store: Store, parent: str) -> list[str]:
-    """Remove the staged folders directly in ``parent`` whose owner is dead; their names, relative to the store.
-
-    One that cannot be removed is left, with a warning: nobody reads it, and the work can go on.
-    """
-    prefix = f"{check_folder_name(parent)}/" if parent else ""
-    removed = []
-    for folder in store.folders(parent):
-        if is_unfinished(folder):
-            owner = _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
-            if owner is not None and owner.is_dead():
-                try:
-                    store.remove_tree(prefix + folder)
-                except StorageError as error:
-                    warn_of_leftover(store.locate(prefix + folder), error)
-                else:
-                    removed.append(prefix + folder)
-            elif owner is None and is_own_staged(folder) and store.remove_stump(prefix + folder):
-                removed.append(prefix + folder)
-    return removed
+        yield prefix + folder, _read_owner(store, f"{prefix}{folder}/{OWNER_FILE}")
 
 
 def _read_owner(store: Store, name: str) -> Owner | None:
@@ -387,11 +372,7 @@ class ReadOnlyStore(Store):
 
     def _refuse(self, doing: str, name: str) -> NoReturn:
         path = self.locate(check_relative_name(name))
-        raise StorageError(
-            f"cannot {doing} {path}: {self.refusal}",
-            hint=self.refusal_hint,
-            details={"path": path, "errno": errno.EROFS, "doing": doing},
-        )
+        raise cannot(doing, path, self.refusal, number=errno.EROFS, hint=self.refusal_hint)
 
 
 class WrappedStore(ReadOnlyStore):
@@ -486,8 +467,7 @@ class RenamedStore(WrappedStore):
     def _inner(self, name: str) -> str:
         found = self._names.get(check_relative_name(name))
         if found is None:
-            raise NotStoredError(
-                f"cannot read {self.locate(name)}: there is no such file",
-                details={"path": self.locate(name), "errno": errno.ENOENT, "doing": "read"},
+            raise cannot(
+                "read", self.locate(name), "there is no such file", number=errno.ENOENT, hint=None, kind=NotStoredError
             )
         return found
