@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, TypeAlias
@@ -115,8 +115,12 @@ class Allowed:
         host, port = found
         if found in self.typed:
             return True
-        is_own = host == "localhost" or host.endswith(".localhost") or not _may_be_public(host)
-        return (self.fetch and not is_own) or self._names(scheme, host, port)
+        is_own = host == "localhost" or host.endswith(".localhost") or (_is_address(host) and not is_public(host))
+        literal = ip_address(host) if _is_address(host) else None
+        return (self.fetch and not is_own) or any(
+            one.host == host or (literal is not None and one.network is not None and literal in one.network)
+            for one in self._entries_for(scheme, port)
+        )
 
     def covers_address(self, scheme: str, host: str, port: int, address: str) -> bool:
         """Whether a connection may be made to ``address``, to which ``host`` leads.
@@ -129,10 +133,8 @@ class Allowed:
         name, found = canonical_host(host), _plain_address(address)
         is_own = name == "localhost" and found.is_loopback
         return any(
-            one.port in (None, port)
-            and one.scheme in (None, scheme)
-            and ((is_own and one.host == name) or (one.network is not None and found in one.network))
-            for one in self.entries
+            (is_own and one.host == name) or (one.network is not None and found in one.network)
+            for one in self._entries_for(scheme, port)
         )
 
     def require(self, url: str) -> None:
@@ -147,17 +149,8 @@ class Allowed:
                 details={"path": mask(url), "allow": entry_for(url)},
             )
 
-    def _names(self, scheme: str, host: str, port: int) -> bool:
-        try:
-            literal: _Address | None = ip_address(host)
-        except ValueError:
-            literal = None
-        return any(
-            one.port in (None, port)
-            and one.scheme in (None, scheme)
-            and (one.host == host or (literal is not None and one.network is not None and literal in one.network))
-            for one in self.entries
-        )
+    def _entries_for(self, scheme: str, port: int) -> Iterator[_Entry]:
+        return (one for one in self.entries if one.port in (None, port) and one.scheme in (None, scheme))
 
 
 def entry_for(url: str) -> str | None:
@@ -304,10 +297,6 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _may_be_public(host: str) -> bool:
-    return not _is_address(host) or is_public(host)
 
 
 def _path_of(location: str) -> str | None:

@@ -13,7 +13,7 @@ import io
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from registry.errors import StorageError
 from registry.masking import mask
@@ -30,27 +30,14 @@ from registry.storage.names import (
     check_relative_name,
     new_unfinished_name,
 )
-from registry.storage.remote import RemoteFile, RemoteStore
+from registry.storage.remote import PathStore, RemoteFile
 from registry.storage.store import Names
-
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
 
 _WRITE_BYTES: Final = 2**20
 
 
-class FsspecStore(RemoteStore):
+class FsspecStore(PathStore):
     """The objects below one prefix of a file system that fsspec knows."""
-
-    def __init__(self, file_system: AbstractFileSystem, root: str, *, url: str) -> None:
-        self._files: Any = file_system
-        self._root = root.rstrip("/")
-        self.url = url.rstrip("/") if not url.endswith("://") else url
-
-    def locate(self, name: str) -> str:
-        """The URL of ``name``, its secrets masked."""
-        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
-        return mask(url)
 
     def open(self, name: str) -> StoredFile:
         """Open an object for reading. Requests are sent one after another: not every file system may be shared."""
@@ -114,9 +101,7 @@ class FsspecStore(RemoteStore):
 
     def child(self, name: str) -> FsspecStore:
         """The store rooted at the prefix ``name``."""
-        path = self._path(check_relative_name(name))
-        url = f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
-        return type(self)(self._files, path, url=url)
+        return type(self)(self._files, self._path(check_relative_name(name)), url=self._url(name))
 
     def remove_tree(self, name: str) -> None:
         """Remove an object and every one below it."""
@@ -145,9 +130,6 @@ class FsspecStore(RemoteStore):
             if facts["type"] != "file":
                 raise IsADirectoryError(errno.EISDIR, "Not a file")
             return facts
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
 
     def _all_names(self, folder: str) -> Names:
         """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
@@ -183,14 +165,11 @@ def open_fsspec(url: str) -> FsspecStore:
         )
     try:
         file_system, root = url_to_fs(url)
-    except ImportError as error:
-        raise StorageError(
-            f"cannot open {shown}: {error}", hint=str(error), details={"path": shown}
-        ) from printable_cause(error)
-    except ValueError as error:
-        raise StorageError(
-            f"cannot open {shown}: {error}",
-            hint="Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets.",
-            details={"path": shown},
-        ) from printable_cause(error)
+    except (ImportError, ValueError) as error:
+        hint = "Give a local path, or a URL such as file:///data, s3://bucket/datasets or gs://bucket/datasets."
+        if isinstance(error, ImportError):
+            hint = str(error)
+        raise StorageError(f"cannot open {shown}: {error}", hint=hint, details={"path": shown}) from printable_cause(
+            error
+        )
     return FsspecStore(file_system, root, url=url)

@@ -23,8 +23,8 @@ from registry.errors import MissingExtraError, StorageError
 from registry.masking import mask
 from registry.storage.faults import StoredFile, printable_cause, storage_errors
 from registry.storage.names import check_relative_name
-from registry.storage.network import Limits, TransientFault, begin, call_with_retries, retried, run
-from registry.storage.remote import RangeReader, RemoteFile, RemoteStore
+from registry.storage.network import Limits, Operation, TransientFault, begin, call_with_retries, retried, run
+from registry.storage.remote import PathStore, RangeReader, RemoteFile
 from registry.storage.store import Names, ReadOnlyStore
 
 if TYPE_CHECKING:
@@ -53,27 +53,21 @@ _INHERITED: Final[list[object]] = []
 """Never collected: the client would close them, aloud."""
 
 
-class HttpStore(RemoteStore, ReadOnlyStore):
+class HttpStore(PathStore, ReadOnlyStore):
     """The files below one URL of a web server; to be read, not written."""
 
     refusal = "what lies on a web server is only read"
     refusal_hint = "Give a local folder, or the URL of an object store, e.g. s3://bucket/datasets."
 
     def __init__(self, file_system: Any, root: str, *, url: str, make_session: MakeSession) -> None:
-        self._files = file_system
-        self._root = root.rstrip("/")
-        self.url = url.rstrip("/") if not url.endswith("://") else url
+        super().__init__(file_system, root, url=url)
         self._make_session = make_session
         self._limits = Limits.from_environment()
 
-    def locate(self, name: str) -> str:
-        """The URL of ``name``, its secrets masked."""
-        return mask(f"{self.url.rstrip('/')}/{name}")
-
     def child(self, name: str) -> HttpStore:
         """The store rooted at the prefix ``name``, which may connect to the same places."""
-        url, path = f"{self.url.rstrip('/')}/{name}", self._path(check_relative_name(name))
-        return HttpStore(self._files, path, url=url, make_session=self._make_session)
+        path = self._path(check_relative_name(name))
+        return HttpStore(self._files, path, url=self._url(name), make_session=self._make_session)
 
     def open(self, name: str) -> StoredFile:
         """Open a file for reading: one response, as long as nothing but the next bytes is asked for."""
@@ -109,10 +103,7 @@ class HttpStore(RemoteStore, ReadOnlyStore):
                 return run(asked(), seconds=min(seconds, 3 * self._limits.read_seconds))
 
         with storage_errors("read", shown):
-            return call_with_retries(attempt, limits=self._limits, peer=_server_of(path), doing="read", path=shown)
-
-    def _path(self, name: str) -> str:
-        return f"{self._root}/{name}" if name else self._root
+            return call_with_retries(Operation("read", shown, _server_of(path), self._limits), attempt)
 
     def _all_names(self, folder: str) -> Names:
         """The files that the server's pages link to, as fsspec finds them."""
@@ -125,7 +116,7 @@ class HttpStore(RemoteStore, ReadOnlyStore):
                 return sorted(path[len(self._root) + 1 :] for path in found)
 
         with storage_errors("list", shown):
-            return call_with_retries(attempt, limits=self._limits, peer=_server_of(self.url), doing="list", path=shown)
+            return call_with_retries(Operation("list", shown, _server_of(self.url), self._limits), attempt)
 
 
 @contextmanager
@@ -254,7 +245,7 @@ class _Response(RangeReader):
     def __init__(self, url: str, *, shown: str, num_bytes: int, limits: Limits, make_session: MakeSession) -> None:
         super().__init__(self._fetch_next, num_bytes=num_bytes)
         self._url = url
-        self._shown = shown
+        self._reading = Operation("read", shown, _server_of(url), limits)
         self._limits = limits
         self._make_session = make_session
         self._answer: ClientResponse | None = None
@@ -266,8 +257,7 @@ class _Response(RangeReader):
 
     def begin_range(self, start: int, stop: int) -> Future[bytes]:
         """Begin one request for bytes start..stop."""
-        attempt = partial(self._read_range, start, stop)
-        return begin(retried(attempt, limits=self._limits, peer=_server_of(self._url), doing="read", path=self._shown))
+        return begin(retried(self._reading, partial(self._read_range, start, stop)))
 
     async def _read_range(self, start: int, stop: int) -> bytes:
         with http_errors(self._limits):
@@ -300,9 +290,7 @@ class _Response(RangeReader):
                 raise
             return content
 
-        return call_with_retries(
-            attempt, limits=self._limits, peer=_server_of(self._url), doing="read", path=self._shown
-        )
+        return call_with_retries(self._reading, attempt)
 
     async def _read(self, start: int, stop: int, broken: TransientFault | None) -> bytes:
         if self._process != os.getpid():  # a forked child: the connection is its parent's, who still reads it

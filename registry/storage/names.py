@@ -12,7 +12,7 @@ import re
 import secrets
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from typing import Final
 from registry.errors import StorageError
 
 OWNER_FILE: Final = ".owner.json"
-"""Who is writing a staged folder; see ``staging``. Never listed as content."""
+"""Who is writing a staged folder; see ``store``. Never listed as content."""
 
 MARKER_FILE: Final = ".reservation.json"
 """Which catalog holds a version's place in an object store until its row is written. Never listed as content."""
@@ -146,13 +146,7 @@ class Owner:
 
     def is_of_this_machine(self) -> bool:
         """Whether it is, or was, a process that can be looked for here: ``is_dead`` is certain then."""
-        here = Owner.this_process()
-        return (self.host, self.machine, self.boot, self.namespace) == (
-            here.host,
-            here.machine,
-            here.boot,
-            here.namespace,
-        )
+        return replace(self, pid=0, started="") == replace(Owner.this_process(), pid=0, started="")
 
     def is_dead(self) -> bool:
         """Whether this process is known to have ended. False in every case of doubt."""
@@ -163,7 +157,7 @@ class Owner:
             return bool(self.boot and here.boot)
         if self.namespace != here.namespace:
             return False
-        return not _is_running(self.pid) or (bool(self.started) and _start_of(self.pid) not in ("", self.started))
+        return _has_ended(self.pid, self.started)
 
     def mark(self) -> str:
         """This process in few letters and digits, for names of files: ``p<place><boot><pid>t<started>``."""
@@ -176,8 +170,7 @@ class Owner:
             return False
         if found["boot"] != _short(self.boot):
             return _short("") not in (found["boot"], _short(self.boot))
-        pid = int(found["pid"], 16)
-        return not _is_running(pid) or (bool(found["started"]) and _start_of(pid) not in ("", found["started"]))
+        return _has_ended(int(found["pid"], 16), found["started"])
 
     def _place_mark(self) -> str:
         return _short("\0".join((self.host, self.machine, self.namespace)))
@@ -200,6 +193,10 @@ def clear_abandoned_files(folder: str) -> None:
 
 def _short(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+
+
+def _has_ended(pid: int, started: str) -> bool:
+    return not _is_running(pid) or (bool(started) and _start_of(pid) not in ("", started))
 
 
 def _is_running(pid: int) -> bool:

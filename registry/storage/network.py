@@ -84,23 +84,27 @@ class TransientFault(Exception):  # noqa: N818 (it never leaves this folder)
         self.was_retried = was_retried
 
 
-def call_with_retries(attempt: Callable[[float], T], *, limits: Limits, peer: str, doing: str, path: str) -> T:
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One question to a store. Its errors say "cannot <doing> <path>: ..."; ``peer`` is a bucket, or a web server."""
+
+    doing: str
+    path: str
+    peer: str
+    limits: Limits
+
+
+def call_with_retries(operation: Operation, attempt: Callable[[float], T]) -> T:
     """What ``attempt`` returns, called again after each TransientFault, with growing random pauses in between.
 
-    A peer that has just used up the tries of one operation gets one try for each that follows, until it answers: a
-    server that is gone is not waited for again by everything that has to be tidied up.
-
-    Args:
-        attempt: is called with the seconds that are left.
-        limits: when to give up.
-        peer: who is asked: a bucket, or a web server.
-        doing: completes the message "cannot <doing> <path>: ...".
-        path: the same.
+    It is called with the seconds that are left. A peer that has just used up the tries of one operation gets one try
+    for each that follows, until it answers: a server that is gone is not waited for again by everything that has to be
+    tidied up.
 
     Raises:
-        StorageUnavailableError: the last attempt that ``limits`` allow failed, too.
+        StorageUnavailableError: the last attempt that the limits allow failed, too.
     """
-    attempts = _Attempts(limits, peer=peer, doing=doing, path=path)
+    attempts = _Attempts(operation)
     while True:
         try:
             result = attempt(attempts.seconds_left())
@@ -114,11 +118,9 @@ def call_with_retries(attempt: Callable[[float], T], *, limits: Limits, peer: st
             return result
 
 
-async def retried(
-    attempt: Callable[[], Coroutine[Any, Any, T]], *, limits: Limits, peer: str, doing: str, path: str
-) -> T:
+async def retried(operation: Operation, attempt: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """As ``call_with_retries``, on the event loop, where many operations are under way at the same time."""
-    attempts = _Attempts(limits, peer=peer, doing=doing, path=path)
+    attempts = _Attempts(operation)
     while True:
         try:
             result = await asyncio.wait_for(attempt(), attempts.seconds_left())
@@ -138,13 +140,13 @@ async def retried(
 class _Attempts:
     """The attempts of one operation: how many there may be, until when, and the pauses between them."""
 
-    def __init__(self, limits: Limits, *, peer: str, doing: str, path: str) -> None:
-        begun = time.monotonic()
-        given_up = _GIVEN_UP.get(peer)
+    def __init__(self, operation: Operation) -> None:
+        begun, limits = time.monotonic(), operation.limits
+        given_up = _GIVEN_UP.get(operation.peer)
         self._end = begun + limits.retry_seconds
         self._tries = limits.tries if given_up is None or begun > given_up + limits.retry_seconds else 1
         self._number = 0
-        self._peer, self._doing, self._path = peer, doing, path
+        self._operation = operation
 
     def seconds_left(self) -> float:
         """The seconds that the next attempt may take."""
@@ -152,7 +154,7 @@ class _Attempts:
 
     def end(self) -> None:
         """The peer answered: a refusal is an answer, too."""
-        _GIVEN_UP.pop(self._peer, None)
+        _GIVEN_UP.pop(self._operation.peer, None)
 
     def pause_after(self, fault: TransientFault) -> float:
         """The seconds to wait before the next attempt; StorageUnavailableError where there is none."""
@@ -161,8 +163,9 @@ class _Attempts:
         longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (self._number - 1))
         seconds: float = longest * random.uniform(0.5, 1)  # noqa: S311 (no secret depends on it)
         if self._number == self._tries or time.monotonic() + seconds >= self._end:
-            _GIVEN_UP[self._peer] = time.monotonic()
-            raise unavailable(fault, doing=self._doing, path=self._path, tries=self._number) from fault.__cause__
+            _GIVEN_UP[self._operation.peer] = time.monotonic()
+            doing, path = self._operation.doing, self._operation.path
+            raise unavailable(fault, doing=doing, path=path, tries=self._number) from fault.__cause__
         return seconds
 
 

@@ -22,6 +22,7 @@ from registry.errors import AlreadyStoredError, NotStoredError, StorageError, St
 from registry.storage.faults import printable_cause
 from registry.storage.network import (
     Limits,
+    Operation,
     TransientFault,
     begin,
     call_with_retries,
@@ -109,7 +110,7 @@ class BucketClient:
 
         api, store = self._store(uploading=False, doing="read", shown=shown)
         attempt = partial(self._typed, api, store, ask, doing="read", shown=shown)
-        return begin(retried(attempt, limits=self.limits, peer=self._peer, doing="read", path=shown))
+        return begin(retried(Operation("read", shown, self._peer, self.limits), attempt))
 
     def list(self, prefix: str, *, shown: str) -> list[ObjectFacts]:
         """Every object below ``prefix``, a folder or "" for all, in any order.
@@ -200,13 +201,8 @@ class BucketClient:
 
     def _ask(self, doing: str, shown: str, ask: _Ask[T], *, limits: Limits | None = None) -> T:
         """Send a request that may be sent twice."""
-        return call_with_retries(
-            lambda seconds: self._attempt(ask, seconds, doing, shown),
-            limits=limits or self.limits,
-            peer=self._peer,
-            doing=doing,
-            path=shown,
-        )
+        operation = Operation(doing, shown, self._peer, limits or self.limits)
+        return call_with_retries(operation, lambda seconds: self._attempt(ask, seconds, doing, shown))
 
     def _ask_once(self, doing: str, shown: str, ask: _Ask[T], *, is_done: Callable[[], bool]) -> None:
         """Send a conditional request. A name that is found taken at a second try may have been taken by the first."""
@@ -221,7 +217,7 @@ class BucketClient:
                 if tries == 1 or not is_done():
                     raise
 
-        call_with_retries(attempt, limits=self.limits, peer=self._peer, doing=doing, path=shown)
+        call_with_retries(Operation(doing, shown, self._peer, self.limits), attempt)
 
     def _attempt(self, ask: _Ask[T], seconds: float | None, doing: str, shown: str, *, uploading: bool = False) -> T:
         api, store = self._store(uploading=uploading, doing=doing, shown=shown)

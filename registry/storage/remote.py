@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from registry.masking import mask
 from registry.storage.faults import Range, StoredFile, cannot, check_ranges, storage_errors
 from registry.storage.names import check_folder_name, is_content
 from registry.storage.network import TransientFault, cancel, result_of, unavailable
@@ -61,6 +62,25 @@ class RemoteStore(Store):
     def _all_names(self, folder: str) -> Names:
         """Every object below ``folder``, unfinished ones too, sorted; relative to the root of the store."""
         raise NotImplementedError
+
+
+class PathStore(RemoteStore):
+    """A store of fsspec's: the names below one path of a file system."""
+
+    def __init__(self, file_system: Any, root: str, *, url: str) -> None:
+        self._files = file_system
+        self._root = root.rstrip("/")
+        self.url = url.rstrip("/") if not url.endswith("://") else url
+
+    def locate(self, name: str) -> str:
+        """The URL of ``name``, its secrets masked."""
+        return mask(self._url(name))
+
+    def _url(self, name: str) -> str:
+        return f"{self.url}{name}" if self.url.endswith("/") else f"{self.url}/{name}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
 
 
 class RemoteFile(StoredFile):
