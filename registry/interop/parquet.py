@@ -34,7 +34,7 @@ from registry.model.split import check_split_name
 from registry.prepared import PreparedDataset
 from registry.prepared.info import FILENAME as INFO_FILENAME
 from registry.shards.parquet import find_nulls, open_columns
-from registry.shards.row_groups import RowGroupShard
+from registry.shards.row_groups import RowGroupShard, ShardFile
 from registry.storage import RenamedStore, Store
 
 FIRST_VERSION: Final = Version(1, 0, 0)
@@ -115,7 +115,7 @@ class _Describer:
 
     def open(self, filename: str) -> RowGroupShard:
         """A shard; if its columns differ, that is added to ``problems``."""
-        shard = open_columns(self._store, filename, None, num_records=None, checksums=True, cache=None)
+        shard = open_columns(ShardFile(self._store, filename))
         if self._first is None:
             self._media = detect_media(shard)
             self._features = self._features_with(shard.schema)

@@ -27,9 +27,10 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from registry.engines import ForeignError, NotSendableError, Piece, WorkerDiedError, WorkerProcesses, num_cpus
-from registry.errors import CorruptRecordError, MissingExtraError, RegistryError, StorageError
+from registry.errors import CorruptRecordError, MissingExtraError, RegistryError
 from registry.shards.faults import bad_file, bad_record, check_promise
-from registry.storage import Store
+from registry.shards.row_groups import ShardFile
+from registry.storage.faults import cannot
 from registry.tfrecord import Places, RecordBlock
 from registry.tfrecord.stamps import FileState
 
@@ -48,11 +49,13 @@ _Wanted: TypeAlias = tuple[int, int] | list[int] | None
 class ArrayRecordShard:
     """A shard file in ArrayRecord's format. The records are copied out of it."""
 
-    def __init__(self, store: Store, name: str, *, num_records: int | None) -> None:
+    def __init__(self, wanted: ShardFile) -> None:
         _require_package()
-        self._path = _local_path(store, name)
-        self._store, self._name = store, name
-        self._promised = num_records
+        self._store, self._name, self._promised = wanted.store, wanted.name, wanted.num_records
+        self._path = self._store.locate(self._name)
+        if self._store.local_root is None:
+            hint = "Copy the dataset's folder to this machine, and import or read it there."
+            raise cannot("read", self._path, "ArrayRecord files can be read on this machine only", hint=hint)
         self._state = self._look()
         try:
             self.num_records: int = self._ask(None)
@@ -107,11 +110,8 @@ class ArrayRecordShard:
             if state._replace(ctime_ns=self._state.ctime_ns) != self._state:
                 break
             self._state = state
-        raise StorageError(
-            f"cannot read {self._path}: it was replaced while it was open",
-            hint="Published files never change. Find out what writes to it, then try again.",
-            details={"path": self._path, "errno": None, "doing": "read"},
-        )
+        hint = "Published files never change. Find out what writes to it, then try again."
+        raise cannot("read", self._path, "it was replaced while it was open", hint=hint)
 
     def _find_fault(self, records: Iterable[int], reason: WorkerEndedError) -> CorruptRecordError:
         """The error for the first of ``records`` that cannot be read alone."""
@@ -153,7 +153,12 @@ def read_from_file(request: tuple[str, FileState, _Wanted]) -> Any:
 def _reader(path: str, state: FileState) -> Any:
     known, reader = _OPEN.pop(path, (None, None))
     if known != state:
-        reader = _open(path)
+        from array_record.python import array_record_module
+
+        reader = array_record_module.ArrayRecordReader(path, _NO_READ_AHEAD, file_reader_buffer_size=_BUFFER_BYTES)
+        if not reader.ok():  # it has no way to say why but to fail
+            reader.read([0])
+            raise RuntimeError("it cannot be opened")
         # A file that was put in its place for a moment, and the right one back, would have changed its times.
         if FileState.of(os.stat(path)) != state:  # noqa: PTH116 - a path of a store, as text
             return None
@@ -161,27 +166,6 @@ def _reader(path: str, state: FileState) -> Any:
     while len(_OPEN) > _MOST_OPEN:
         _OPEN.popitem(last=False)
     return reader
-
-
-def _open(path: str) -> Any:
-    from array_record.python import array_record_module
-
-    reader = array_record_module.ArrayRecordReader(path, _NO_READ_AHEAD, file_reader_buffer_size=_BUFFER_BYTES)
-    if not reader.ok():  # it has no way to say why but to fail
-        reader.read([0])
-        raise RuntimeError("it cannot be opened")
-    return reader
-
-
-def _local_path(store: Store, name: str) -> str:
-    path = store.locate(name)
-    if store.local_root is None:
-        raise StorageError(
-            f"cannot read {path}: ArrayRecord files can be read on this machine only",
-            hint="Copy the dataset's folder to this machine, and import or read it there.",
-            details={"path": path, "errno": None, "doing": "read"},
-        )
-    return path
 
 
 def _block(data: bytes, lengths: bytes) -> RecordBlock:
@@ -256,11 +240,9 @@ class _Workers:
             except WorkerDiedError as error:
                 raise _ended(error, path) from error
             except WaitedTooLongError as error:
-                raise StorageError(
-                    f"cannot read {path}: the process that reads it did not answer for {_MOST_SECONDS} seconds",
-                    hint="Check the disk, and the file with: registry verify",
-                    details={"path": path, "errno": None, "doing": "read"},
-                ) from error
+                reason = f"the process that reads it did not answer for {_MOST_SECONDS} seconds"
+                hint = "Check the disk, and the file with: registry verify"
+                raise cannot("read", path, reason, hint=hint) from error
             finally:
                 if answered:
                     self._idle.append(worker)
@@ -278,10 +260,8 @@ def _ended(error: WorkerDiedError, path: str) -> Exception:
     code = error.exit_code
     if code is None or code == -signal.SIGKILL:
         reason = error.message if code is None else "the process that reads it was killed"
-        return StorageError(
-            f"cannot read {path}: {reason}",
-            hint="The system is perhaps out of memory. Close other programs and try again.",
-            details={"path": path, "errno": None, "doing": "read"},
+        return cannot(
+            "read", path, reason, hint="The system is perhaps out of memory. Close other programs and try again."
         )
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     return WorkerEndedError(f"reading it ended the process that read it, with {how}")

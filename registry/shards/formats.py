@@ -10,25 +10,25 @@ opens a file as a ``CountedShard``; and a name that ``dataset_info.json`` may ha
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 
-from registry.errors import CorruptExampleError, PreparedFormatError, UsageError, suggest
+from registry.errors import CorruptExampleError, PreparedFormatError, suggest
 from registry.features import FeaturesDict
 from registry.shards.array_record import ArrayRecordShard
 from registry.shards.blocks import Block, TableBlock
 from registry.shards.faults import check_promise, name_record
 from registry.shards.parquet import open_columns, open_examples
-from registry.shards.row_groups import BlockCache
+from registry.shards.row_groups import BlockCache, ShardFile
 from registry.storage import Store
 from registry.tfrecord import FileFacts, IndexFolder, Places, Verify, check_verify
 from registry.tfrecord import open_shard as open_frames
 from registry.tfrecord import read_records as read_frames
 from registry.tfrecord import walk_file as walk_frames
 from registry.tfrecord.framing import not_so_many
+from registry.tfrecord.reader import check_counts, hash_pieces
 from registry.wire import FlatValue
 
 T = TypeVar("T")
@@ -64,37 +64,10 @@ class CountedShard(ShardReader, Protocol):
         """Records ``first`` to ``first + count``, some at a time, in bounded memory. Errors as ``read``."""
 
 
-class _Wanted(NamedTuple):
-    """The arguments of ``open_shard``."""
-
-    store: Store
-    name: str
-    features: FeaturesDict | None
-    num_records: int | None
-    verify: Verify
-    cache: BlockCache | None
-
-
-def _open_array_record(wanted: _Wanted) -> CountedShard:
-    return ArrayRecordShard(wanted.store, wanted.name, num_records=wanted.num_records)
-
-
-def _open_examples(wanted: _Wanted) -> CountedShard:
-    checksums = wanted.verify != "off"
-    return open_examples(
-        wanted.store, wanted.name, num_records=wanted.num_records, checksums=checksums, cache=wanted.cache
-    )
-
-
-def _open_columns(wanted: _Wanted) -> CountedShard:
-    store, name, features, num_records, verify, cache = wanted
-    return open_columns(store, name, features, num_records=num_records, checksums=verify != "off", cache=cache)
-
-
-_OPENERS: Final[Mapping[str, Callable[[_Wanted], CountedShard]]] = {
-    "array_record": _open_array_record,
-    "parquet": _open_examples,
-    "parquet_columns": _open_columns,
+_OPENERS: Final[Mapping[str, Callable[[ShardFile], CountedShard]]] = {
+    "array_record": ArrayRecordShard,
+    "parquet": open_examples,
+    "parquet_columns": open_columns,
 }
 
 FILE_FORMATS: Final = ("tfrecord", *_OPENERS)
@@ -164,7 +137,7 @@ def open_shard(
     check_verify(verify)
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return open_frames(store, name, num_records=num_records, verify=verify, indexes=indexes)
-    return _OPENERS[file_format](_Wanted(store, name, features, num_records, verify, cache))
+    return _OPENERS[file_format](ShardFile(store, name, features, num_records, verify, cache))
 
 
 def read_records(
@@ -184,10 +157,8 @@ def read_records(
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return read_frames(store, name, skip=skip, take=take, num_records=num_records)
-    for option, number in (("skip", skip), ("take", take), ("num_records", num_records)):
-        if number is not None and number < 0:
-            raise UsageError(f"{option} must be 0 or more, not {number}", details={option: number})
-    return _read(store, name, file_format, features, skip=skip, take=take, num_records=num_records)
+    check_counts(skip=skip, take=take, num_records=num_records)
+    return _read(ShardFile(store, name, features, num_records), file_format, skip=skip, take=take)
 
 
 def read_flat_values(
@@ -200,8 +171,8 @@ def read_flat_values(
     num_records: int | None = None,
 ) -> Iterator[Mapping[str, FlatValue]]:
     """As ``read_records`` of a file of typed columns, but what the records store, by key: nothing is serialized."""
-    shard = _open_counted(store, name, "parquet_columns", features, num_records=num_records)
-    for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
+    wanted = ShardFile(store, name, features, num_records)
+    for block, first in _blocks(wanted, "parquet_columns", skip=skip, take=take):
         if isinstance(block, TableBlock):
             yield from _sound_items(block, TableBlock.flat_values, name, first)
 
@@ -222,46 +193,22 @@ def walk_file(
     """
     if check_file_format(file_format, store.locate(name)) == "tfrecord":
         return walk_frames(store, name, num_records=num_records)
-    shard = _open_counted(store, name, file_format, features)
+    shard = _OPENERS[file_format](ShardFile(store, name, features))
     if num_records is not None and shard.num_records != num_records:
         raise not_so_many(store.locate(name), num_records, found=shard.num_records)
     num_payload_bytes = num_walked = 0
     for block in shard.stream(0, shard.num_records):
         num_walked += block.num_records
         num_payload_bytes += block.num_bytes
-    num_bytes, digest = 0, hashlib.sha256()
     with store.open(name) as file:
-        for piece in file.pieces():
-            digest.update(piece)
-            num_bytes += len(piece)
-    return FileFacts(
-        num_records=num_walked,
-        num_payload_bytes=num_payload_bytes,
-        num_bytes=num_bytes,
-        sha256=digest.hexdigest(),
-    )
+        num_bytes, sha256 = hash_pieces(file)
+    return FileFacts(num_records=num_walked, num_payload_bytes=num_payload_bytes, num_bytes=num_bytes, sha256=sha256)
 
 
-def _open_counted(
-    store: Store, name: str, file_format: str, features: FeaturesDict | None, *, num_records: int | None = None
-) -> CountedShard:
-    return _OPENERS[file_format](_Wanted(store, name, features, num_records, "record", None))
-
-
-def _read(
-    store: Store,
-    name: str,
-    file_format: str,
-    features: FeaturesDict | None,
-    *,
-    skip: int,
-    take: int | None,
-    num_records: int | None,
-) -> Iterator[bytes]:
-    shard = _open_counted(store, name, file_format, features, num_records=num_records)
-    for block, first in _blocks(shard, store.locate(name), skip=skip, take=take, num_records=num_records):
+def _read(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[bytes]:
+    for block, first in _blocks(wanted, file_format, skip=skip, take=take):
         if isinstance(block, TableBlock):
-            yield from _sound_items(block, TableBlock.records, name, first)
+            yield from _sound_items(block, TableBlock.records, wanted.name, first)
         else:
             yield from block.records()
 
@@ -277,12 +224,11 @@ def _sound_items(block: TableBlock, items: Callable[[TableBlock], list[T]], name
     yield from found
 
 
-def _blocks(
-    shard: CountedShard, path: str, *, skip: int, take: int | None, num_records: int | None
-) -> Iterator[tuple[Block, int]]:
+def _blocks(wanted: ShardFile, file_format: str, *, skip: int, take: int | None) -> Iterator[tuple[Block, int]]:
     """Some records at a time, with the place of the first of them: few where they are long, for they are copied."""
+    shard, num_records = _OPENERS[file_format](wanted), wanted.num_records
     stop = max(skip, shard.num_records if num_records is None else num_records) if take is None else skip + take
-    check_promise(path, stop, found=shard.num_records, promised=num_records)
+    check_promise(wanted.store.locate(wanted.name), stop, found=shard.num_records, promised=num_records)
     for many in shard.stream(skip, stop - skip):
         step = min(_STEP_RECORDS, max(1, _STEP_BYTES // max(1, many.num_bytes // many.num_records)))
         for start in range(0, many.num_records, step):

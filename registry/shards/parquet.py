@@ -16,74 +16,49 @@ from registry.features.containers import Column, columns_of
 from registry.shards.arrow_values import BadRowError, flatten_table, import_pyarrow, plain_array
 from registry.shards.blocks import TableBlock, without_views
 from registry.shards.faults import bad_file
-from registry.shards.row_groups import BlockCache, RowGroupShard
-from registry.storage import Store
+from registry.shards.row_groups import RowGroupShard, ShardFile
 from registry.tfrecord import RecordBlock, join_blocks
 
 EXAMPLES_COLUMN: Final = "data"
 """The column in which TFDS keeps its examples."""
 
 
-def open_examples(
-    store: Store, name: str, *, num_records: int | None, checksums: bool, cache: BlockCache | None
-) -> RowGroupShard:
+def open_examples(wanted: ShardFile) -> RowGroupShard:
     """A Parquet file of serialized examples; errors as ``open_shard``."""
-    shard = RowGroupShard(
-        store,
-        name,
-        num_records=num_records,
-        make_block=_example_block,
-        columns=[EXAMPLES_COLUMN],
-        checksums=checksums,
-        cache=cache,
-    )
+    shard = RowGroupShard(wanted, make_block=_example_block, columns=[EXAMPLES_COLUMN])
     types, schema = import_pyarrow().types, shard.schema
     found = schema.field(EXAMPLES_COLUMN).type if EXAMPLES_COLUMN in schema.names else None
     if found is None or not (types.is_binary(found) or types.is_large_binary(found)):
+        path = wanted.store.locate(wanted.name)
         raise ShardMismatchError(
-            f"{store.locate(name)}: it has no column {EXAMPLES_COLUMN!r} of serialized examples, as TFDS writes them",
+            f"{path}: it has no column {EXAMPLES_COLUMN!r} of serialized examples, as TFDS writes them",
             hint="Typed columns are cataloged with: registry import parquet DIR",
-            details={"path": store.locate(name), "columns": schema.names[:100]},
+            details={"path": path, "columns": schema.names[:100]},
         )
     return shard
 
 
-def open_columns(
-    store: Store,
-    name: str,
-    features: FeaturesDict | None,
-    *,
-    num_records: int | None,
-    checksums: bool,
-    cache: BlockCache | None,
-) -> RowGroupShard:
-    """A Parquet file of which each row is an example of ``features``; errors as ``open_shard``.
+def open_columns(wanted: ShardFile) -> RowGroupShard:
+    """A Parquet file of which each row is an example of the features; errors as ``open_shard``.
 
-    Without ``features`` all columns are decoded, and what they hold is nobody's matter.
+    Without features all columns are decoded, and what they hold is not checked.
     """
-    wanted = FeaturesDict({}) if features is None else features
+    features, path = wanted.features or FeaturesDict({}), wanted.store.locate(wanted.name)
 
     def make_block(table: Any) -> TableBlock:
-        return TableBlock(without_views(table), wanted)
+        return TableBlock(without_views(table), features)
 
-    shard = RowGroupShard(
-        store,
-        name,
-        num_records=num_records,
-        make_block=make_block,
-        columns=None if features is None else list(features),
-        checksums=checksums,
-        cache=cache,
-    )
+    columns = None if wanted.features is None else list(features)
+    shard = RowGroupShard(wanted, make_block=make_block, columns=columns)
     try:
-        flatten_table(shard.schema.empty_table(), wanted)
+        flatten_table(shard.schema.empty_table(), features)
     except import_pyarrow().ArrowException as error:  # a schema of Arrow's own that makes no array
-        raise bad_file(store.locate(name), "parquet", error) from error
+        raise bad_file(path, "parquet", error) from error
     except BadRowError as error:
         raise ShardMismatchError(
-            f"{store.locate(name)}: {error.fault.message}",
+            f"{path}: {error.fault.message}",
             hint="This file is not the published one. Fetch it again; `registry verify` names every bad shard.",
-            details={**error.fault.details, "path": store.locate(name)},
+            details={**error.fault.details, "path": path},
         ) from error
     return shard
 

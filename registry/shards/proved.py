@@ -24,7 +24,7 @@ from registry.features import FeaturesDict
 from registry.model import Promises, Shard
 from registry.shards.formats import walk_file
 from registry.storage import Store
-from registry.storage.faults import StoredFile
+from registry.storage.faults import StoredFile, cannot
 from registry.storage.store import WrappedStore
 from registry.tfrecord import IndexFolder
 from registry.tfrecord.framing import not_so_many
@@ -157,11 +157,8 @@ class ProvedStore(WrappedStore):
                 else:
                     self._require_records(state, name, promised, found)
                 return
-        raise StorageError(
-            f"cannot read {self.locate(name)}: it changed again and again while it was hashed",
-            hint="Published files never change. Find out what writes to it.",
-            details={"path": self.locate(name), "errno": None, "doing": "read"},
-        )
+        hint = "Published files never change. Find out what writes to it."
+        raise cannot("read", self.locate(name), "it changed again and again while it was hashed", hint=hint)
 
     def _prove_object(self, file: StoredFile, name: str, promised: Shard, stop: Event | None) -> None:
         """Prove an open object: by the ETag that was recorded when it was published, by a stamp, or by its bytes.

@@ -15,18 +15,20 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from registry.errors import RegistryError, StorageError
+from registry.errors import RegistryError
+from registry.features import FeaturesDict
 from registry.shards.arrow_values import import_pyarrow
 from registry.shards.blocks import Block, join_blocks
 from registry.shards.faults import bad_file, bad_rows, check_promise, huge_rows
 from registry.shards.parquet_footer import Footer, claimed_page_bytes, read_footer
 from registry.storage import Store
-from registry.storage.faults import Range, StoredFile, storage_error, storage_errors
-from registry.tfrecord import Places
+from registry.storage.faults import Range, StoredFile, cannot, storage_error, storage_errors
+from registry.tfrecord import Places, Verify
 from registry.tfrecord.stamps import FileState
 from registry.tfrecord.streams import MOST_INFLATION
 
@@ -74,29 +76,32 @@ class BlockCache:
             self._num_bytes -= dropped
 
 
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A shard file and how it is read: see ``registry.shards.open_shard``."""
+
+    store: Store
+    name: str
+    features: FeaturesDict | None = None
+    num_records: int | None = None
+    verify: Verify = "record"
+    cache: BlockCache | None = None
+
+
 class RowGroupShard:
     """A shard file in Parquet's format; ``make_block`` says what the rows of a group are."""
 
-    def __init__(
-        self,
-        store: Store,
-        name: str,
-        *,
-        num_records: int | None,
-        make_block: Callable[[Any], Block],
-        columns: list[str] | None = None,
-        checksums: bool = True,
-        cache: BlockCache | None = None,
-    ) -> None:
-        self._name = name
-        self._path = store.locate(name)
-        self._is_local = store.local_root is not None
+    def __init__(self, wanted: ShardFile, *, make_block: Callable[[Any], Block], columns: list[str] | None) -> None:
+        self._name = wanted.name
+        self._path = wanted.store.locate(wanted.name)
+        self._is_local = wanted.store.local_root is not None
         self._sound_groups: set[int] = set()
-        self._promised = num_records
+        self._promised = wanted.num_records
         self._make_block = make_block
         self._columns = columns
-        self._cache = BlockCache() if cache is None else cache
-        self._file, self._footer, self._source = open_parquet(store, name, checksums=checksums)
+        self._cache = BlockCache() if wanted.cache is None else wanted.cache
+        opened = open_parquet(wanted.store, wanted.name, checksums=wanted.verify != "off")
+        self._file, self._footer, self._source = opened
         sizes = [group.num_rows for group in self._footer.row_groups]
         self.num_records: int = sum(sizes)
         if self.num_records >= _MOST_ROWS:
@@ -215,21 +220,20 @@ class RowGroupShard:
         if num_bytes > _MOST_BYTES:
             raise self._huge(group, f"takes {num_bytes} bytes, more than {_MOST_BYTES}")
         if about.num_rows * max(1, self.num_columns) * _VALUE_BYTES > _MOST_BYTES:
-            raise self._huge(
-                group,
-                f"holds {about.num_rows} rows of {self.num_columns} columns, "
-                f"more than {_MOST_BYTES // _VALUE_BYTES} values",
-            )
+            problem = f"holds {about.num_rows} rows of {self.num_columns} columns"
+            raise self._huge(group, f"{problem}, more than {_MOST_BYTES // _VALUE_BYTES} values")
         num_values = max((column.num_values for column in about.columns), default=0)
         if num_values > _MOST_BYTES:
             raise self._huge(group, f"holds {num_values} values of one column, more than {_MOST_BYTES}")
 
+    def _rows(self, group: int) -> range:
+        return range(int(self._starts[group]), int(self._ends[group]))
+
     def _huge(self, group: int, problem: str) -> RegistryError:
-        return huge_rows(self._path, rows=range(int(self._starts[group]), int(self._ends[group])), problem=problem)
+        return huge_rows(self._path, rows=self._rows(group), problem=problem)
 
     def _fault(self, group: int, record: int) -> Callable[[Exception], RegistryError]:
-        rows = range(int(self._starts[group]), int(self._ends[group]))
-        return lambda reason: bad_rows(self._path, record, rows=rows, reason=reason)
+        return lambda reason: bad_rows(self._path, record, rows=self._rows(group), reason=reason)
 
     def _read_tables(self, group: int, record: int, columns: list[str] | None, most: int) -> Iterator[Any]:
         """A row group, ``most`` rows at a time; ``record`` is the first that somebody wants of it."""
@@ -348,7 +352,7 @@ class _FetchedFile(io.RawIOBase):
         return True
 
 
-def open_parquet(store: Store, name: str, *, checksums: bool = True) -> tuple[Any, Footer, _FetchedFile | None]:
+def open_parquet(store: Store, name: str, *, checksums: bool) -> tuple[Any, Footer, _FetchedFile | None]:
     """A ``pyarrow.parquet.ParquetFile``, its footer, and what it reads from where the file is on another machine.
 
     The footer was checked before pyarrow saw it. Nobody may ask pyarrow about a column of a row group: where that part
@@ -411,8 +415,5 @@ def opened_by_path(file: BinaryIO, path: str) -> Iterator[None]:
     with storage_errors("read", path):
         after = FileState.of(os.stat(path))  # noqa: PTH116 (a text, as the store has it)
     if after != before:
-        raise StorageError(
-            f"cannot read {path}: it was replaced while it was opened",
-            hint="Published files never change. Find out what writes to it, then try again.",
-            details={"path": path, "errno": None, "doing": "read"},
-        )
+        hint = "Published files never change. Find out what writes to it, then try again."
+        raise cannot("read", path, "it was replaced while it was opened", hint=hint)

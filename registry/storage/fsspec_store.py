@@ -73,9 +73,8 @@ class FsspecStore(PathStore):
             return bool(self._files.exists(self._path(check_relative_name(name))))
 
     @contextmanager
-    def create(self, name: str, *, overwrite: bool = False) -> Iterator[BinaryIO]:
-        """Write a new object in one step."""
-        folder, slash, last_part = check_relative_name(name).rpartition("/")
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+        folder, slash, last_part = name.rpartition("/")
         temporary = self._path(folder + slash + new_unfinished_name(last_part))
         shown = self.locate(name)
         self._check_free(name, overwrite=overwrite)

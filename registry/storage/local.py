@@ -112,8 +112,7 @@ class LocalStore(Store):
                 return []
 
     @contextmanager
-    def create(self, name: str, *, overwrite: bool = False) -> Iterator[BinaryIO]:
-        """Write a new file in one step."""
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
         with self._named_when_done(name, overwrite=overwrite) as (temporary, path):
             with storage_errors("write", path):
                 raw = open_raw(temporary, "xb")

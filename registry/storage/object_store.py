@@ -77,12 +77,9 @@ class ObjectStore(RemoteStore):
         return True
 
     @contextmanager
-    def create(self, name: str, *, overwrite: bool = False) -> Iterator[BinaryIO]:
-        """Write a new object in one step, of whatever size; it is sent when the block ends.
-
-        Up to 8 MiB are kept in memory, more in a temporary file of this machine.
-        """
-        shown = self.locate(check_relative_name(name))
+    def _create(self, name: str, *, overwrite: bool) -> Iterator[BinaryIO]:
+        """The object is sent when the block ends: up to 8 MiB from memory, more from a temporary file."""
+        shown = self.locate(name)
         if not overwrite and self.exists(name):  # before the block runs; the request that writes decides
             raise already_stored(shown)
         with tempfile.SpooledTemporaryFile(PART_BYTES) as spool:

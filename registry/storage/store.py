@@ -115,7 +115,6 @@ class Store(abc.ABC):
     def folders(self, parent: str = "") -> Names:
         """The folders directly in ``parent``, their last parts only, sorted, unfinished ones included."""
 
-    @abc.abstractmethod
     def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:
         """Write a new file in one step: a context manager that gives a binary file to write to.
 
@@ -125,8 +124,12 @@ class Store(abc.ABC):
 
         Raises:
             AlreadyStoredError: the name is taken and ``overwrite`` is False; also where another process takes it
-                while this one writes (see ``has_conditional_create``).
+                while this one writes, as far as the store can tell.
         """
+        return self._create(check_relative_name(name), overwrite=overwrite)
+
+    @abc.abstractmethod
+    def _create(self, name: str, *, overwrite: bool) -> AbstractContextManager[BinaryIO]: ...
 
     @abc.abstractmethod
     def child(self, name: str) -> Store:
@@ -354,8 +357,7 @@ class ReadOnlyStore(Store):
     refusal: str
     refusal_hint: str | None = None
 
-    def create(self, name: str, *, overwrite: bool = False) -> AbstractContextManager[BinaryIO]:  # noqa: ARG002
-        """Refused."""
+    def _create(self, name: str, *, overwrite: bool) -> AbstractContextManager[BinaryIO]:  # noqa: ARG002
         self._refuse("write", name)
 
     def copy_to(self, name: str, final: str) -> None:  # noqa: ARG002

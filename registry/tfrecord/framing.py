@@ -16,6 +16,7 @@ from typing import BinaryIO, Final, NamedTuple
 from fastcrc.crc32 import iscsi
 
 from registry.errors import BuildError, CorruptRecordError, ShardMismatchError, StorageError
+from registry.storage.faults import cannot
 
 HEADER_BYTES: Final = 12
 FRAMING_BYTES: Final = HEADER_BYTES + 4
@@ -206,11 +207,9 @@ def no_such_record(path: str, record: int, *, found: int) -> ShardMismatchError:
 
 def cut_short(path: str, *, was: int, now: int) -> StorageError:
     """The error for a file that lost bytes after it was opened."""
-    return StorageError(
-        f"cannot read {path}: it had {was} bytes when it was opened, and has {now} now",
-        hint="Published files never change. Fetch it again; `registry verify` names every bad shard.",
-        details={"path": path, "errno": None, "doing": "read", "was": was, "now": now},
-    )
+    reason = f"it had {was} bytes when it was opened, and has {now} now"
+    hint = "Published files never change. Fetch it again; `registry verify` names every bad shard."
+    return cannot("read", path, reason, hint=hint, was=was, now=now)
 
 
 def wrong_claim(path: str, record: int) -> ShardMismatchError:

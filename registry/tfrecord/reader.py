@@ -46,10 +46,15 @@ def read_records(
         StorageError: the file cannot be read.
         UsageError: a number is negative.
     """
-    for option, number in (("skip", skip), ("take", take), ("num_records", num_records)):
+    check_counts(skip=skip, take=take, num_records=num_records)
+    return _read(store, name, skip=skip, take=take, num_records=num_records)
+
+
+def check_counts(**counts: int | None) -> None:
+    """Refuse an option, by its name, that is negative. Raises UsageError."""
+    for option, number in counts.items():
         if number is not None and number < 0:
             raise UsageError(f"{option} must be 0 or more, not {number}", details={option: number})
-    return _read(store, name, skip=skip, take=take, num_records=num_records)
 
 
 def _read(store: Store, name: str, *, skip: int, take: int | None, num_records: int | None) -> Iterator[bytes]:
@@ -119,12 +124,9 @@ def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "
         ShardMismatchError: the file is too short for so many records.
         StorageError: the file cannot be read.
     """
-    digest, num_bytes = hashlib.sha256(), 0
     with store.open(name) as file:
         is_compressed = is_gzip(file.read(HEADER_BYTES))
-        for piece in file.pieces():
-            digest.update(piece)
-            num_bytes += len(piece)
+        num_bytes, sha256 = hash_pieces(file)
     if file_format == "tfrecord":
         most = num_bytes * (MOST_INFLATION if is_compressed else 1) // FRAMING_BYTES
     else:
@@ -135,7 +137,16 @@ def hash_file(store: Store, name: str, *, num_records: int, file_format: str = "
             hint="The numbers of records are wrong, or the file was cut off. Fetch or build it again.",
             details={"path": name, "num_bytes": num_bytes, "num_records": num_records},
         )
-    return FileFacts(num_records=num_records, num_payload_bytes=0, num_bytes=num_bytes, sha256=digest.hexdigest())
+    return FileFacts(num_records=num_records, num_payload_bytes=0, num_bytes=num_bytes, sha256=sha256)
+
+
+def hash_pieces(file: StoredFile) -> tuple[int, str]:
+    """The number and the sha256 of the bytes of an open file, from its start."""
+    digest, num_bytes = hashlib.sha256(), 0
+    for piece in file.pieces():
+        digest.update(piece)
+        num_bytes += len(piece)
+    return num_bytes, digest.hexdigest()
 
 
 def walk_whole(file: StoredFile) -> FileFacts | None:
