@@ -21,7 +21,6 @@ from registry.errors import (
     FeatureError,
     NotStoredError,
     PreparedFormatError,
-    ReferenceSyntaxError,
     StorageError,
     UsageError,
     VersionNotFoundError,
@@ -31,7 +30,7 @@ from registry.features.json_node import parse_json
 from registry.features.schema import FILENAME as FEATURES_FILENAME
 from registry.model import Reference, Version, VersionRequest, check_config
 from registry.prepared.info import FILENAME as INFO_FILENAME
-from registry.prepared.info import PreparedDataset, info_from_json, info_to_json
+from registry.prepared.info import PreparedDataset, checked, info_from_json, info_to_json
 from registry.storage import Store
 
 MAX_BYTES: Final = 2**26
@@ -144,10 +143,10 @@ def _label_file(stem: str) -> str:
     return f"{stem}.labels.txt"
 
 
-def _read_text(store: Store, name: str) -> str | None:
+def _read_text(store: Store, name: str, *, limit: int = MAX_BYTES) -> str | None:
     """The text of a file, or None where there is none."""
     try:
-        return store.read_bytes(name, limit=MAX_BYTES).decode()
+        return store.read_bytes(name, limit=limit).decode()
     except NotStoredError:
         return None
     except UnicodeDecodeError as error:
@@ -158,12 +157,7 @@ def _read_text(store: Store, name: str) -> str | None:
 
 
 def _where_to_look(store: Store) -> str:
-    versions = []
-    for name in store.folders():
-        try:
-            versions.append(Version.parse(name))
-        except ReferenceSyntaxError:
-            continue
+    versions = [Version.parse(name) for name in store.folders() if Version.is_valid(name)]
     looked_for = f"Looked for {INFO_FILENAME} and {FEATURES_FILENAME}."
     if versions:
         return (
@@ -261,19 +255,6 @@ def default_config(data_dir: Store, name: str) -> str | None:
         PreparedFormatError: the file is malformed.
     """
     path = f"{name}/{DEFAULT_CONFIG_FILENAME}"
-    try:
-        text = data_dir.read_bytes(path, limit=_MAX_DEFAULT_CONFIG_BYTES).decode()
-    except NotStoredError:
-        return None
-    except UnicodeDecodeError as error:
-        raise PreparedFormatError(
-            f"{path}: no UTF-8 text: {error.reason} at byte {error.start}",
-            details={"file": path, "key": "", "problem": error.reason},
-        ) from error
-    node = parse_json(text, path).entries().get("default_config_name")
-    if node is None or node.value is None:
-        return None
-    try:
-        return check_config(node.text())
-    except ReferenceSyntaxError as error:
-        node.fail(error.message, hint=error.hint, cause=error)
+    text = _read_text(data_dir, path, limit=_MAX_DEFAULT_CONFIG_BYTES)
+    node = None if text is None else parse_json(text, path).entries().get("default_config_name")
+    return None if node is None or node.value is None else checked(node, check_config)

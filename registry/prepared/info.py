@@ -81,7 +81,7 @@ def info_from_json(text: str, features: FeaturesDict) -> PreparedDataset:
     for name in ("name", "version"):
         if name not in fields:
             root.fail(f"it has no {name!r}, so it describes no dataset")
-    name = _checked(fields["name"], check_name)
+    name = checked(fields["name"], check_name)
     config = _text(fields, "configName")
     file_format = _text(fields, "fileFormat") or "tfrecord"
     if file_format not in NAMED_FORMATS:
@@ -98,8 +98,8 @@ def info_from_json(text: str, features: FeaturesDict) -> PreparedDataset:
     try:
         return PreparedDataset(
             name=name,
-            config=_checked(fields["configName"], check_config) if config else None,
-            version=_checked(fields["version"], Version.parse),
+            config=checked(fields["configName"], check_config) if config else None,
+            version=checked(fields["version"], Version.parse),
             splits=_read_splits(fields, name, file_format, extra),
             features=features,
             metadata=DatasetMetadata(
@@ -223,7 +223,7 @@ def _text(fields: dict[str, JsonNode], name: str) -> str:
     return fields[name].text() if name in fields else ""
 
 
-def _checked(node: JsonNode, check: Callable[[str], T]) -> T:
+def checked(node: JsonNode, check: Callable[[str], T]) -> T:
     """What ``check`` makes of the text; where it refuses, the fault of this place."""
     text = node.text()
     try:

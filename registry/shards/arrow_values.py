@@ -31,10 +31,11 @@ _Places = npt.NDArray[np.int64]
 class BadRowError(Exception):
     """A row that is no example of the features, at ``row`` of the table, and what is wrong with it."""
 
-    def __init__(self, row: int, fault: CorruptExampleError) -> None:
+    def __init__(self, row: int, fault: CorruptExampleError, *, hint: str | None = None) -> None:
         super().__init__(fault.message)
         self.row = row
-        self.fault = CorruptExampleError(fault.message, hint=fault.hint, details={**fault.details, "record": row})
+        details = {**fault.details, "record": row}
+        self.fault = CorruptExampleError(fault.message, hint=hint or fault.hint, details=details)
 
 
 class _Place(NamedTuple):
@@ -57,21 +58,8 @@ class _Place(NamedTuple):
             element = int(np.searchsorted(lengths.cumsum(), element, side="right"))
         return element
 
-    def bad(self, element: int, problem: str) -> NoReturn:
-        raise BadRowError(self.row_of(element), corrupt_fault(self.path, problem))
-
-    def refuse_null(self, element: int) -> NoReturn:
-        fault = corrupt_fault(self.path, "is null")
-        hint = (
-            "Numbers, text and bytes may be null, but no list, struct or image, and nothing in a list. Fill the nulls, "
-            "or leave the column out, and write the files again."
-        )
-        raise BadRowError(self.row_of(element), CorruptExampleError(fault.message, hint=hint, details=fault.details))
-
-    def refuse_path(self, element: int) -> NoReturn:
-        fault = corrupt_fault(self.path, "has the path of a file, and not its bytes")
-        hint = "Write the bytes of the files into the column, as push_to_hub of Hugging Face's datasets does."
-        raise BadRowError(self.row_of(element), CorruptExampleError(fault.message, hint=hint, details=fault.details))
+    def bad(self, element: int, problem: str, *, hint: str | None = None) -> NoReturn:
+        raise BadRowError(self.row_of(element), corrupt_fault(self.path, problem), hint=hint)
 
 
 def flatten_table(table: Any, features: FeaturesDict) -> list[FlatBlock]:
@@ -124,7 +112,8 @@ def _flatten_leaf(leaf: Leaf, array: Any, place: _Place, num_rows: int) -> FlatB
             place.bad(0, f"the column holds {array.type}, where a struct with bytes belongs")
         array = plain_array(array.field("bytes"))
         if array.null_count:
-            place.refuse_path(_first_null(array))
+            hint = "Write the bytes of the files into the column, as push_to_hub of Hugging Face's datasets does."
+            place.bad(_first_null(array), "has the path of a file, and not its bytes", hint=hint)
     sizes: int | _Places = 1  # how many stored values each value of the leaf has
     inside = place
     for size in leaf.shape:
@@ -272,7 +261,11 @@ def _constant(counts: int | _Places) -> int | _Places:
 
 def _refuse_nulls(array: Any, place: _Place) -> None:
     if array.null_count:
-        place.refuse_null(_first_null(array))
+        hint = (
+            "Numbers, text and bytes may be null, but no list, struct or image, and nothing in a list. Fill the nulls, "
+            "or leave the column out, and write the files again."
+        )
+        place.bad(_first_null(array), "is null", hint=hint)
 
 
 def _first_null(array: Any) -> int:

@@ -25,7 +25,7 @@ import numpy as np
 
 from registry.tfrecord.block import Octets, Places, find_fault, walk_frames
 from registry.tfrecord.framing import FRAMING_BYTES
-from registry.tfrecord.stamps import FileState, FolderKey, StampFolder
+from registry.tfrecord.stamps import FileState, FolderKey, StampFolder, replace_file
 
 _MAGIC: Final = b"shardix1"
 _TAG_BYTES: Final = 16
@@ -37,14 +37,12 @@ _COUNT: Final = struct.Struct("<q")
 class KeptIndex:
     """The index that was kept of a file: ``num_starts`` of them, read and checked as they are asked for."""
 
-    def __init__(self, data: Octets, key: bytes, num_starts: int) -> None:
-        self.num_starts = num_starts
+    def __init__(self, key: bytes, tags: bytes, starts: Places) -> None:
+        self.num_starts = starts.size
+        self.starts = starts
         self._key = key
-        num_tags = -(-num_starts // _STARTS_IN_TAG)
-        head = _TAG_BYTES + len(_MAGIC) + _IDENTITY_BYTES + _COUNT.size
-        self._tags = bytes(data[head : head + num_tags * _TAG_BYTES])
-        self.starts: Places = data[head + num_tags * _TAG_BYTES :].view("<i8")
-        self._checked = np.zeros(num_tags, bool)
+        self._tags = tags
+        self._checked = np.zeros(len(tags) // _TAG_BYTES, bool)
         self._is_checked = False
 
     def check(self, first: int, last: int) -> bool:
@@ -101,7 +99,7 @@ class IndexFolder:
         identity = bytes(data[_TAG_BYTES + len(_MAGIC) : head - _COUNT.size])
         if not secrets.compare_digest(seal, bytes(data[:_TAG_BYTES])) or identity != FileState.of(facts).content():
             return None
-        return KeptIndex(data, key, num_starts)
+        return KeptIndex(key, bytes(data[head:sealed]), data[sealed:].view("<i8"))
 
     def keep(self, path: str, facts: os.stat_result, starts: Places) -> None:
         """Keep ``starts`` for the file at ``path``, which had these ``facts`` when it was opened."""
@@ -111,17 +109,7 @@ class IndexFolder:
             tags = b"".join(_tag(key, starts, group) for group in range(-(-starts.size // _STARTS_IN_TAG)))
             sealed = _MAGIC + FileState.of(facts).content() + _COUNT.pack(starts.size) + tags
             seal = blake2b(sealed, key=key, digest_size=_TAG_BYTES).digest()
-            target = self._file(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
-            try:
-                # No fsync: after a power cut a torn index has the wrong seal, and is made again.
-                with temporary.open("xb") as file:
-                    file.write(seal + sealed)
-                    file.write(starts.data)
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
+            replace_file(self._file(path), seal, sealed, starts.data)
 
     def forget(self, path: str) -> None:
         """Drop what was kept of the file at ``path``."""
@@ -174,21 +162,20 @@ class FramePlaces:
         self._is_own = True
         self._ended = False
 
-    def up_to(self, first: int, stop: int) -> Places:
-        """At least the starts of frames ``first`` to ``stop`` (included); fewer where the file has no more."""
+    def up_to(self, stop: int, *, first: int | None = None, records: Places | None = None) -> Places:
+        """At least the starts of frames ``first`` to ``stop`` (included); fewer where the file has no more.
+
+        In place of ``first``: at least those of the frames of ``records`` and of the frames after them.
+        """
+        first = stop if first is None else first
         if self._kept is not None:
-            if stop < self._kept.num_starts and self._kept.check(first, stop):
+            is_sound = stop < self._kept.num_starts and (
+                self._kept.check(first, stop) if records is None else self._kept.check_records(records)
+            )
+            if is_sound:
                 return self._kept.starts
             self._take_over()
         return self._walk(first, stop)
-
-    def of(self, records: Places, stop: int) -> Places:
-        """At least the starts of the frames of ``records`` and of those after them, all below ``stop``."""
-        if self._kept is not None:
-            if stop < self._kept.num_starts and self._kept.check_records(records):
-                return self._kept.starts
-            self._take_over()
-        return self._walk(stop, stop)
 
     def distrust(self) -> bool:
         """Forget an index that was kept; False where there was none, and the file itself is at fault."""

@@ -115,7 +115,7 @@ class MappedShard:
         """
         stop = first + count
         self._check_promise(stop)
-        starts = self._places.up_to(first, stop)
+        starts = self._places.up_to(stop, first=first)
         known = starts[first : stop + 1]
         frames, lengths = known[:-1], known[1:] - known[:-1] - FRAMING_BYTES
         fault = self._fault(frames, lengths)
@@ -135,7 +135,7 @@ class MappedShard:
         """These records, checked, in this order."""
         stop = int(records.max()) + 1 if records.size else 0
         self._check_promise(stop)
-        starts = self._places.of(records, stop)
+        starts = self._places.up_to(stop, records=records)
         if starts.size <= stop:
             if self._places.distrust():
                 return self.gather(records)

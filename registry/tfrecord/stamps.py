@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, Protocol
 
 from registry.errors import StorageError
 from registry.storage import Store
+from registry.storage.faults import storage_errors
 
 _MAGIC: Final = b"shardst1"
 _SEAL_BYTES: Final = 32
@@ -121,8 +122,6 @@ def state_of(store: Store, name: str) -> State | None:
     if store.local_root is None:
         tag = store.entity_tag(name)
         return None if tag is None else ObjectState(store.locate(name), tag)
-    from registry.storage.faults import storage_errors
-
     path = store.locate(name)
     with storage_errors("read", path):
         return FileState.of(os.stat(path))  # noqa: PTH116 (a text, as the store has it)
@@ -175,16 +174,7 @@ class StampFolder:
         if not state.may_be_kept:
             return
         with suppress(OSError):
-            seal = self._seal(state, sha256, make=True)
-            target = self._file(state)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
-            try:
-                # No fsync: a torn stamp is no seal, and the file is hashed again.
-                temporary.write_bytes(seal)
-                temporary.replace(target)
-            finally:
-                temporary.unlink(missing_ok=True)
+            replace_file(self._file(state), self._seal(state, sha256, make=True))
 
     def keep_watched(self, watch: Watch, sha256: str) -> None:
         """Keep the ``sha256`` of a file that was hashed since the ``watch`` began, unless it changed meanwhile."""
@@ -193,11 +183,27 @@ class StampFolder:
             self.keep(state, sha256)
 
     def _seal(self, state: State, sha256: str, *, make: bool) -> bytes:
-        return self._key.seal(_MAGIC + sha256.encode() + state.content(), num_bytes=_SEAL_BYTES, make=make)
+        content, key = _MAGIC + sha256.encode() + state.content(), self._key.read(make=make)
+        return blake2b(content, key=key, digest_size=_SEAL_BYTES).digest()
 
     def _file(self, state: State) -> Path:
         name = blake2b(state.place(), digest_size=20).hexdigest()
         return self._folder / name[:2] / f"{name}.stamp"
+
+
+def replace_file(target: Path, *parts: bytes | memoryview) -> None:
+    """Write a file beside ``target``, then give it that name. Raises OSError.
+
+    No fsync: what a power cut tore has the wrong seal, and is made again.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f"{target.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.writelines(parts)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 _KEY_BYTES: Final = 32
@@ -210,16 +216,12 @@ class FolderKey:
         self._folder = folder
         self._known: bytes | None = None
 
-    def seal(self, content: bytes, *, num_bytes: int, make: bool = False) -> bytes:
-        """The seal of ``content``: nobody who cannot read the key can make it.
+    def read(self, *, make: bool) -> bytes:
+        """The key itself: nobody who cannot read it can make a seal.
 
         Raises:
             OSError: there is no key yet and ``make`` is False, or it cannot be read or written.
         """
-        return blake2b(content, key=self.read(make=make), digest_size=num_bytes).digest()
-
-    def read(self, *, make: bool) -> bytes:
-        """The key itself. Errors as ``seal``."""
         if self._known is None:
             self._known = self._read(make=make)
         return self._known

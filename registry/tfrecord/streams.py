@@ -14,13 +14,14 @@ import hashlib
 import os
 import struct
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from registry.engines import Piece, shared_threads, submit
+from registry.engines.engine import in_order
 from registry.storage import Store
 from registry.storage.faults import StoredFile
 from registry.tfrecord.framing import (
@@ -80,23 +81,18 @@ class MembersAhead:
         self._file = file
         self._members = members
         self._end = members[-1].start + members[-1].num_bytes
-        self._stored = _read_members(file, members)
-        self._ahead: deque[tuple[Member, Future[bytes | None]]] = deque()
+        pieces = (Piece(_inflate_member, found) for found in _read_members(file, members))
+        self._inflated = in_order(_start, pieces, most=_MEMBERS_AHEAD)
         self._rest: Callable[[], bytes] | None = None
 
     def __call__(self) -> bytes:
         """The next content; ``b""`` at the end, after every member."""
         while self._rest is None:
-            while len(self._ahead) < _MEMBERS_AHEAD and (found := next(self._stored, None)) is not None:
-                member, data = found
-                self._ahead.append(
-                    (member, inflating_threads().submit(_inflate_member, data, member.num_content_bytes))
-                )
-            if not self._ahead:
+            found = next(self._inflated, None)
+            if found is None:
                 self._rest = self._read_on()
                 break
-            member, inflated = self._ahead.popleft()
-            content = inflated.result()
+            (member, _), content = found
             if content:
                 return content
             self._file.seek(member.start)
@@ -128,25 +124,20 @@ def _read_members(file: StoredFile, members: Sequence[Member]) -> Iterator[tuple
             yield asked[index], bytes(data)
 
 
-def _inflate_member(data: bytes, num_bytes: int) -> bytes | None:
-    """The content of one gzip member of so many bytes; None where it is damaged, or another one."""
+def _inflate_member(found: tuple[Member, bytes]) -> bytes | None:
+    """The content of one gzip member; None where it is damaged, or not as long as it claims."""
+    claimed, data = found
     new, error = _inflate_library()
     member = new(_GZIP_FORMAT)
     try:
-        content: bytes = member.decompress(data, num_bytes + 1)
+        content: bytes = member.decompress(data, claimed.num_content_bytes + 1)
     except error:
         return None
-    return content if member.eof and not member.unused_data and len(content) == num_bytes else None
+    return content if member.eof and not member.unused_data and len(content) == claimed.num_content_bytes else None
 
 
-def inflating_threads() -> ThreadPoolExecutor:
-    """The threads that inflate for all files of this process; a process that was forked makes its own."""
-    return _threads_of(os.getpid())
-
-
-@lru_cache(maxsize=1)
-def _threads_of(_pid: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="inflate")
+def _start(piece: Piece[tuple[Member, bytes], bytes | None]) -> Future[bytes | None]:
+    return submit(shared_threads(os.getpid()), piece.function, piece.input)
 
 
 class _Inflater:
