@@ -106,7 +106,9 @@ class WorkerProcesses(Engine):
             try:
                 return future.result()
             except NotSendableError as error:
-                self._warn_once(error)
+                if not self._has_warned:
+                    self._has_warned = True
+                    _log.warning("working in this process, because something cannot be sent to another: %s", error)
                 return piece.function(piece.input)
             except WorkerDiedError as error:
                 how = "" if error.exit_code is None else f" while it {doing}"
@@ -155,11 +157,6 @@ class WorkerProcesses(Engine):
             return worker.call(function, message)
         finally:
             self._idle.put(worker)
-
-    def _warn_once(self, error: NotSendableError) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            _log.warning("working in this process, because something cannot be sent to another: %s", error)
 
 
 class _Function(NamedTuple):
@@ -271,7 +268,11 @@ def main() -> None:
             else:
                 answer = _call(cast("Callable[[Any], Any]", function), payload)
         try:
-            _send(answers, _answer_bytes(answer))
+            reply = _pickled(answer)
+        except NotSendableError as error:
+            reply = _pickled((None, error, None))
+        try:
+            _send(answers, reply)
         except BrokenPipeError:
             return
 
@@ -295,13 +296,6 @@ def _portable(error: Exception) -> Exception:
             portable = ForeignError(type(error).__name__, error.message)
     portable.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
     return portable
-
-
-def _answer_bytes(answer: tuple[Any, Exception | None, Exception | None]) -> bytes:
-    try:
-        return _pickled(answer)
-    except NotSendableError as error:
-        return _pickled((None, error, None))
 
 
 def _pickled(value: object) -> bytes:

@@ -62,7 +62,9 @@ def info_to_json(prepared: PreparedDataset) -> str:
         "redistributionInfo": _merge(extra.get("redistributionInfo"), license=metadata.license),
         "releaseNotes": dict(metadata.release_notes),
         "splits": [_write_split(split, extra.get("splits", {}).get(split.name)) for split in prepared.splits],
-        "supervisedKeys": extra.get("supervisedKeys") if keys is None else _write_supervised_keys(keys),
+        "supervisedKeys": extra.get("supervisedKeys")
+        if keys is None
+        else {"tuple": {"items": [{"featureKey": key} for key in keys]}},
         "version": str(prepared.version),
     }
     known = {name: value for name, value in fields.items() if value}
@@ -185,10 +187,6 @@ def _read_split(node: JsonNode, dataset: str, file_format: str) -> tuple[Split, 
         node.fail(error.message, hint=error.hint, cause=error)
     known = ("name", "shardLengths", "numBytes", "filepathTemplate")
     return split, {inner.key: inner.value for name, inner in fields.items() if name not in known}
-
-
-def _write_supervised_keys(keys: tuple[str, ...]) -> dict[str, Any]:
-    return {"tuple": {"items": [{"featureKey": key} for key in keys]}}
 
 
 def _read_supervised_keys(node: JsonNode | None, extra: dict[str, Any]) -> tuple[str, ...] | None:

@@ -18,8 +18,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import TimeoutError as WaitedTooLongError
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
@@ -268,40 +267,24 @@ def _ended(error: WorkerDiedError, path: str) -> Exception:
 
 
 _OF_PROCESS: Final[dict[int, _Workers]] = {}
-_LOCK = threading.Lock()
 
 
 def _workers() -> _Workers:
     """The workers of this process; one that was forked starts its own, and leaves its parent's alone."""
-    found = _OF_PROCESS.get(os.getpid())
-    if found is not None:
-        return found
-    with _LOCK:
-        return _OF_PROCESS.setdefault(os.getpid(), _Workers())
+    # Threads that come here at the same time all get what the first one sets; a fork might leave a lock held.
+    return _OF_PROCESS.get(os.getpid()) or _OF_PROCESS.setdefault(os.getpid(), _Workers())
 
 
-def _renew_lock() -> None:
-    global _LOCK  # noqa: PLW0603 - a thread that is not in the fork may have held it
-    _LOCK = threading.Lock()
+def _call_limited(function: Callable[[Any], Any], request: Any) -> Any:
+    """Call it in a worker that may have no more address space than any sound file needs."""
+    _limit_memory()
+    return function(request)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
-
-
-@dataclass(frozen=True, slots=True)
-class _Limited:
-    """``function`` in a worker that may have no more address space than any sound file needs."""
-
-    function: Callable[[Any], Any]
-
-    def __call__(self, request: Any) -> Any:
-        _limit_memory()
-        return self.function(request)
-
-
-_limited: Final = cache(_Limited)
-"""One object for each function: a worker gets a function once."""
+@cache
+def _limited(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """One object for each function: a worker gets a function once."""
+    return partial(_call_limited, function)
 
 
 @cache

@@ -114,18 +114,11 @@ def open_shard(
     indexes: IndexFolder | None = None,
     cache: BlockCache | None = None,
 ) -> ShardReader:
-    """Open a shard file to read any of its records.
+    """Open a shard file to read any of its records: as ``registry.tfrecord.open_shard``, for every format.
 
-    Args:
-        store: the folder.
-        name: of the file in it.
-        file_format: one of ``FILE_FORMATS``.
-        features: what a row of ``parquet_columns`` is an example of; others need none.
-        num_records: how many records it should hold; None where nobody knows.
-        verify: how the checksums of records are checked, see ``registry.tfrecord.open_shard``. An ArrayRecord's always
-            are; those of a Parquet file are where it has some, unless this is ``off``.
-        indexes: where the places of records in a TFRecord file are kept for the next time; None keeps nothing.
-        cache: the row groups of Parquet files that were decoded last, to be shared by files that are read together.
+    Rows of ``parquet_columns`` are examples of ``features``; other formats need none. Files that are read together
+    share a ``cache`` of the row groups of Parquet files that were decoded last. ``verify``: the checksums of an
+    ArrayRecord are always checked, those of a Parquet file where it has some, unless it is ``off``.
 
     Raises:
         ShardMismatchError: it is no file of that format, or so damaged that no record can be found.

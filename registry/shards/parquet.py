@@ -103,7 +103,7 @@ def find_nulls(
     wanted = [one for one in scalars if one.path not in known and isinstance(one.leaf, ClassLabel) == of_labels]
     found: set[str] = set()
     for column in wanted:
-        place = places.get(column.names) if count_leaves == shard.num_columns else None
+        place = places.get(column.names) if count_leaves == shard.footer.num_columns else None
         if any(_holds_null(shard, group, column, place) for group in shard.filled_groups):
             found.add(column.path)
     return found
@@ -134,7 +134,7 @@ def plain_type(kind: Any) -> Any:
 
 
 def _holds_null(shard: RowGroupShard, group: int, column: Column, place: int | None) -> bool:
-    told = None if place is None else shard.null_count(group, place)
+    told = None if place is None else shard.footer.row_groups[group].columns[place].null_count
     if told is not None:
         return told > 0
     for table in shard.read_tables(group, [column.names[0]]):

@@ -101,8 +101,8 @@ class RowGroupShard:
         self._columns = columns
         self._cache = BlockCache() if wanted.cache is None else wanted.cache
         opened = open_parquet(wanted.store, wanted.name, checksums=wanted.verify != "off")
-        self._file, self._footer, self._source = opened
-        sizes = [group.num_rows for group in self._footer.row_groups]
+        self._file, self.footer, self._source = opened
+        sizes = [group.num_rows for group in self.footer.row_groups]
         self.num_records: int = sum(sizes)
         if self.num_records >= _MOST_ROWS:
             raise bad_file(self._path, "parquet", f"it claims {self.num_records} rows")
@@ -119,16 +119,7 @@ class RowGroupShard:
     @property
     def num_column_bytes(self) -> int:
         """What the columns take in the file before they are compressed."""
-        return sum(group.num_bytes for group in self._footer.row_groups)
-
-    @property
-    def num_columns(self) -> int:
-        """Columns as Parquet counts them: each field of a struct is one."""
-        return self._footer.num_columns
-
-    def null_count(self, group: int, column: int) -> int | None:
-        """The nulls in a row group's column, as its statistics tell; None where they do not."""
-        return self._footer.row_groups[group].columns[column].null_count
+        return sum(group.num_bytes for group in self.footer.row_groups)
 
     def read(self, first: int, count: int) -> Block:
         """Records ``first`` to ``first + count``."""
@@ -215,12 +206,12 @@ class RowGroupShard:
 
     def _check_size(self, group: int) -> None:
         """Refuse a row group that asks for too much, as far as the footer tells. Raises ShardMismatchError."""
-        about = self._footer.row_groups[group]
+        about = self.footer.row_groups[group]
         num_bytes = max(about.num_bytes, sum(column.num_bytes for column in about.columns))
         if num_bytes > _MOST_BYTES:
             raise self._huge(group, f"takes {num_bytes} bytes, more than {_MOST_BYTES}")
-        if about.num_rows * max(1, self.num_columns) * _VALUE_BYTES > _MOST_BYTES:
-            problem = f"holds {about.num_rows} rows of {self.num_columns} columns"
+        if about.num_rows * max(1, self.footer.num_columns) * _VALUE_BYTES > _MOST_BYTES:
+            problem = f"holds {about.num_rows} rows of {self.footer.num_columns} columns"
             raise self._huge(group, f"{problem}, more than {_MOST_BYTES // _VALUE_BYTES} values")
         num_values = max((column.num_values for column in about.columns), default=0)
         if num_values > _MOST_BYTES:
@@ -261,7 +252,7 @@ class RowGroupShard:
             return
         num_bytes = 0
         with storage_errors("read", self._path), open(self._path, "rb") as file:  # noqa: PTH123 - a store's path
-            for chunk in self._footer.row_groups[group].columns:
+            for chunk in self.footer.row_groups[group].columns:
                 if (chunk.stop - chunk.start) * _INFLATION.get(chunk.codec, _MOST_BYTES) > _MOST_BYTES // _FEW_COLUMNS:
                     num_bytes += claimed_page_bytes(file, chunk, most=_MOST_BYTES)
         if num_bytes > _MOST_BYTES:
@@ -270,9 +261,9 @@ class RowGroupShard:
 
     def _open_tables(self, group: int, num_rows: int, columns: list[str] | None, most: int) -> Iterator[Any]:
         self._check_pages(group)
-        about = self._footer.row_groups[group]
+        about = self.footer.row_groups[group]
         if self._source is not None:
-            fields = zip(self._footer.column_fields, about.columns, strict=True)
+            fields = zip(self.footer.column_fields, about.columns, strict=True)
             self._source.fetch([(one.start, one.stop) for field, one in fields if columns is None or field in columns])
         # A whole group takes memory for all values that the footer claims; a batch for those of its rows.
         num_values = sum(column.num_values for column in about.columns)
@@ -322,7 +313,6 @@ class _FetchedFile(io.RawIOBase):
             self._fetched.update((spans[index], view) for index, view in self._file.read_ranges(spans))
 
     def read(self, size: int = -1, /) -> bytes:
-        """The next bytes."""
         stop = self._file.num_bytes if size < 0 else min(self._place + size, self._file.num_bytes)
         for (first, last), view in self._fetched.items():
             if first <= self._place and stop <= last:
@@ -335,20 +325,16 @@ class _FetchedFile(io.RawIOBase):
         return content
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
         self._place = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._file.num_bytes}[whence] + offset
         return self._place
 
     def tell(self) -> int:
-        """The place of the next byte."""
         return self._place
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
         return True
 
 

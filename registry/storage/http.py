@@ -325,21 +325,18 @@ class _Response(RangeReader):
         session = await _session(self._limits, self._make_session)
         answer = await session.get(self._url, headers=_HEADERS | headers, allow_redirects=True)
         try:
-            self._check_answer(answer, start, broken)
+            if answer.status >= _FIRST_FAULT:
+                raise _typed_status(answer.status, answer.reason)
+            tag = answer.headers.get("ETag")
+            if self._tag is not None and tag != self._tag:
+                raise OSError(errno.EIO, "it was replaced while it was read")
+            if start and answer.status != _PARTIAL:
+                raise broken or OSError(errno.ESPIPE, "the server gives the file from its start alone")
         except Exception:
             answer.close()
             raise
-        return answer
-
-    def _check_answer(self, answer: ClientResponse, start: int, broken: TransientFault | None) -> None:
-        if answer.status >= _FIRST_FAULT:
-            raise _typed_status(answer.status, answer.reason)
-        tag = answer.headers.get("ETag")
-        if self._tag is not None and tag != self._tag:
-            raise OSError(errno.EIO, "it was replaced while it was read")
-        if start and answer.status != _PARTIAL:
-            raise broken or OSError(errno.ESPIPE, "the server gives the file from its start alone")
         self._tag = tag if tag and not tag.startswith("W/") else None
+        return answer
 
     def _check_pace(self, num_bytes: int, seconds: float, *, is_last: bool) -> None:
         """Leave a server that sends a byte now and then. What the reader does between two reads does not count."""

@@ -240,7 +240,11 @@ class LocalStore(Store):
         """Sync every file and folder of ``staged``, then rename it; an empty folder of that name gives way."""
         source, target = self._inside(check_relative_name(staged)), self._inside(check_relative_name(final))
         with storage_errors("write", target):
-            sync_tree(source)
+            # Files before the folders that hold them.
+            for folder, _, files in os.walk(source, topdown=False, onerror=_raise):
+                for file in files:
+                    _sync(os.path.join(folder, file), os.O_RDONLY if os.name != "nt" else os.O_RDWR)
+                sync_folder(folder)
             try:
                 os.rename(source, target)
             except OSError as error:
@@ -329,14 +333,6 @@ def sync_folder(path: str) -> None:
     """Have the operating system write a folder's entries to disk. Windows has no such call, and needs none."""
     if os.name != "nt":
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def sync_tree(path: str) -> None:
-    """Have every file and folder from ``path`` down written to disk, files before the folders that hold them."""
-    for folder, _, files in os.walk(path, topdown=False, onerror=_raise):
-        for file in files:
-            _sync(os.path.join(folder, file), os.O_RDONLY if os.name != "nt" else os.O_RDWR)
-        sync_folder(folder)
 
 
 def _remove_folder(path: str) -> None:

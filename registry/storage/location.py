@@ -52,8 +52,19 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
         if not text or "\0" in text:
             raise StorageError(f"{text!r} is no path", hint="Give a folder or a URL.", details={"path": text})
         return LocalStore(os.path.expanduser(text))
-    if not text.startswith("file://"):
-        return _open_url(text)
+    scheme = text.partition("://")[0]
+    if scheme in OBJECT_SCHEMES:
+        from registry.storage.object_store import open_objects
+
+        return open_objects(text)
+    if scheme in ("http", "https"):
+        from registry.storage.http import open_http
+
+        return open_http(text)
+    if scheme != "file":
+        from registry.storage.fsspec_store import open_fsspec
+
+        return open_fsspec(text)
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost"):
         raise StorageError(
@@ -62,22 +73,6 @@ def open_store(url_or_path: str | os.PathLike[str]) -> Store:
             details={"path": text[:200]},
         )
     return LocalStore(url2pathname(parts.path) if os.name == "nt" else unquote(parts.path))
-
-
-def _open_url(url: str) -> Store:
-    """The store at a URL of another machine, or of none."""
-    scheme = url.partition("://")[0]
-    if scheme in OBJECT_SCHEMES:
-        from registry.storage.object_store import open_objects
-
-        return open_objects(url)
-    if scheme in ("http", "https"):
-        from registry.storage.http import open_http
-
-        return open_http(url)
-    from registry.storage.fsspec_store import open_fsspec
-
-    return open_fsspec(url)
 
 
 def open_named(url_or_path: str, allowed: Allowed) -> Store:

@@ -273,13 +273,9 @@ class BucketClient:
 
     def _store(self, *, uploading: bool, doing: str, shown: str) -> tuple[ModuleType, Any]:
         """The library and its client in this process: for all but uploads, or for uploads, whose parts it retries."""
-        made = self._made
-        if made is None or made[0] != os.getpid():
-            made = self._made = (os.getpid(), *self._make(doing=doing, shown=shown))
-        _, api, stores = made
-        return api, stores[uploading]
-
-    def _make(self, *, doing: str, shown: str) -> tuple[ModuleType, tuple[Any, Any]]:
+        if self._made is not None and self._made[0] == os.getpid():
+            _, api, stores = self._made
+            return api, stores[uploading]
         api = load_obstore(needed_for=f"reading {self._scheme}://{self._bucket}")
         limits = self.limits
         options = bucket_options(self._scheme, doing=doing, shown=shown)
@@ -297,7 +293,8 @@ class BucketClient:
             )
             for retries in (0, limits.tries - 1)
         )
-        return api, (whole, parts)
+        self._made = os.getpid(), api, (whole, parts)
+        return api, (whole, parts)[uploading]
 
 
 def open_bucket(scheme: str, bucket: str) -> BucketClient:

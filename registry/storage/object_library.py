@@ -144,15 +144,6 @@ def typed_fault(error: Exception, *, doing: str, path: str, bucket: str) -> Stor
     if status is not None and status < _FIRST_SERVER_FAULT and status not in _PASSING:
         moved = "Set AWS_REGION to the region of the bucket." if status in (301, 307) else None
         return refusal(answered, moved, errno.EIO, status=status)
-    return _transient(text, answered)
-
-
-def is_no_bucket(error: NotStoredError) -> bool:
-    """Whether it is the bucket that is missing, and not an object in it."""
-    return "bucket" in error.details
-
-
-def _transient(text: str, answered: str) -> TransientFault:
     kind = found[1] if (found := _KIND.search(text)) else ""
     reason, number = answered or "the connection broke off", errno.EIO if answered else errno.ECONNRESET
     if not answered and kind == "Timeout":
@@ -161,6 +152,11 @@ def _transient(text: str, answered: str) -> TransientFault:
         reason, number = "the server cannot be reached", errno.ECONNREFUSED
     retries = _RETRIES.search(text)
     return TransientFault(reason, number=number, was_retried=retries is not None and retries[1] != "0")
+
+
+def is_no_bucket(error: NotStoredError) -> bool:
+    """Whether it is the bucket that is missing, and not an object in it."""
+    return "bucket" in error.details
 
 
 def load_obstore(*, needed_for: str) -> ModuleType:

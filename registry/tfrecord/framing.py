@@ -251,10 +251,7 @@ class RecordWriter:
 
     The same records give the same bytes on every machine. Nothing is compressed.
 
-    Attributes:
-        num_records: records written.
-        num_payload_bytes: sum of their lengths, without framing: what TFDS calls a split's ``numBytes``.
-        num_bytes: bytes written, framing included.
+    ``num_records``, ``num_payload_bytes`` and ``num_bytes`` are those of ``FileFacts``, of what was written so far.
 
     >>> import io
     >>> file = io.BytesIO()

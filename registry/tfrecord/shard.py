@@ -106,13 +106,7 @@ class MappedShard:
         self._places = FramePlaces(self._data, path, facts, num_records=num_records, indexes=indexes)
 
     def read(self, first: int, count: int) -> RecordBlock:
-        """Records ``first`` to ``first + count``, checked.
-
-        Raises:
-            CorruptRecordError: one of them is damaged; those before it can be read.
-            ShardMismatchError: the file holds fewer, or is read to its end and holds more than it should.
-            StorageError: the file cannot be read.
-        """
+        """Records ``first`` to ``first + count``, checked; errors as in ``registry.shards.ShardReader``."""
         stop = first + count
         self._check_promise(stop)
         starts = self._places.up_to(stop, first=first)

@@ -173,19 +173,11 @@ def read_blocks(
 ) -> Iterator[tuple[RecordBlock, Places]]:
     """The records ``skip`` to ``skip + take`` of a shard file, in blocks, with the byte at which each frame begins.
 
-    Memory holds a window of the file: 1 MiB, or one record where that is longer. A block is a view of it. The places
-    count bytes of the content, which in a gzip file is what it inflates to.
-
-    Args:
-        store: the folder.
-        name: of the file in it.
-        path: what the file is called in errors about its records; where the store has it by default.
-        skip: records to pass over, of which only the lengths are checked.
-        take: how many to read then; None for all.
-        num_records: how many records the file should hold; None where nobody knows.
-        most: records of a block, at most.
-        verify: how checksums are checked, see ``open_shard``.
-        check_start: is called with the first 12 bytes of the file, or fewer where it is shorter, to refuse them.
+    Memory holds a window of the file: 1 MiB, or one record where that is longer. A block is a view of it, of ``most``
+    records at most. The places count bytes of the content, which in a gzip file is what it inflates to. Of skipped
+    records only the lengths are checked; ``num_records`` and ``verify`` are those of ``open_shard``. Errors about
+    records call the file ``path``, by default the place where the store has it. ``check_start`` is called with the
+    first 12 bytes of the file, or fewer where it is shorter, to refuse them.
 
     Raises:
         CorruptRecordError: a record is damaged, or the file is cut off; all before it were yielded.
