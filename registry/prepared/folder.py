@@ -143,10 +143,10 @@ def _label_file(stem: str) -> str:
     return f"{stem}.labels.txt"
 
 
-def _read_text(store: Store, name: str, *, limit: int = MAX_BYTES) -> str | None:
+def _read_text(store: Store, name: str, *, limit: int | None = None) -> str | None:
     """The text of a file, or None where there is none."""
     try:
-        return store.read_bytes(name, limit=limit).decode()
+        return store.read_bytes(name, limit=MAX_BYTES if limit is None else limit).decode()
     except NotStoredError:
         return None
     except UnicodeDecodeError as error:
