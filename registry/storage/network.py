@@ -190,9 +190,20 @@ def begin(coroutine: Coroutine[Any, Any, T], *, seconds: float | None = None) ->
     loop, is_late = _LOOP.get(), _LOOP.interrupted.is_set()
     if is_late:
         seconds = min(seconds or _GRACE_SECONDS, max(0.001, _LOOP.end_of_grace - time.monotonic()))
-    future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(coroutine, seconds), loop)
+    future = asyncio.run_coroutine_threadsafe(_finish(coroutine, seconds), loop)
     _LOOP.watch(future, is_late=is_late)
     return future
+
+
+async def _finish(coroutine: Coroutine[Any, Any, T], seconds: float | None) -> T:
+    """What ``coroutine`` returns, within ``seconds``.
+
+    A request that fails while it is cancelled has nobody who asks for its error, and asyncio would print that.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 (narrows for the type checker: it runs as a task)
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return await asyncio.wait_for(coroutine, seconds)
 
 
 def result_of(future: concurrent.futures.Future[T]) -> T:

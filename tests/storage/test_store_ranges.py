@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -20,6 +22,7 @@ from web_server import serve
 
 from registry.errors import NotStoredError, StorageError, StorageUnavailableError
 from registry.storage import Store, open_store
+from registry.storage.network import begin, cancel, run
 
 MIB = 2**20
 CONTENT = os.urandom(5 * MIB)
@@ -228,3 +231,23 @@ print(number, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     done = subprocess.run([sys.executable, "-c", script, objects.url], capture_output=True, text=True, check=True)
     assert done.stdout == "10 10\n"
+
+
+def test_a_request_that_fails_while_it_is_cancelled_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    has_begun = threading.Event()
+
+    async def fail() -> None:
+        has_begun.set()
+        try:
+            await asyncio.sleep(10)
+        finally:
+            raise StorageError("it was replaced")
+
+    future = begin(fail())
+    has_begun.wait()
+    run(asyncio.sleep(0.05), seconds=10)
+    cancel(future)
+    run(asyncio.sleep(0.05), seconds=10)
+    del future
+    gc.collect()
+    assert caplog.messages == []
