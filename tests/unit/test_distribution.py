@@ -63,16 +63,17 @@ def test_every_printed_install_line_names_this_distribution_and_an_extra_it_has(
 
 
 def test_every_missing_package_is_asked_for_by_an_extra_that_exists() -> None:
-    extras = {
-        (path.name, word.value.value)
+    calls = [
+        (path.name, call)
         for path in TEXTS
         if path.suffix == ".py"
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call)
-        for word in call.keywords
-        if word.arg == "extra" and isinstance(word.value, ast.Constant)
-    }
-    extras = {(name, extra) for name, extra in extras if isinstance(extra, str) and extra != "allow"}  # pydantic's
+    ]
+    given = [(name, word.value) for name, call in calls for word in call.keywords if word.arg == "extra"]
+    given += [(name, call.args[0]) for name, call in calls if ast.unparse(call.func) == "require_extra"]
+    texts = {(name, one.value) for name, one in given if isinstance(one, ast.Constant)}
+    extras = {(name, extra) for name, extra in texts if isinstance(extra, str) and extra != "allow"}  # pydantic's
     assert len({extra for _, extra in extras}) >= 8
     for name, extra in sorted(extras):
         assert extra in PROJECT["optional-dependencies"], f"{name}: {extra}"
