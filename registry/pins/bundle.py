@@ -26,11 +26,19 @@ from registry.escaping import escape_json, without_steering
 from registry.pins.document import canonical_json
 from registry.pins.measure import AdvanceBytes
 from registry.pins.pin_file import DEFAULT_FILENAME, PinFile
-from registry.pins.places import PinnedFile, ShardLocator, Source, copy_checked, list_files, no_right_bytes
+from registry.pins.places import (
+    VERIFY_FILENAME,
+    PinnedFile,
+    ShardLocator,
+    Source,
+    copy_checked,
+    is_bundle,
+    list_files,
+    no_right_bytes,
+)
 from registry.storage import Store, open_store
 
 JSON_FILENAME: Final = "dataset.lock.json"
-VERIFY_FILENAME: Final = "verify.py"
 README_FILENAME: Final = "README.txt"
 DATA_FOLDER: Final = "data"
 
@@ -68,7 +76,7 @@ def write_bundle(
     path: str | os.PathLike[str],
     *,
     names: Collection[str] | None = None,
-    overwrite: bool = False,
+    force: bool = False,
     citation_texts: Mapping[str, str],
     advance: AdvanceBytes | None = None,
 ) -> BundleReport:
@@ -81,7 +89,7 @@ def write_bundle(
         pin_file: the pins.
         names: which of them, by name or expression; the pin file in the bundle holds only these. None is all.
         path: of the tar, ending with ``.tar``: a local path or a URL.
-        overwrite: replace an existing file.
+        force: replace an existing file.
         citation_texts: further files of the bundle by name, such as ``CITATION.bib``.
         advance: called with the number of bytes copied since the last call.
 
@@ -89,7 +97,7 @@ def write_bundle(
         UsageError: the name of the bundle, or of a file in it, is invalid; or a pin names a URL with a password.
         PinNotFoundError: no such pin.
         ConflictError: two pins need different bytes in one file.
-        AlreadyStoredError: the file exists, and ``overwrite`` is False.
+        AlreadyStoredError: the file exists, and ``force`` is False.
         ShardMismatchError: no place holds a shard as it was pinned, and one holds other bytes; no tar is left.
         NotStoredError: no place holds a shard at all; no tar is left.
         FetchNotAllowedError: the same, and places that the pins name were not asked (``PinFile.places``).
@@ -109,7 +117,7 @@ def write_bundle(
     while True:
         sources = _locate(list(shards.values()))
         try:
-            with store.create(filename, overwrite=overwrite) as file:
+            with store.create(filename, overwrite=force) as file:
                 tar = _Tar(file, advance)
                 for name in members:
                     if name in texts:
@@ -139,7 +147,7 @@ def check_json(path: str, pins: PinFile) -> None:
         PinChangedError: the two files differ, or the JSON file is missing.
     """
     yaml = Path(path).expanduser()
-    if "://" in path or yaml.name != DEFAULT_FILENAME or not yaml.with_name(VERIFY_FILENAME).is_file():
+    if "://" in path or yaml.name != DEFAULT_FILENAME or not is_bundle(str(yaml.parent)):
         return
     twin = yaml.with_name(JSON_FILENAME)
     try:

@@ -253,7 +253,7 @@ class Pin:
         from registry.pins.verify import verify_pin
 
         places = self.allowing(fetch=fetch, allow_hosts=allow_hosts).places
-        store = places.find_any(self.entry) if folder is None else open_store(folder)
+        store = places.within_bundle().find_any(self.entry) if folder is None else open_store(folder)
         indexes = self.places.indexes()
         return verify_pin(
             self.entry, store, deep=deep, quick=quick, indexes=indexes, processes=processes, advance=advance

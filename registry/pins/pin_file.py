@@ -153,19 +153,20 @@ class PinFile(Mapping[str, Pin]):
         self,
         path: str | os.PathLike[str] = DEFAULT_FILENAME,
         *,
-        overwrite: bool = False,
+        force: bool = False,
         expected: str | None = None,
     ) -> str:
         """Write the file in one step and return its path. A file with the same content is not changed.
 
         Args:
             path: of the file.
-            overwrite: whether another file is replaced.
+            force: replace an existing file that has other content.
             expected: the digest of the file to replace; None replaces any.
 
         Raises:
-            AlreadyStoredError: another file exists, and ``overwrite`` is False.
+            AlreadyStoredError: a file with other content exists, and ``force`` is False.
             ConflictError: the existing file is not the expected one: somebody else changed it meanwhile.
+            StorageError: the file cannot be written.
         """
         place = Path(path).expanduser().absolute()
         store, data = open_store(place.parent), self.to_yaml().encode()
@@ -179,7 +180,7 @@ class PinFile(Mapping[str, Pin]):
                     hint="Run the same command again.",
                     details={"path": str(place), "expected": expected, "found": found},
                 )
-            with store.create(place.name, overwrite=overwrite) as file:
+            with store.create(place.name, overwrite=force) as file:
                 file.write(data)
         return str(place)
 
@@ -199,7 +200,7 @@ class PinFile(Mapping[str, Pin]):
         made = self
         for _ in range(_MOST_TRIES):
             try:
-                made.save(path, overwrite=True, expected=base.digest)
+                made.save(path, force=True, expected=base.digest)
             except ConflictError:
                 if not new:
                     raise
@@ -207,7 +208,7 @@ class PinFile(Mapping[str, Pin]):
                 made = base.merged(self.only(new))
             else:
                 return made
-        made.save(path, overwrite=True, expected=base.digest)
+        made.save(path, force=True, expected=base.digest)
         return made
 
     def merged(self, other: PinFile) -> PinFile:

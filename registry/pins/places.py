@@ -14,6 +14,7 @@ import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -36,6 +37,9 @@ from registry.storage import Allowed, Store, open_named, open_store
 from registry.storage.consent import needs_name
 from registry.storage.names import check_relative_name
 from registry.tfrecord import IndexFolder
+
+VERIFY_FILENAME: Final = "verify.py"
+"""The check in a bundle, beside its pin file."""
 
 NO_SUCH_FILE: Final = "no such file"
 """The problem of a place that lacks a file: it is true of most places, and no reason to worry."""
@@ -109,6 +113,16 @@ class Places:
 
     def __repr__(self) -> str:
         return mask(f"<Places {self.data_dir or [self.beside, *self.data_dirs, *self.folders.values()]}>")
+
+    def within_bundle(self) -> Places:
+        """These places without the data directories of this machine if the pin file is in an unpacked bundle.
+
+        A bundle is verified by its own files: otherwise an incomplete bundle would pass on a machine that has the data.
+        Places that the reader named or agreed to stay.
+        """
+        if self.beside is None or not is_bundle(self.beside):
+            return self
+        return replace(self, data_dirs=(), folders={})
 
     def indexes(self) -> IndexFolder | None:
         """The cache of the offsets of records."""
@@ -425,6 +439,11 @@ def holds(store: Store, name: str) -> bool:
         return store.size(name) >= 0
     except StorageError:
         return False
+
+
+def is_bundle(folder: str) -> bool:
+    """Whether a local folder is an unpacked bundle: it has a ``verify.py``. The folder at a URL is never one."""
+    return "://" not in folder and (Path(folder).expanduser() / VERIFY_FILENAME).is_file()
 
 
 def _is_absolute(location: str) -> bool:

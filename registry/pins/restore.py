@@ -73,7 +73,7 @@ def restore(
     names: Collection[str] | None,
     target_folder: str | os.PathLike[str],
     *,
-    overwrite: bool = False,
+    force: bool = False,
     dry_run: bool = False,
     advance: AdvanceBytes | None = None,
     threads: int | None = None,
@@ -90,7 +90,7 @@ def restore(
         pin_file: the pins.
         names: which of them, by name or expression; None is all.
         target_folder: a path or URL; created if it is missing.
-        overwrite: replace existing files that hold other bytes.
+        force: replace existing files that hold other bytes.
         dry_run: only report. Existing files are hashed; of the others, only the sizes are compared.
         advance: called with the number of bytes hashed or copied since the last call, by one thread at a time.
         threads: how many files are copied at once; None is eight.
@@ -100,7 +100,7 @@ def restore(
     Raises:
         PinNotFoundError: no such pin.
         ConflictError: two pins need different bytes in one file.
-        AlreadyStoredError: a file exists with other bytes, and ``overwrite`` is False; nothing was copied.
+        AlreadyStoredError: a file exists with other bytes, and ``force`` is False; nothing was copied.
         ShardMismatchError: no place holds a file as it was pinned, and one holds other bytes.
         NotStoredError: no place holds a file at all. In both cases the other files were restored.
         FetchNotAllowedError: the same, and places that the pins name were not asked.
@@ -109,7 +109,7 @@ def restore(
     files = list_files(pin.entry for pin in pin_file.choose(names))
     target = open_store(target_folder)
     places = pin_file.places.allowing(fetch=fetch, hosts=allow_hosts)
-    work = _Work(target, places, advance, overwrite=overwrite)
+    work = _Work(target, places, advance, force=force)
     # One restore into a folder at a time. The store removes unfinished files that killed ones left.
     with (
         nullcontext() if dry_run else _exclusive(target, files),
@@ -123,7 +123,7 @@ def _restore(
     files: list[PinnedFile], work: _Work, target: Store, engine: Engine, *, dry_run: bool
 ) -> tuple[RestoredFile, ...]:
     there = list(_each(files, work.is_right, engine, work.stop))
-    if not work.overwrite:
+    if not work.force:
         _refuse_other(target, [file for file, is_right in there if is_right is False])
     wanted = [file for file, is_right in there if not is_right]
     found = [one for _, one in _each(wanted, work.plan if dry_run else work.copy, engine, work.stop)]
@@ -144,9 +144,9 @@ def _restore(
 class _Work:
     """What threads do with one file each."""
 
-    def __init__(self, target: Store, places: Places, advance: AdvanceBytes | None, *, overwrite: bool) -> None:
+    def __init__(self, target: Store, places: Places, advance: AdvanceBytes | None, *, force: bool) -> None:
         self.stop = Event()
-        self.overwrite = overwrite
+        self.force = force
         self._target = target
         self._places = places
         self._advance = advance
@@ -177,7 +177,7 @@ class _Work:
         locator = ShardLocator(wanted, self._places)
         for source in locator.sources():
             try:
-                with self._target.create(wanted.path, overwrite=self.overwrite) as file:
+                with self._target.create(wanted.path, overwrite=self.force) as file:
 
                     def write(piece: memoryview, write_piece: Callable[[memoryview], object] = file.write) -> None:
                         write_piece(piece)
@@ -242,6 +242,6 @@ def _refuse_other(target: Store, files: list[PinnedFile]) -> None:
     count = "1 file is" if len(files) == 1 else f"{len(files)} files are"
     raise AlreadyStoredError(
         f"{count} there already, with other bytes than the pinned ones{listed}{more}",
-        hint="Choose another folder, or replace them with --force (overwrite=True in Python).",
+        hint="Choose another folder, or replace them with --force (force=True in Python).",
         details={"paths": [target.locate(file.path) for file in files[:100]]},
     )

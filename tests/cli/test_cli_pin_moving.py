@@ -68,7 +68,7 @@ def test_restore_replaces_other_bytes_with_force_only(pins: Cli, workspace: Path
         1,
         "",
         f"error: 1 file is there already, with other bytes than the pinned ones\n  {wrong}\n"
-        "hint: Choose another folder, or replace them with --force (overwrite=True in Python).\n",
+        "hint: Choose another folder, or replace them with --force (force=True in Python).\n",
     )
     assert wrong.read_bytes() == b"something else"
     forced = pins("pin", "restore", "dataset.lock.yaml", "--to", "copy", "--force")

@@ -91,12 +91,12 @@ def test_a_file_is_replaced_only_where_it_is_the_expected_one(pins: Cli) -> None
         if content is not None:
             Path(FILE).write_text(content, encoding="utf-8")
         with pytest.raises(ConflictError) as caught:
-            old.save(FILE, overwrite=True, expected="sha256:" + "0" * 64)
+            old.save(FILE, force=True, expected="sha256:" + "0" * 64)
         assert caught.value.message == f"{FILE} was changed by somebody else meanwhile"
         Path(FILE).touch()
-    old.save(FILE, overwrite=True)
-    newer.save(FILE, overwrite=True, expected=old.digest)
-    newer.save(FILE, overwrite=True, expected=old.digest)  # is there already
+    old.save(FILE, force=True)
+    newer.save(FILE, force=True, expected=old.digest)
+    newer.save(FILE, force=True, expected=old.digest)  # is there already
     assert PinFile.load(FILE) == newer
 
 

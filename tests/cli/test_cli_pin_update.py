@@ -171,7 +171,7 @@ def test_unknown_fields_of_a_newer_release_are_kept(pins: Cli) -> None:
     content["pins"][1]["mood"] = "calm"
     content["weather"] = "fine"
     kept = PinFile.of(content["pins"], created_by="a newer release", base=PinFile.load("dataset.lock.yaml"))
-    kept.save("dataset.lock.yaml", overwrite=True)
+    kept.save("dataset.lock.yaml", force=True)
     assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "1.1.0", "--yes").code == 0
     assert "    mood: calm\n" in Path("dataset.lock.yaml").read_text()
 

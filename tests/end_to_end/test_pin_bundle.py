@@ -528,7 +528,7 @@ def test_a_tar_is_replaced_when_asked(pins: PinFile, tar: Path, tmp_path: Path) 
     with pytest.raises(AlreadyStoredError, match=r"paper\.tar: it exists already"):
         write_bundle(pins, path, citation_texts=CITATIONS)
     assert path.read_bytes() == b"mine"
-    write_bundle(pins, path, citation_texts=CITATIONS, overwrite=True)
+    write_bundle(pins, path, citation_texts=CITATIONS, force=True)
     assert path.read_bytes() == tar.read_bytes()
     report = write_bundle(pins, "memory://bundles/paper.tar", citation_texts=CITATIONS)
     assert report.sha256 == hashlib.sha256(tar.read_bytes()).hexdigest()

@@ -169,18 +169,18 @@ def test_what_is_there_and_wrong_is_replaced_only_when_asked(pins: PinFile, data
     with pytest.raises(AlreadyStoredError) as told:
         restore(at(pins, data), None, target)
     assert str(told.value) == f"1 file is there already, with other bytes than the pinned ones\n  {target / SHARD}"
-    assert told.value.hint == "Choose another folder, or replace them with --force (overwrite=True in Python)."
+    assert told.value.hint == "Choose another folder, or replace them with --force (force=True in Python)."
     assert tree(target) == {SHARD: b"mine"}
-    assert len(restore(at(pins, data), None, target, overwrite=True).copied) == 7
+    assert len(restore(at(pins, data), None, target, force=True).copied) == 7
     flip(target / SHARD)
-    assert [one.path for one in restore(at(pins, data), None, target, overwrite=True).copied] == [SHARD]
+    assert [one.path for one in restore(at(pins, data), None, target, force=True).copied] == [SHARD]
     assert (target / SHARD).read_bytes() == (data / SHARD).read_bytes()
 
 
 def test_a_damaged_data_directory_is_mended_in_place(pins: PinFile, data: Path, tmp_path: Path) -> None:
     other = Path(shutil.copytree(data, tmp_path / "other"))
     bad = flip(data / SHARD)
-    report = restore(at(pins, data, other), ["train"], data, overwrite=True)
+    report = restore(at(pins, data, other), ["train"], data, force=True)
     good = hashlib.sha256((other / SHARD).read_bytes()).hexdigest()
     assert [(file.path, file.source, file.problems) for file in report.copied] == [
         (SHARD, str(other / SHARD), (f"{data / SHARD}: its sha256 is {bad}, {good} is pinned",))

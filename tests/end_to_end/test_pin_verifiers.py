@@ -117,6 +117,33 @@ def test_a_byte_outside_of_the_pinned_records_is_told_and_is_no_fault_of_them(pa
     )
 
 
+def test_an_incomplete_bundle_fails_on_a_machine_that_has_the_data(
+    bundle: Path, paper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_DATA_DIR", str(bundle / "data"))
+    places = str(paper / "dataset.lock.yaml")
+    assert run(["pin", "verify", places]) == 0
+    (paper / "data" / PACKED).unlink()
+    with redirect_stdout(Printed()) as alone:
+        assert standalone.main() == 5
+    assert verdicts(alone.getvalue()) == {"two": True, "packed": False}
+    with redirect_stdout(Printed()) as ours, redirect_stderr(Printed()) as err:
+        assert run(["pin", "verify", places, "packed"]) == 1
+    packed = paper / "data" / PACKED
+    assert (ours.getvalue(), err.getvalue()) == (
+        "",
+        "error: the files of beasts:1.0.0 train[2:4] are not in any folder that was searched\n"
+        f"  file://{packed.parent}: no {packed.name}\n"
+        "hint: Name their folder with --data DIR (data_dir= in Python), "
+        "or get them with: registry pin restore FILE --to DIR\n",
+    )
+    # Reading may use the other copy, because a read proves its files; and so does a verification that names the folder.
+    assert len(list(registry.load_pin(places)["packed"].read())) == 2
+    with redirect_stdout(Printed()) as named:
+        assert run(["pin", "verify", places, "packed", "--data", str(bundle)]) == 0
+    assert f" in {bundle / 'data' / PACKED}".rpartition("/")[0] in named.getvalue()
+
+
 def test_they_agree_on_every_flipped_byte_of_the_pin_file(paper: Path) -> None:
     for name, step in (("dataset.lock.yaml", 29), ("dataset.lock.json", 97), ("README.txt", 997), ("CITATION.bib", 5)):
         path = paper / name

@@ -24,11 +24,12 @@ TEXTS = [
         ".ci/*",
         "docs/**/*.md",
         "registry/**/*.py",
+        "registry/**/*.txt",
         "builders/**/*",
         "migrations/**/*.py",
     )
     for path in sorted(ROOT.glob(pattern))
-    if path.is_file() and path.suffix in ("", ".md", ".py", ".toml")
+    if path.is_file() and path.suffix in ("", ".md", ".py", ".toml", ".txt")
 ]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OPTIONS_AND_PATHS = re.compile(r"-|\.$|\.\[|\"?\$")

@@ -173,7 +173,7 @@ def from_citation(session: Session, citation: str, *, output: str | None, force:
         with session.connect() as catalog, progress_bar(session.out, "hashing", None, in_bytes=True) as advance:
             pins = catalog.pins.from_citation(cited, advance=advance)
     if output is not None:
-        pins.save(output, overwrite=force)
+        pins.save(output, force=force)
     present_pins(session, "pin.from-citation", pins, output)
 
 

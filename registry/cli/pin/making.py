@@ -185,7 +185,7 @@ def update(
             total = sum(2 * count_bytes([move.pin]) for move in going)
             with progress_bar(session.out, "hashing", total, in_bytes=True) as advance_bytes:
                 updated = catalog.pins.update(pins, moves, names=names, locations=locations, advance=advance_bytes)
-            updated.save(file, overwrite=True, expected=pins.digest)
+            updated.save(file, force=True, expected=pins.digest)
             written = updated != pins
         else:
             updated, written = pins, False
@@ -250,7 +250,7 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
                 advance=advance,
             )
     if into is None:
-        pins.save(output, overwrite=force)
+        pins.save(output, force=force)
     else:
         pins = pins.add_to(output, into)
     if dataset.facts.is_elsewhere:

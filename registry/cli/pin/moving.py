@@ -57,7 +57,7 @@ def restore(
 
     pins = open_pins(file, places)
     with progress_bar(session.out, "restoring", count_bytes(pins.choose(names)), in_bytes=True) as advance:
-        report = restore_files(pins, names or None, target, overwrite=force, dry_run=dry_run, advance=advance)
+        report = restore_files(pins, names or None, target, force=force, dry_run=dry_run, advance=advance)
     value = {
         "file": file,
         **fields_of(report, "target", "dry_run", "num_bytes", "num_bytes_copied"),
@@ -108,7 +108,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     texts = {"CITATION.bib": cite_bibtex(chosen), "CITATION.txt": cite_text(chosen)} | signature
     with progress_bar(session.out, "packing", count_bytes(pins.choose(names)), in_bytes=True) as advance:
         try:
-            report = write_bundle(chosen, output, overwrite=force, citation_texts=texts, advance=advance)
+            report = write_bundle(chosen, output, force=force, citation_texts=texts, advance=advance)
         except AlreadyStoredError as error:
             error.hint = "Name another file with -o, or replace it with --force."
             raise
