@@ -27,7 +27,7 @@ _expect_option = click.option(
     metavar="OLD",
     help="Fail unless the alias points to this version now; 'none': unless there is no alias.",
 )
-_message_option = click.option("--message", default="", metavar="TEXT", help="Why, for the history.")
+_reason_option = click.option("--reason", default="", metavar="TEXT", help="Why the alias moves; kept in its history.")
 
 
 @session_command(
@@ -35,16 +35,16 @@ _message_option = click.option("--message", default="", metavar="TEXT", help="Wh
     group=alias,
     epilog=examples(
         "registry alias set paper mnist:3.0.1",
-        "registry alias set production 'mnist/plain:3.*' --expect 3.0.1 --message 'Better labels.'",
+        "registry alias set production 'mnist/plain:3.*' --expect 3.0.1 --reason 'Better labels.'",
         "registry alias set production mnist@candidate --expect none --dry-run",
     ),
 )
 @click.argument("name", metavar="NAME")
 @reference_argument
 @_expect_option
-@_message_option
+@_reason_option
 @dry_run_option
-def set_(session: Session, name: str, reference: str, expect: str | None, message: str, dry_run: bool) -> None:
+def set_(session: Session, name: str, reference: str, expect: str | None, reason: str, dry_run: bool) -> None:
     """Point the alias NAME to the version that REF names today.
 
     A range is looked up once: the alias points to one version until somebody moves it. Setting it to the same number
@@ -56,7 +56,7 @@ def set_(session: Session, name: str, reference: str, expect: str | None, messag
             f"{name!r} is no name of an alias", hint=f"Name it alone: registry alias set {alone} {reference}"
         )
     with session.connect() as catalog:
-        change = catalog.aliases.set(name, reference, expect=expect, message=message, dry_run=dry_run)
+        change = catalog.aliases.set(name, reference, expect=expect, message=reason, dry_run=dry_run)
     _present(session, "set", change, lambda it: f"{'would set' if dry_run else 'set'} {it['alias']} to {it['after']}")
 
 
@@ -67,12 +67,12 @@ def set_(session: Session, name: str, reference: str, expect: str | None, messag
 )
 @alias_argument
 @_expect_option
-@_message_option
+@_reason_option
 @dry_run_option
-def rm(session: Session, reference: str, expect: str | None, message: str, dry_run: bool) -> None:
+def rm(session: Session, reference: str, expect: str | None, reason: str, dry_run: bool) -> None:
     """Remove the alias DATASET@NAME. Its history stays."""
     with session.connect() as catalog:
-        change = catalog.aliases.remove(reference, expect=expect, message=message, dry_run=dry_run)
+        change = catalog.aliases.remove(reference, expect=expect, message=reason, dry_run=dry_run)
     _present(session, "rm", change, lambda it: f"{'would remove' if dry_run else 'removed'} {it['alias']}")
 
 

@@ -94,12 +94,20 @@ def session_command(
     at: bool = False,
     locked: bool = False,
     catalog: bool = True,
+    data_dir: Callable[[Any], Any] | None = None,
     **attributes: Any,
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A click command with ``--catalog``, ``--data-dir`` and ``--format``; its function gets a Session first.
 
-    ``at`` and ``locked`` add the options of that name, for commands that look a reference up; without ``catalog`` there
-    is neither ``--catalog`` nor ``--data-dir``, for commands that open none. The command is added to ``group``.
+    The command is added to ``group``.
+
+    Args:
+        name: of the command.
+        group: the group that gets the command, if any.
+        at, locked: add the options of that name, for commands that look up a reference.
+        catalog: add ``--catalog`` and ``--data-dir``; False for commands that open no catalog.
+        data_dir: the ``--data-dir`` to add instead of the common one, also without a catalog.
+        attributes: passed on to ``click.command``.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
@@ -117,7 +125,13 @@ def session_command(
             with _warnings_as_notes(out):
                 return function(session, **arguments)
 
-        wanted = ((_LOCKED, locked), (_AT, at), (_FORMAT, True), (_DATA_DIR, catalog), (_CATALOG, catalog))
+        wanted = (
+            (_LOCKED, locked),
+            (_AT, at),
+            (_FORMAT, True),
+            (data_dir or _DATA_DIR, catalog or data_dir is not None),
+            (_CATALOG, catalog),
+        )
         for option, is_wanted in wanted:  # the last one is listed first
             wrapped = option(wrapped) if is_wanted else wrapped
         made = cast("click.Command", click.command(name, **attributes)(wrapped))  # type: ignore[no-untyped-call] # cls may be among them

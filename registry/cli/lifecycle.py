@@ -56,29 +56,27 @@ def promote(session: Session, reference: str, dry_run: bool, uses: list[Use]) ->
 @session_command(
     "deprecate",
     epilog=examples(
-        "registry deprecate mnist:2.0.0 --message 'use 3.*, which has the test labels'",
+        "registry deprecate mnist:2.0.0 --reason 'use 3.*, which has the test labels'",
         "registry deprecate mnist:2.0.0 --undo",
     ),
 )
 @version_argument
-@click.option("--message", metavar="TEXT", help="What its readers see.")
+@click.option("--reason", metavar="TEXT", help="Why readers should move on; shown to everybody who reads it.")
 @_undo_option
 @dry_run_option
 @uses_option
-def deprecate(
-    session: Session, reference: str, message: str | None, undo: bool, dry_run: bool, uses: list[Use]
-) -> None:
-    """Deprecate a version: it is found as before, and its readers see MESSAGE.
+def deprecate(session: Session, reference: str, reason: str | None, undo: bool, dry_run: bool, uses: list[Use]) -> None:
+    """Deprecate a version: it is found as before, and its readers see the reason.
 
     REF names one version, exactly or by an alias.
     """
-    if undo == (message is not None):
-        raise UsageError("say what its readers are told, or --undo", hint="Add --message TEXT, or --undo alone.")
+    if undo == (reason is not None):
+        raise UsageError("say why it is deprecated, or --undo", hint="Add --reason TEXT, or --undo alone.")
     with session.connect() as catalog:
-        if message is None:
+        if reason is None:
             change = catalog.lifecycle.undo("deprecate", reference, dry_run=dry_run, uses=uses)
         else:
-            change = catalog.lifecycle.deprecate(reference, message=message, dry_run=dry_run, uses=uses)
+            change = catalog.lifecycle.deprecate(reference, message=reason, dry_run=dry_run, uses=uses)
     _present(session, change, uses)
 
 

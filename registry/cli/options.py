@@ -38,9 +38,8 @@ class Slicing(TypedDict):
 
 
 class PinPlaces(NamedTuple):
-    """Where the shards of pins are looked for, and which places that pins name may be asked."""
+    """Which of the places that pins name may be asked for their files. ``--data-dir`` is in the session."""
 
-    data: str | None = None
     fetch: bool = False
     allow_hosts: tuple[str, ...] = ()
 
@@ -106,8 +105,8 @@ show_option: Final = click.option(
     metavar="N",
     help="Describe up to N differing records of each split.",
 )
-take_option: Final = click.option(
-    "--take", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]"
+limit_option: Final = click.option(
+    "--limit", "--take", "limit", type=click.IntRange(min=0), metavar="N", help="Stop after N examples.  [default: all]"
 )
 ids_option: Final = click.option(
     "--ids", is_flag=True, help="Print the TFDS id of each example instead, without opening a file."
@@ -162,15 +161,19 @@ slicing_options: Final = _collect(
     ),
 )
 
+pin_data_dir_option: Final = click.option(
+    "--data-dir",
+    "--data",
+    "data_dir",
+    metavar="DIR",
+    help="Where the shards are: a data directory, their own folder, or an unpacked bundle.  [default: 'data' next to "
+    "FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
+)
+"""The ``--data-dir`` of commands that read pins, instead of the common one (see ``session_command``)."""
+
 places_options: Final = _collect(
     "places",
     PinPlaces,
-    click.option(
-        "--data",
-        metavar="DIR",
-        help="Where the shards lie: a data directory, their own folder, or an unpacked bundle.  [default: 'data' "
-        "beside FILE, $REGISTRY_DATA_DIR or your data folder, then where the pin says]",
-    ),
     click.option("--fetch", is_flag=True, help="Ask every place that a pin names, if its address is public."),
     click.option(
         "--allow-host",

@@ -16,7 +16,7 @@ from registry.cli.options import (
     reference_argument,
     slicing_options,
     split_argument,
-    take_option,
+    limit_option,
 )
 from registry.cli.output import Block, JsonText
 from registry.cli.progress import progress_bar
@@ -36,16 +36,16 @@ _T = TypeVar("_T")
     at=True,
     locked=True,
     epilog=examples(
-        "registry read digits 'train[:10%]' --take 3",
+        "registry read digits 'train[:10%]' --limit 3",
         "registry read digits train | jq .label | sort | uniq -c",
-        "registry read digits train --ids --shuffle-seed 42 --take 20",
+        "registry read digits train --ids --shuffle-seed 42 --limit 20",
         "registry read digits train --shuffle global --shuffle-seed 7 > shuffled.jsonl",
     ),
 )
 @reference_argument
 @split_argument
 @slicing_options
-@take_option
+@limit_option
 @ids_option
 @order_options()
 def read(
@@ -54,7 +54,7 @@ def read(
     split: str,
     *,
     slicing: Slicing,
-    take: int | None,
+    limit: int | None,
     ids: bool,
     order: ReadConfig | None,
 ) -> None:
@@ -75,17 +75,17 @@ def read(
             "split": reader.plan.expression,
             **rule_values(reader.plan),
         }
-        present_records(session, "read", value, reader, take=take, ids=ids)
+        present_records(session, "read", value, reader, limit=limit, ids=ids)
 
 
 def present_records(
-    session: Session, schema: str, value: dict[str, Any], reader: Reader, *, take: int | None, ids: bool
+    session: Session, schema: str, value: dict[str, Any], reader: Reader, *, limit: int | None, ids: bool
 ) -> None:
     """Print examples, or their ids, one a line as they are read; in JSON they are one list of ``value``."""
-    total = len(reader) if take is None else min(take, len(reader))
+    total = len(reader) if limit is None else min(limit, len(reader))
     with progress_bar(session.out, "reading", total, beside_stdout=True) as advance:
         items: Iterable[Any] = reader.ids() if ids else map(jsonable, reader)
-        records = Records(_counted(islice(items, take), advance))
+        records = Records(_counted(islice(items, limit), advance))
 
         def human(_: object) -> Iterator[Block]:
             return map(str if ids else JsonText.line, records.items)

@@ -47,10 +47,10 @@ NO_SUCH_FILE: Final = "no such file"
 _MOST_LISTED: Final = 10
 _ONLY_NAMED: Final = "only the pin names it, and you have not allowed it"
 _GET_FILES: Final = (
-    "Name their folder with --data DIR (data_dir= in Python), or get them with: registry pin restore FILE --to DIR"
+    "Name their folder with --data-dir DIR (data_dir= in Python), or get them with: registry pin restore FILE --to DIR"
 )
 _GET_BYTES: Final = (
-    "Name a folder that holds them with --data DIR (data_dir= in Python), or download them yourself: "
+    "Name a folder that holds them with --data-dir DIR (data_dir= in Python), or download them yourself: "
     "the right files have the sha256 above."
 )
 
@@ -409,7 +409,7 @@ def agreement_hint(allow: Sequence[str]) -> str:
     covered = " (or --fetch, for every place that a pin names)" if is_covered else ""
     return (
         f"If you trust whoever made the pin, add {options}{covered}; in Python allow_hosts={chosen}. "
-        "If you have the files, name their folder with --data DIR (data_dir= in Python)."
+        "If you have the files, name their folder with --data-dir DIR (data_dir= in Python)."
     )
 
 

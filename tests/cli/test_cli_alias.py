@@ -14,7 +14,7 @@ def test_the_life_of_an_alias(digits: Cli) -> None:
     assert (empty.code, empty.out) == (0, "")
     assert empty.err == "The catalog has no aliases. Set one with: registry alias set NAME REF\n"
     assert digits("alias", "set", "paper", "digits:1.*", "--dry-run").out == "would set digits@paper to 1.0.0\n"
-    assert digits("alias", "set", "paper", "digits:1.*", "--message", "As submitted.").out == (
+    assert digits("alias", "set", "paper", "digits:1.*", "--reason", "As submitted.").out == (
         "set digits@paper to 1.0.0\n"
     )
     assert digits("alias", "set", "paper", "digits").out == "digits@paper stands for 1.0.0 already\n"

@@ -77,8 +77,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with registry.connect(folder / "catalog.db") as catalog:
             catalog.build(Foreign)
         for command in (
-            ("alias", "set", "paper", "foreign:1.0.0", "--message", FOREIGN),
-            ("deprecate", "foreign:1.0.0", "--message", FOREIGN),
+            ("alias", "set", "paper", "foreign:1.0.0", "--reason", FOREIGN),
+            ("deprecate", "foreign:1.0.0", "--reason", FOREIGN),
             ("pin", "create", "foreign@paper", f"{PIN}=train[:50%]", "-o", "dataset.lock.yaml"),
             ("pin", "bundle", "dataset.lock.yaml", "-o", "paper.tar"),
             ("export", "croissant", "foreign", "-o", "croissant.json"),

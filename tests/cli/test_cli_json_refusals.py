@@ -21,7 +21,7 @@ REFUSALS = {
     "resolve why, after a note": (["resolve", "numbers:1.0.0", "tran", "--why"], "split_not_found"),
     "versions": (["versions", "number"], "dataset_not_found"),
     "promote": (["promote", "numbers:1.0.0"], "version_withdrawn"),
-    "deprecate": (["deprecate", "numbers:1.*", "--message", "m"], "usage"),
+    "deprecate": (["deprecate", "numbers:1.*", "--reason", "m"], "usage"),
     "yank": (["yank", "numbers:9.0.0", "--reason", "r"], "version_not_found"),
     "drop": (["drop", "numbers:9.0.0", "--reason", "r"], "version_not_found"),
     "alias set": (["alias", "set", "q", "numbers:2.0.0", "--expect", "2.0.0"], "alias_moved"),

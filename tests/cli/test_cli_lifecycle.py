@@ -97,7 +97,7 @@ def test_promote_and_what_it_refuses(numbers: Cli) -> None:
 
 
 def test_deprecate_and_drop(numbers: Cli) -> None:
-    ran = numbers("deprecate", "words:2.0.0", "--message", "use 1.0.0")
+    ran = numbers("deprecate", "words:2.0.0", "--reason", "use 1.0.0")
     assert ran.out == (
         "deprecated words/de:2.0.0: use 1.0.0\n"
         "REFERENCE       BEFORE                AFTER\n"
@@ -174,7 +174,7 @@ MISTAKES = {
     "no message": (
         ["deprecate", "numbers:1.0.0"],
         2,
-        "error: say what its readers are told, or --undo\nhint: Add --message TEXT, or --undo alone.\n",
+        "error: say why it is deprecated, or --undo\nhint: Add --reason TEXT, or --undo alone.\n",
     ),
     "a successor that is none": (
         ["yank", "numbers:1.0.0", "--reason", "x", "--superseded-by", "2"],

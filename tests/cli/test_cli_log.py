@@ -19,7 +19,7 @@ Cli = Callable[..., "Ran"]  # noqa: F821 (the fixtures of conftest.py)
 @pytest.fixture
 def moved(digits: Cli) -> Cli:
     """The digits, published by their builder, with an alias and an experiment."""
-    digits("alias", "set", "paper", "digits", "--message", "As\nsubmitted.")
+    digits("alias", "set", "paper", "digits", "--reason", "As\nsubmitted.")
     digits("experiment", "add", "new_shuffle", "--description", "Shuffle by the hash.")
     return digits
 
@@ -164,7 +164,7 @@ def test_every_known_action_may_be_asked_for(digits: Cli) -> None:
 def test_every_action_that_commands_write_is_known(numbers: Cli) -> None:
     for call in (
         "promote numbers:2.0.0",
-        "deprecate numbers:1.0.0 --message m",
+        "deprecate numbers:1.0.0 --reason m",
         "deprecate numbers:1.0.0 --undo",
         "yank numbers:1.0.0 --reason r",
         "yank numbers:1.0.0 --undo",

@@ -56,7 +56,7 @@ def test_restore_copies_what_is_not_there(pins: Cli, workspace: Path) -> None:
         },
         "warnings": [],
     }
-    assert pins("pin", "verify", "dataset.lock.yaml", "--data", "copy").code == 0
+    assert pins("pin", "verify", "dataset.lock.yaml", "--data-dir", "copy").code == 0
 
 
 def test_restore_replaces_other_bytes_with_force_only(pins: Cli, workspace: Path) -> None:
@@ -137,7 +137,7 @@ def test_bundle_packs_what_its_pins_need(pins: Cli, workspace: Path) -> None:
     assert (alone.returncode, alone.stderr) == (0, "")
     shutil.rmtree("datasets")
     assert pins("pin", "verify", "paper/dataset.lock.yaml").code == 0
-    assert pins("pin", "verify", "dataset.lock.yaml", "validation", "--data", "paper").code == 0
+    assert pins("pin", "verify", "dataset.lock.yaml", "validation", "--data-dir", "paper").code == 0
     assert pins("pin", "read", "paper/dataset.lock.yaml", "validation", "--ids", "--take", "1").code == 0
     gone = pins("pin", "bundle", "dataset.lock.yaml", "-o", "late.tar")
     assert (gone.code, gone.err.splitlines()[0]) == (

@@ -95,7 +95,7 @@ def test_every_pin_is_moved_where_none_is_named(pins: Cli) -> None:
 
 
 def test_an_alias_is_pinned_with_its_event(pins: Cli) -> None:
-    assert pins("alias", "set", "paper", "numbers:1.1.0", "--message", "as submitted").code == 0
+    assert pins("alias", "set", "paper", "numbers:1.1.0", "--reason", "as submitted").code == 0
     assert pins("pin", "update", "dataset.lock.yaml", "old", "--to", "@paper", "--yes").code == 0
     explained = pins("pin", "explain", "dataset.lock.yaml", "old").out.splitlines()
     assert explained[1] == (

@@ -62,8 +62,8 @@ def test_a_url_with_a_secret_is_not_stored(digits: Cli, arguments: list[str], me
     [
         ["import", "tfds", "http://ann:hunter2@127.0.0.1:1/digits/1.0.0?token=hunter2"],
         ["publish", "http://ann:hunter2@127.0.0.1:1/digits/1.0.0"],
-        ["pin", "verify", "dataset.lock.yaml", "--data", "http://ann:hunter2@127.0.0.1:1/x"],
-        ["pin", "restore", "dataset.lock.yaml", "--to", "x", "--data", "http://127.0.0.1:1/x?token=hunter2"],
+        ["pin", "verify", "dataset.lock.yaml", "--data-dir", "http://ann:hunter2@127.0.0.1:1/x"],
+        ["pin", "restore", "dataset.lock.yaml", "--to", "x", "--data-dir", "http://127.0.0.1:1/x?token=hunter2"],
         ["pin", "restore", "dataset.lock.yaml", "--to", "s3://KEY:hunter2@bucket/x"],
         ["pin", "show", "http://ann:hunter2@127.0.0.1:1/dataset.lock.yaml"],
         ["pin", "restore", "dataset.lock.yaml", "--to", "y", "--allow-host", "http://ann:hunter2@127.0.0.1"],

@@ -92,16 +92,16 @@ def test_every_verb_works(paper: Path, catalog: Catalog, tmp_path: Path, home: s
     verified, deep, shown, explained, difference, found, restored, bundled, cites, *read = told(
         alone(
             paper,
-            ["pin", "verify", LOCK, "--data", "shards", *JSON],
-            ["pin", "verify", LOCK, "--data", "shards", "--deep", *JSON],
+            ["pin", "verify", LOCK, "--data-dir", "shards", *JSON],
+            ["pin", "verify", LOCK, "--data-dir", "shards", "--deep", *JSON],
             ["pin", "show", LOCK, *JSON],
             ["pin", "explain", LOCK, *JSON],
             ["pin", "diff", "old.lock.yaml", LOCK, *JSON],
             ["pin", "from-citation", cited, "--in", LOCK, *JSON],
-            ["pin", "restore", LOCK, "train", "--data", "shards", "--to", "copy", *JSON],
-            ["pin", "bundle", LOCK, "--data", "shards", "-o", "bundle.tar", *JSON],
+            ["pin", "restore", LOCK, "train", "--data-dir", "shards", "--to", "copy", *JSON],
+            ["pin", "bundle", LOCK, "--data-dir", "shards", "-o", "bundle.tar", *JSON],
             ["pin", "cite", LOCK, "--bibtex", *JSON],
-            *(["pin", "read", LOCK, name, "--data", "shards", *JSON] for name in ("train", "validation", "test")),
+            *(["pin", "read", LOCK, name, "--data-dir", "shards", *JSON] for name in ("train", "validation", "test")),
             home=home if home.startswith("/") else str(tmp_path / home),
         )
     )
@@ -137,7 +137,7 @@ def test_the_files_are_found_by_folder_beside_the_pin_and_by_variable(paper: Pat
     verify = ["pin", "verify", LOCK, *JSON]
     folder = "shards/animals/1.0.0"
     (beside,) = told(alone(paper, verify))
-    (named, by_folder) = told(alone(paper, [*verify, "--data", "shards"], [*verify, "--data", folder]))
+    (named, by_folder) = told(alone(paper, [*verify, "--data-dir", "shards"], [*verify, "--data", folder]))
     shutil.rmtree(paper / "data")
     (by_variable,) = told(alone(paper, verify, REGISTRY_DATA_DIR=str(paper / "shards")))
     assert beside["pins"][0]["folder"] == f"file://{paper}/data/animals/1.0.0"

@@ -385,7 +385,7 @@ def test_the_command_line_says_what_would_be_asked(
         "  s3://bucket/animals: not asked: only the pin names it, and you have not allowed it\n"
         "hint: If you trust whoever made the pin, add --allow-host example.org --allow-host s3://bucket (or --fetch, "
         "for every place that a pin names); in Python allow_hosts=['example.org', 's3://bucket']. "
-        "If you have the files, name their folder with --data DIR (data_dir= in Python).\n"
+        "If you have the files, name their folder with --data-dir DIR (data_dir= in Python).\n"
     )
     path = stranger(server.url)
     assert run(["pin", "restore", path, "--to", str(tmp_path / "restored"), "--fetch"]) == 6
@@ -393,7 +393,7 @@ def test_the_command_line_says_what_would_be_asked(
     assert told.err.endswith(
         f"    {server.url}: not asked: --fetch does not cover this place\n"
         f"hint: If you trust whoever made the pin, add --allow-host {server.address}; in Python "
-        f"allow_hosts=['{server.address}']. If you have the files, name their folder with --data DIR (data_dir= in "
+        f"allow_hosts=['{server.address}']. If you have the files, name their folder with --data-dir DIR (data_dir= in "
         "Python).\n"
     ), told.err
     for command in (["verify"], ["read"], ["restore", "--to", "x"], ["bundle", "-o", str(tmp_path / "a.tar")]):

@@ -148,7 +148,7 @@ def test_without_right_bytes_every_place_is_told_and_the_rest_is_restored(
     )
     assert str(told.value) == f"{first}\n    {data / SHARD}: its sha256 is {bad}, {sha256} is pinned"
     assert told.value.hint == (
-        "Name a folder that holds them with --data DIR (data_dir= in Python), or download them yourself: "
+        "Name a folder that holds them with --data-dir DIR (data_dir= in Python), or download them yourself: "
         "the right files have the sha256 above."
     )
     assert told.value.exit_code == 5

@@ -129,7 +129,7 @@ def test_the_command_line_says_so(paper: Path, capsys: pytest.CaptureFixture[str
         "train: animals:1.0.0 train[:80%]: 72 records as pinned: the records are the pinned ones "
         f"(6 files, SIZE in {paper}/datasets/animals/1.0.1)\n  6 files of another layout hold the pinned records\n"
     )
-    for option in (["--against", "animals:1.0.1"], ["--data", "datasets/animals/1.0.1"]):
+    for option in (["--against", "animals:1.0.1"], ["--data-dir", "datasets/animals/1.0.1"]):
         assert run(["pin", "verify", "pin.yaml", "train", *option]) == 0
         out = capsys.readouterr().out
         size = out.partition("files, ")[2].partition(" in ")[0]
@@ -151,7 +151,7 @@ def test_one_changed_byte_is_named(
     path = sorted(folder.glob("*train*"))[shard]
     text = f"animal {number}".encode()
     before, after = change(path, record, text, text[:-1] + b"X")
-    assert run(["pin", "verify", "pin.yaml", "train", "--data", str(folder)]) == 5
+    assert run(["pin", "verify", "pin.yaml", "train", "--data-dir", str(folder)]) == 5
     out = capsys.readouterr().out
     problem = (
         f"  {path.name}: record {record} (number {number} of train[:80%]) differs in feature name: "

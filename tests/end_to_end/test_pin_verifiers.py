@@ -62,7 +62,7 @@ def ask_both(paper: Path, *options: str) -> tuple[tuple[int, str], tuple[int, st
     with redirect_stdout(Printed()) as alone:
         code = standalone.main()
     with redirect_stdout(Printed()) as ours, redirect_stderr(Printed()) as err:
-        other = run(["pin", "verify", str(paper / "dataset.lock.yaml"), "--data", str(paper), *options])
+        other = run(["pin", "verify", str(paper / "dataset.lock.yaml"), "--data-dir", str(paper), *options])
     return (code, alone.getvalue()), (other, ours.getvalue() + err.getvalue())
 
 

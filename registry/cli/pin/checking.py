@@ -10,7 +10,14 @@ import click
 
 from registry.cli.commands import Session, examples, session_command
 from registry.cli.completion import complete_file, complete_reference
-from registry.cli.options import PinPlaces, file_argument, force_option, names_argument, places_options
+from registry.cli.options import (
+    PinPlaces,
+    file_argument,
+    force_option,
+    names_argument,
+    pin_data_dir_option,
+    places_options,
+)
 from registry.cli.output import Block, Column, Note, Table, size
 from registry.cli.pin.making import present_pins
 from registry.cli.pin.showing import count_bytes, note_yanks, open_pins
@@ -35,9 +42,10 @@ if TYPE_CHECKING:  # numpy and pydantic are loaded when a pin file is read
 
 @session_command(
     "verify",
+    data_dir=pin_data_dir_option,
     epilog=examples(
         "registry pin verify dataset.lock.yaml",
-        "registry pin verify dataset.lock.yaml --data /data/datasets --deep",
+        "registry pin verify dataset.lock.yaml --data-dir /data/datasets --deep",
         "registry pin verify dataset.lock.yaml --against digits:1.0.1",
     ),
 )
@@ -77,8 +85,6 @@ def verify(
     chosen = pins.choose(names)
     folder = None
     if against is not None:
-        if places.data is not None:
-            raise UsageError("--data and --against both say what is verified", hint="Give one of them.")
         with session.connect() as catalog:
             found = session.look_up(catalog, against)
             _require_dataset(chosen, found.reference)
@@ -107,6 +113,7 @@ def verify(
 
 @session_command(
     "audit",
+    data_dir=pin_data_dir_option,
     epilog=examples("registry pin audit dataset.lock.yaml", "registry pin audit papers/*/*.lock.yaml --format json"),
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(), shell_complete=complete_file)

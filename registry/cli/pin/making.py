@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -255,7 +256,9 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
         pins = pins.add_to(output, into)
     if dataset.facts.is_elsewhere:
         folder = dataset.local_folder or dataset.folder
-        session.out.note(f"note: the files lie in {folder}, which the pin does not name: verify with --data {folder}")
+        session.out.note(
+            f"note: the files are in {folder}, which the pin does not name: verify with --data-dir {shlex.quote(folder)}"
+        )
     present_pins(session, schema, pins, output)
 
 

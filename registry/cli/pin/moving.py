@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from registry.cli.commands import Session, examples, session_command
-from registry.cli.options import PinPlaces, file_argument, names_argument, places_options
+from registry.cli.options import PinPlaces, file_argument, names_argument, pin_data_dir_option, places_options
 from registry.cli.output import Block, Note, size
 from registry.cli.pin.showing import count_bytes, open_pins
 from registry.cli.progress import progress_bar
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @session_command(
     "restore",
     catalog=False,
+    data_dir=pin_data_dir_option,
     epilog=examples(
         "registry pin restore dataset.lock.yaml --to ~/datasets",
         "registry pin restore dataset.lock.yaml train --to ~/datasets --dry-run",
@@ -55,7 +56,7 @@ def restore(
     """
     from registry.pins.restore import restore as restore_files
 
-    pins = open_pins(file, places)
+    pins = open_pins(file, places, session)
     with progress_bar(session.out, "restoring", count_bytes(pins.choose(names)), in_bytes=True) as advance:
         report = restore_files(pins, names or None, target, force=force, dry_run=dry_run, advance=advance)
     value = {
@@ -80,6 +81,7 @@ def restore(
 @session_command(
     "bundle",
     catalog=False,
+    data_dir=pin_data_dir_option,
     epilog=examples(
         "registry pin bundle dataset.lock.yaml -o paper.tar", "tar xf paper.tar && python3 -I -S paper/verify.py"
     ),
@@ -100,7 +102,7 @@ def bundle(session: Session, file: str, names: tuple[str, ...], *, output: str, 
     from registry.pins.bundle import write_bundle
     from registry.pins.cite import cite_bibtex, cite_text
 
-    pins = open_pins(file, places)
+    pins = open_pins(file, places, session)
     chosen = pins.only(names) if names else pins
     signature, note = _signature(file, chosen, pins)
     if note is not None:

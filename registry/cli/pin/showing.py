@@ -15,8 +15,9 @@ from registry.cli.options import (
     file_argument,
     ids_option,
     names_argument,
+    pin_data_dir_option,
     places_options,
-    take_option,
+    limit_option,
 )
 from registry.cli.output import Block, Column, Table, size
 from registry.cli.read import present_records
@@ -122,16 +123,17 @@ def diff(session: Session, old: str, new: str, exit_code: bool) -> int:
 
 @session_command(
     "read",
+    data_dir=pin_data_dir_option,
     epilog=examples(
-        "registry pin read dataset.lock.yaml train --take 3", "registry pin read paper/dataset.lock.yaml train --ids"
+        "registry pin read dataset.lock.yaml train --limit 3", "registry pin read paper/dataset.lock.yaml train --ids"
     ),
 )
 @file_argument
 @click.argument("name", metavar="NAME", shell_complete=complete_name)
 @places_options
-@take_option
+@limit_option
 @ids_option
-def read(session: Session, file: str, name: str, *, places: PinPlaces, take: int | None, ids: bool) -> None:
+def read(session: Session, file: str, name: str, *, places: PinPlaces, limit: int | None, ids: bool) -> None:
     """Print the examples of the pin NAME in its order, one JSON object a line.
 
     The checksums of every record are checked; `registry pin verify` proves that the files are the pinned ones. No
@@ -140,7 +142,7 @@ def read(session: Session, file: str, name: str, *, places: PinPlaces, take: int
     """
     pin = open_pins(file, places, session)[name]
     note_yanks(session, [pin])
-    present_records(session, "pin.read", pin_values(pin), pin.read(), take=take, ids=ids)
+    present_records(session, "pin.read", pin_values(pin), pin.read(), limit=limit, ids=ids)
 
 
 def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None = None) -> PinFile:
@@ -149,9 +151,10 @@ def open_pins(file: str, places: PinPlaces = ANYWHERE, session: Session | None =
     from registry.api.pin_files import open_pin_file
 
     fallback = None
-    if session is not None and (session.url or session.data_dir):
-        fallback = data_folder(session.catalog_url, session.data_dir)
-    pins = open_pin_file(file, places.data, fallback=fallback, fetch=places.fetch, allow_hosts=places.allow_hosts)
+    if session is not None and session.url:
+        fallback = data_folder(session.catalog_url)
+    data_dir = None if session is None else session.data_dir
+    pins = open_pin_file(file, data_dir, fallback=fallback, fetch=places.fetch, allow_hosts=places.allow_hosts)
     if session is None or session.url is None:
         return pins
     with session.connect() as catalog:
