@@ -104,7 +104,8 @@ def session_command(
     Args:
         name: of the command.
         group: the group that gets the command, if any.
-        at, locked: add the options of that name, for commands that look up a reference.
+        at: add ``--at``, for commands that look up a reference.
+        locked: add ``--locked``, likewise.
         catalog: add ``--catalog`` and ``--data-dir``; False for commands that open no catalog.
         data_dir: the ``--data-dir`` to add instead of the common one, also without a catalog.
         attributes: passed on to ``click.command``.

@@ -12,11 +12,11 @@ from registry.cli.commands import Session, examples, session_command, version_va
 from registry.cli.options import (
     Slicing,
     ids_option,
+    limit_option,
     order_options,
     reference_argument,
     slicing_options,
     split_argument,
-    limit_option,
 )
 from registry.cli.output import Block, JsonText
 from registry.cli.progress import progress_bar

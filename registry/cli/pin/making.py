@@ -256,9 +256,8 @@ def _pin(session: Session, wanted: _Wanted, output: str, into: PinFile | None, *
         pins = pins.add_to(output, into)
     if dataset.facts.is_elsewhere:
         folder = dataset.local_folder or dataset.folder
-        session.out.note(
-            f"note: the files are in {folder}, which the pin does not name: verify with --data-dir {shlex.quote(folder)}"
-        )
+        option = f"--data-dir {shlex.quote(folder)}"
+        session.out.note(f"note: the files are in {folder}, which the pin does not name: verify with {option}")
     present_pins(session, schema, pins, output)
 
 

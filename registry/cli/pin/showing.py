@@ -14,10 +14,10 @@ from registry.cli.options import (
     PinPlaces,
     file_argument,
     ids_option,
+    limit_option,
     names_argument,
     pin_data_dir_option,
     places_options,
-    limit_option,
 )
 from registry.cli.output import Block, Column, Table, size
 from registry.cli.read import present_records
