@@ -1,9 +1,9 @@
-"""Split expressions, resolved without disk or database: ``train[:80%]`` and a layout give a plan of files and records.
+"""Parses split expressions such as ``train[:80%]`` and resolves them to files and records, without disk or database.
 
     text --grammar--> terms --documented | tfds4, division--> RecordRange --files--> FileInstruction
 
-``ReadInstruction`` is the value of an expression, ``resolve`` applies it to a layout under a named slicing rule, and
-``Plan`` is what readers run. ``even_splits`` and ``k_fold`` write expressions, ``relation`` compares plans.
+A ``ReadInstruction`` is a parsed expression, ``resolve`` applies it to a layout under a named slicing rule, and readers
+run the resulting ``Plan``. ``even_splits`` and ``k_fold`` write expressions; ``relation`` compares plans.
 """
 
 from typing import TYPE_CHECKING
@@ -46,5 +46,5 @@ __all__ = [
     "uncovered",
 ]
 
-# Resolving does not need these.
+# Imported on first use, because resolving does not need them.
 __getattr__, __dir__ = lazy_exports(__name__, {"explanation": "Explanation TermReason explain"})

@@ -1,9 +1,8 @@
-"""The slicing rule ``documented``: which records a slice names, as the TFDS splits document says it.
+"""The slicing rule ``documented``: resolves a slice to records as the TFDS splits document describes it.
 
-Arithmetic is exact; a float never comes near a record. A bound is first counted from the start, then compared, and only
-then rounded, so the order of two bounds never depends on rounding. A negative percentage is replaced by its complement
-first (TFDS's code differs, see ``tfds4``): ``[-p%:]`` is always ``[(100-p)%:]``, and ``[:p%]`` with ``[p%:]`` tile a
-split.
+Arithmetic is exact and uses no floats. A bound is first counted from the start, then compared, and only then rounded,
+so the order of two bounds never depends on rounding. A negative percentage is first replaced by its complement (TFDS's
+code differs, see ``tfds4``): ``[-p%:]`` always equals ``[(100-p)%:]``, and ``[:p%]`` and ``[p%:]`` tile a split.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from registry.splits.terms import BoundReason, Rounding, SplitSlice, print_bound
 
 
 def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
-    """``(start, stop)`` of the records that ``part`` names in ``extent``, 0 <= start <= stop <= num_examples.
+    """``(start, stop)`` of the records of ``part`` in ``extent``, 0 <= start <= stop <= num_examples.
 
-    ``part`` has a bound. Negative bounds count from the end. A bound may lie at the very end, and both may be the same:
-    an empty slice. Percent are rounded as ``round_percent`` says; under ``pct1_dropremainder`` an open end is 100%, so
-    the remainder of the division by 100 is dropped there too, and a percentage with a fraction is refused, because
-    5 * len(1%) = len(5%) could not hold for it.
+    ``part`` must have a bound. Negative bounds count from the end. A bound may be at the very end of the split, and
+    both may be equal, which gives an empty slice. ``round_percent`` rounds percentages. Under ``pct1_dropremainder`` an
+    open end is 100%, so it drops the remainder of the division by 100 too; a percentage with a fraction is rejected,
+    because 5 * len(1%) = len(5%) could not hold for it.
 
     Raises:
-        SliceError: a bound outside the split, a reversed slice, or what ``pct1_dropremainder`` cannot divide.
+        SliceError: a bound is outside the split, the slice is reversed, or ``pct1_dropremainder`` cannot divide it.
     """
     if part.rounding == "pct1_dropremainder":
         _check_divisible(part, extent)
@@ -34,13 +33,13 @@ def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
             part,
             f"{part} is reversed: it runs from {print_bound(first, part.unit)} to {print_bound(last, part.unit)} "
             f"of {extent.describe(part.unit)}",
-            hint="The first bound is the smaller one; write the parts of a union in the order you want to read them.",
+            hint="Put the smaller bound first; write the parts of a union in the order in which you want to read them.",
         )
     return _record_at(part, first, extent), _record_at(part, last, extent)
 
 
 def explain_bound(part: SplitSlice, bound: int | Fraction | None, extent: Extent, is_end: bool) -> BoundReason:
-    """Why ``bound``, the second one where ``is_end``, became its record. ``part`` is one that ``find_range`` found."""
+    """Explain how ``bound``, the second one if ``is_end``, became a record. ``find_range`` must accept ``part``."""
     place = _counted_from_start(part, bound, extent, is_end=is_end)
     record = _record_at(part, place, extent)
     text = print_bound(place, part.unit)
@@ -91,7 +90,7 @@ def _counted_from_start(
     if not -end <= bound <= end:
         raise extent.refuse(
             part,
-            f"{part} is out of range: {print_bound(bound, part.unit)} lies outside {extent.describe(part.unit)}",
+            f"{part} is out of range: {print_bound(bound, part.unit)} is outside {extent.describe(part.unit)}",
             hint=_allowed_bounds(part, end),
         )
     return bound + end if bound < 0 else bound
@@ -99,9 +98,9 @@ def _counted_from_start(
 
 def _allowed_bounds(part: SplitSlice, end: int) -> str:
     if part.unit == "shard" and part.from_ is not None and part.to == part.from_ + 1:
-        return f"Shards are counted from 0 to {end - 1}, or from -{end} to -1." if end else "It has no shards."
+        return f"Shards are counted from 0 to {end - 1}, or from -{end} to -1." if end else "The split has no shards."
     first, last = print_bound(-end, part.unit), print_bound(end, part.unit)
-    return f"Bounds lie between {first} and {last}; leave a bound out to read to the end."
+    return f"Bounds must be between {first} and {last}; leave a bound out to read to the end."
 
 
 def _record_at(part: SplitSlice, bound: int | Fraction, extent: Extent) -> int:
@@ -115,13 +114,13 @@ def _check_divisible(part: SplitSlice, extent: Extent) -> None:
     if extent.num_examples < 100:
         raise extent.refuse(
             part,
-            f"{part}: pct1_dropremainder cannot divide {extent.describe(part.unit)} into 100 parts, it would be empty",
+            f"{part}: pct1_dropremainder requires at least 100 records, found {extent.describe(part.unit)}",
             hint="Use the rounding 'closest' for a split of fewer than 100 records.",
         )
     if fractions := [bound for bound in (part.from_, part.to) if isinstance(bound, Fraction)]:
         raise extent.refuse(
             part,
-            f"{part}: pct1_dropremainder counts whole percent, and {print_bound(fractions[0], '%')} is none",
+            f"{part}: pct1_dropremainder requires whole percentages, found {print_bound(fractions[0], '%')}",
             hint="Use the rounding 'closest' for fractions of a percent.",
         )
 
@@ -129,8 +128,8 @@ def _check_divisible(part: SplitSlice, extent: Extent) -> None:
 def round_percent(percent: int | Fraction, num_examples: int, rounding: Rounding) -> int:
     """The record at ``percent`` (-100..100) of ``num_examples`` records, a position 0..num_examples.
 
-    ``closest``: the nearest record, halves up. ``pct1_dropremainder``: every percent is ``num_examples // 100``
-    records; the caller has made sure that ``percent`` is whole and that there are 100 records.
+    ``closest`` rounds to the nearest record, halves up. Under ``pct1_dropremainder`` every percent is
+    ``num_examples // 100`` records; the caller must check that ``percent`` is whole and that there are 100 records.
 
     >>> round_percent(50, 101, "closest"), round_percent(-1, 30, "closest")
     (51, 30)
@@ -145,5 +144,5 @@ def round_percent(percent: int | Fraction, num_examples: int, rounding: Rounding
 
 
 def from_start(percent: int | Fraction) -> int | Fraction:
-    """A percentage counted from the start of the split: a negative one's complement."""
+    """A percentage counted from the start of the split: 100 + percent if it is negative."""
     return 100 + percent if percent < 0 else percent

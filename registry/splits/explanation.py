@@ -1,6 +1,6 @@
-"""Explanations of a plan: every step from an expression's text to files, in sentences and figures.
+"""Explains a plan: every step from an expression's text to files, in sentences and numbers.
 
-Uses the functions that resolve, so that an explanation cannot differ from what is done.
+It calls the functions that resolve an expression, so an explanation cannot differ from what is read.
 """
 
 from __future__ import annotations
@@ -19,9 +19,13 @@ from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, Term
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermReason:
-    """Why one term of an expression names its records; those inside an exact part come before it.
+    """How one term of an expression was resolved. The terms inside an exact part come before the part.
 
-    ``bounds`` is empty for a whole split and for an exact part; ``ranges`` of a slice with fractions of records, too.
+    Attributes:
+        term: the term as text.
+        bounds: how its two bounds were resolved; empty for a whole split and for an exact part.
+        ranges: the records that it reads; empty for a slice with fractions of records (rule ``tfds-4`` only).
+        why: the explanation, in sentences.
     """
 
     term: str
@@ -32,7 +36,13 @@ class TermReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A plan, with the reason for each of its terms, and what is to be said of the plan as a whole."""
+    """A plan and how it was resolved: the result of ``explain``.
+
+    Attributes:
+        plan: the plan, as ``resolve`` returns it.
+        terms: the explanation of each term.
+        files: sentences about the plan as a whole: its records and files, and records that it reads more than once.
+    """
 
     plan: Plan
     terms: tuple[TermReason, ...]
@@ -40,7 +50,7 @@ class Explanation:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """All of it, in reading order."""
+        """All sentences, in reading order."""
         return (*(line for term in self.terms for line in term.why), *self.files)
 
 
@@ -51,7 +61,13 @@ def explain(
     slicing: SlicingRule | str = SlicingRule.DOCUMENTED,
     rounding: str | None = None,
 ) -> Explanation:
-    """``resolve``, with the reasons. Arguments and errors are those of ``resolve``.
+    """Resolve ``expression`` and explain every step from its text to files.
+
+    Args:
+        expression: a split expression such as ``train[:80%]+test``, or a ReadInstruction.
+        layout: splits by name, in the order of ``all``: ``model.Split`` values or lists of shard lengths.
+        slicing: the slicing rule, ``documented`` or ``tfds-4``.
+        rounding: ``closest`` or ``pct1_dropremainder`` for every percentage, instead of the instruction's own.
 
     >>> for line in explain("train[49%:50%]", {"train": [101]}).sentences:
     ...     print(line)
@@ -59,6 +75,12 @@ def explain(
     train[49%:50%] ends before record 51: 50% of 101 records is 50.5, and a half goes up.
     train[49%:50%] reads records train 49..51: 2 of 101.
     It reads 2 records by 1 file instruction: train-00000-of-00001 (skip 49, take 2).
+
+    Raises:
+        SplitSyntaxError: the text is malformed.
+        SplitNotFoundError: the expression names a split that is not in the layout.
+        SliceError: a slice is out of range or reversed, or its split has too few records for the rounding.
+        UsageError: the slicing rule or the rounding is unknown, or an argument has the wrong type.
     """
     finder = Finder(SlicingRule.of(slicing), layout)
     instruction = finder.read(expression, rounding)
@@ -87,13 +109,15 @@ def _explain_slice(part: SplitSlice, ranges: tuple[RecordRange, ...], finder: Fi
     bounds = _explain_bounds(part, extent, finder)
     lines = list(_print_bounds(part, bounds))
     if bounds and bounds[0].record > bounds[1].record:
-        lines.append(f"{part}: the second bound lies before the first, and TFDS reads nothing.")
+        lines.append(f"{part}: the second bound is before the first, so TFDS reads nothing.")
     lines.append(_explain_ranges(part, ranges, extent.num_examples))
     remainder = extent.num_examples % 100
     is_to_the_end = part.to == 100 or (part.to is None and finder.slicing is SlicingRule.DOCUMENTED)
     if remainder and part.rounding == "pct1_dropremainder" and is_to_the_end:
         owner = "all splits" if extent.name == ALL else extent.name
-        lines.append(f"{part} drops the last {counted(remainder, 'record')} of {owner}, which no percent holds.")
+        lines.append(
+            f"{part} drops the last {counted(remainder, 'record')} of {owner}, the remainder of 100 equal parts."
+        )
     return TermReason(term=str(part), bounds=bounds, ranges=ranges, why=tuple(lines))
 
 
@@ -110,13 +134,14 @@ def _print_bounds(part: SplitSlice, bounds: tuple[BoundReason, ...]) -> Iterator
 
 
 def _explain_part(part: EvenPart, ranges: tuple[RecordRange, ...], finder: Finder) -> Iterator[TermReason]:
-    """The reasons of what is divided, and then of the part."""
+    """The explanations of the divided terms, then of the part."""
     inner: list[TermReason] = []
     try:
         whole = finder.plan(ReadInstruction.of(part.terms))
         inner.extend(reason for term in part.terms for reason in _explain_term(term, finder))
     except SliceError:
-        # Under tfds-4 a range may have fractions of records that this part has not: only its bounds can be explained.
+        # Under tfds-4 the whole may have fractions of records although the part does not. Such a range cannot be
+        # planned, so only its bounds are explained.
         for term in part.terms:
             if isinstance(term, SplitSlice):
                 bounds = _explain_bounds(term, finder.extent(term.split_name), finder)

@@ -1,7 +1,7 @@
-"""The parser of split expressions: text to terms, with a caret under the first character that does not fit.
+"""Parses split expressions: text to terms, with a caret under the first character that does not fit.
 
-The first step of ``text -> terms -> record ranges``. A recursive descent over compiled patterns that never goes
-back, so the time is linear in the text; every text ends in terms or in one SplitSyntaxError.
+The first step of ``text -> terms -> record ranges``. The parser is a recursive descent over compiled patterns without
+backtracking, so it takes linear time. Any text gives terms or one SplitSyntaxError.
 
 The TFDS 4 slicing rule reads a slightly different language; ``_Dialect`` lists the differences.
 """
@@ -23,9 +23,9 @@ _COUNTED: Final = {"abs": "records", "%": "percent", "shard": "shards"}
 
 
 def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTED) -> tuple[Term, ...]:
-    r"""The terms that ``text`` joins, in order: slices of splits, and exact parts.
+    r"""Parse ``text`` to its terms, in order: slices of splits, and exact parts.
 
-    Grammar (``letter``, ``digit`` and ``space`` are those of ASCII)::
+    Grammar (``letter``, ``digit`` and ``space`` are ASCII)::
 
         expression := term ( space* "+" space* term )*
         term       := slice | part
@@ -40,28 +40,30 @@ def parse_terms(text: str, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTE
         places     := whole | whole? ":" whole?                   negative ones count from the last part
         digits     := [0-9]+ ( "_" [0-9]+ )*
 
-    Every bound says its own unit, and both bounds of a slice have the same one: ``train[10:50%]`` and
-    ``train[1:3shard]`` are refused, because they read as a record and a percentage, or a record and a shard.
+    Every bound has its own unit, and both bounds of a slice must have the same unit: ``train[10:50%]`` and
+    ``train[1:3shard]`` are rejected, because they mix a record with a percentage, and a record with a shard.
 
     >>> [str(part) for part in parse_terms("train[1_000:] + test[-1shard] + all[:2.50%]")]
     ['train[1000:]', 'test[-1shard:]', 'all[:2.5%]']
 
-    Where ``slicing`` is ``tfds-4``, what TFDS 4 reads: letters and digits of any script, one unit for both bounds (that
-    of the first bound that has one), one newline at the end; and no slice without bounds (``train[:]``).
+    With ``slicing="tfds-4"``, the parser accepts what TFDS 4 accepts: letters and digits of any script, one unit for
+    both bounds (the unit of the first bound that has one), and one newline at the end. It rejects a slice without
+    bounds (``train[:]``), as TFDS does.
 
     Raises:
         SplitSyntaxError: the text is malformed; ``details`` holds the span and what was expected there.
+        UsageError: ``text`` is not a str, or the slicing rule is unknown.
     """
     if not isinstance(text, str):
         raise UsageError(
-            f"a split expression is a text or a ReadInstruction, not {type(text).__name__}",
+            f"a split expression must be text or a ReadInstruction, not {type(text).__name__}",
             hint="Write it as text, train[:10%], or as a registry.ReadInstruction, which takes TFDS's arguments.",
         )
     return _Parser(text, _DIALECTS[SlicingRule.of(slicing)]).whole()
 
 
 class _Dialect:
-    """What differs between the documented language and the one that TFDS 4 reads."""
+    """The differences between the documented language and the language of TFDS 4."""
 
     def __init__(self, *, is_tfds: bool) -> None:
         flags = re.NOFLAG if is_tfds else re.ASCII
@@ -76,7 +78,7 @@ _DIALECTS: Final = {SlicingRule.DOCUMENTED: _Dialect(is_tfds=False), SlicingRule
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """A number as written: its value, its unit where it has one, and its place in the text."""
+    """A number as written: its value, its unit (None if it has none), and its span in the text."""
 
     value: int | Fraction
     has_point: bool
@@ -86,7 +88,7 @@ class _Bound:
 
 
 class _Parser:
-    """One pass over one text; ``at`` is the place that is read next."""
+    """One pass over one text; ``at`` is the position of the next character to parse."""
 
     def __init__(self, text: str, dialect: _Dialect) -> None:
         self.text = text
@@ -96,7 +98,7 @@ class _Parser:
         self.end = len(text) - 1 if dialect.is_tfds and text.endswith("\n") else len(text)
 
     def whole(self) -> tuple[Term, ...]:
-        """The expression that is all of the text."""
+        """``expression`` up to the end of the text."""
         terms = self.expression()
         if self.at < self.end:
             raise self._refuse(
@@ -105,7 +107,7 @@ class _Parser:
         return terms
 
     def expression(self) -> tuple[Term, ...]:
-        """``expression := term ( space* "+" space* term )*``; ends where no ``+`` follows a term."""
+        """``expression := term ( space* "+" space* term )*``; ends at the first term that no ``+`` follows."""
         terms = [self.term()]
         while self.at < self.end:
             end_of_term = self.at
@@ -148,7 +150,7 @@ class _Parser:
             raise self._refuse(f"expected {_wanted_after(first)}':' here")
         second = self.bound()
         if self._peek() == ":":
-            raise self._refuse("a slice has two bounds and no step")
+            raise self._refuse("a slice has two bounds and cannot have a step")
         if self._peek() != "]":
             wanted = "a number or " if second is None else _wanted_after(second)
             raise self._refuse(f"expected {wanted}']' here")
@@ -163,7 +165,7 @@ class _Parser:
         """``part := "even(" space* expression space* "," space* count space* ")" "[" places "]"``."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise self._refuse(f"parts of parts are nested at most {MAX_DEPTH} deep", start=start, hint=_PART_HINT)
+            raise self._refuse(f"parts can be nested at most {MAX_DEPTH} deep", start=start, hint=_PART_HINT)
         self._skip_space()
         terms = self.expression()
         wanted = self._wanted_after_term()
@@ -189,6 +191,7 @@ class _Parser:
         return EvenPart(terms, count, first, stop, unit, is_dropping)
 
     def _count(self) -> tuple[int, PartUnit]:
+        """``count``: the number of parts and their unit; ``part`` parses the ``drop_remainder`` after it."""
         start = self.at
         digits = self._digits()
         if not digits:
@@ -200,7 +203,7 @@ class _Parser:
         return count, "shard" if self._take("shard") else "abs"
 
     def _places(self, count: int) -> tuple[int, int]:
-        """``places := whole | whole? ":" whole?``, counted from the first part, and the ``]`` after them."""
+        """``places := whole | whole? ":" whole?`` and the ``]`` after them, as (first, stop) counted from part 0."""
         start = self.at
         first = self._place(count, is_end=False)
         if not self._take(":"):
@@ -222,7 +225,7 @@ class _Parser:
         return first, stop
 
     def _place(self, count: int, *, is_end: bool) -> int | None:
-        """One number of a part, or None. As an end it may lie after the last part."""
+        """The number of a part, or None if no number is here. An end may be one past the last part."""
         start = self.at
         is_negative = self._take("-")
         digits = self._digits()
@@ -233,7 +236,7 @@ class _Parser:
         if len(digits) > MAX_DIGITS:
             raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start)
         place = count - int(digits) if is_negative else int(digits)
-        # An open ':' after the first number makes it a bound, which may lie after the last part, too.
+        # Before a ':' the number is a bound, not a part, so it may be one past the last part as well.
         if not 0 <= place < count + (is_end or self._peek() == ":"):
             raise self._refuse(
                 f"there {'is 1 part' if count == 1 else f'are {count} parts'}, counted from 0",
@@ -243,7 +246,7 @@ class _Parser:
         return place
 
     def bound(self) -> _Bound | None:
-        """``bound := whole | whole "shard" | percent "%"``; None where no number begins."""
+        """``bound := whole | whole "shard" | percent "%"``; None if no number begins here."""
         start = self.at
         is_negative = self._take("-")
         whole = self._digits()
@@ -253,10 +256,10 @@ class _Parser:
             if is_negative or has_point:
                 raise self._refuse("expected a digit here")
             if self._peek() == "_":
-                raise self._refuse("an underscore stands between two digits")
+                raise self._refuse("an underscore must be between two digits")
             return None
         if self._peek() == "_":
-            raise self._refuse("an underscore stands between two digits")
+            raise self._refuse("an underscore must be between two digits")
         if len(whole) + len(fraction) > MAX_DIGITS:
             raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=start)
         number = int(whole + fraction) * (-1 if is_negative else 1)
@@ -265,7 +268,7 @@ class _Parser:
         return _Bound(exact, has_point, unit, start, self.at)
 
     def _digits(self) -> str:
-        """``digits := [0-9]+ ( "_" [0-9]+ )*``, without the underscores; nothing where no digit is."""
+        """``digits := [0-9]+ ( "_" [0-9]+ )*``, without the underscores; empty if no digit is here."""
         found = self.dialect.digits.match(self.text, self.at, self.end)
         if found is None:
             return ""
@@ -284,9 +287,9 @@ class _Parser:
         if only.has_point:
             raise self._fraction(only)
         shard = int(only.value)
-        if shard >= 10**MAX_DIGITS - 1:  # the shard after it has a digit more
+        if shard >= 10**MAX_DIGITS - 1:  # the number of the next shard, the end bound, would have one digit more
             raise self._refuse(f"a number has at most {MAX_DIGITS} digits", start=only.start, stop=only.stop)
-        # The last shard ends where the split ends: -1 + 1 would be its beginning.
+        # The last shard has an open end: as a bound, -1 + 1 = 0 would be the beginning of the split.
         return SplitSlice(name, shard, None if shard == -1 else shard + 1, "shard")
 
     def _common_unit(self, first: _Bound | None, second: _Bound | None) -> Unit:
@@ -296,7 +299,7 @@ class _Parser:
         if first is not None and second is not None and first.unit != second.unit:
             raise self._refuse(
                 f"mixed units: this bound counts {_COUNTED[second.unit or 'abs']}, "
-                f"the first one {_COUNTED[first.unit or 'abs']}",
+                f"the first one counts {_COUNTED[first.unit or 'abs']}",
                 start=second.start,
                 stop=second.stop,
                 hint="Give both bounds the same unit, e.g. train[10%:50%] or train[1shard:3shard].",
@@ -310,7 +313,7 @@ class _Parser:
             raise self._fraction(bound)
         if unit == "%" and not -100 <= bound.value <= 100:
             raise self._refuse(
-                "a percentage lies between -100% and 100%",
+                "a percentage must be between -100% and 100%",
                 start=bound.start,
                 stop=bound.stop,
                 hint="Write records without '%', e.g. train[:500].",
@@ -318,7 +321,7 @@ class _Parser:
         return bound.value
 
     def _fraction(self, bound: _Bound) -> SplitSyntaxError:
-        return self._refuse("only a percentage has a fraction", start=bound.start, stop=bound.stop)
+        return self._refuse("only a percentage can have a fraction", start=bound.start, stop=bound.stop)
 
     def _wanted_after_term(self) -> str:
         return "'+'" if self.text[self.at - 1] == "]" else "'[', '+'"
@@ -340,7 +343,11 @@ class _Parser:
     def _refuse(
         self, expected: str, *, start: int | None = None, stop: int | None = None, hint: str | None = None
     ) -> SplitSyntaxError:
-        """The error of the text from ``start`` to here; without ``start``, of the next character or up to ``stop``."""
+        """The error of the span ``start``..``stop``.
+
+        ``stop`` defaults to the current position. Without ``start``, the span begins at the current position and is one
+        character long unless ``stop`` says otherwise.
+        """
         if stop is None:
             stop = self.at + 1 if start is None else self.at
         start = self.at if start is None else start
@@ -348,7 +355,7 @@ class _Parser:
 
 
 def _wanted_after(bound: _Bound) -> str:
-    """What else could have followed a bound: more of the number, or its unit."""
+    """What could also have followed a bound: more digits, or its unit."""
     if bound.unit is not None:
         return ""
     return "a digit, '%' or " if bound.has_point else "a digit, '%', 'shard' or "

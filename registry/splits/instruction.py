@@ -1,6 +1,6 @@
 """``ReadInstruction``: the public value of a split expression, before the number of records is known.
 
-Text becomes a ReadInstruction (``from_spec``), and ``resolve`` makes a plan of it once the layout is known.
+``from_spec`` parses text to a ReadInstruction, and ``resolve`` turns it into a plan once the layout is known.
 """
 
 from __future__ import annotations
@@ -25,12 +25,19 @@ from registry.splits.terms import (
 
 
 class ReadInstruction:
-    """One slice of one split, or the sum of several, read one after the other. Immutable, compared by value.
+    """One slice of one split, or the sum of several slices, read one after the other. Immutable, compared by value.
 
-    Bounds are whole numbers of records (``unit="abs"``) or shards (``unit="shard"``), or percent, where floats,
-    decimals and fractions are taken by their exact decimal text. ``rounding`` is for percent only and has no text form:
-    it is lost by ``str()``, kept by ``repr()``, and can be given to ``resolve`` instead. A name with letters beyond
-    ASCII, which TFDS allows, is read back by the slicing rule ``tfds-4`` only. The signature is TFDS's.
+    The signature is that of ``tfds.core.ReadInstruction`` in TFDS 4.
+
+    Args:
+        split_name: name of a split, or ``all`` for the union of all splits. The text of a name with letters beyond
+            ASCII, which TFDS allows, is only parsed by the slicing rule ``tfds-4``.
+        from_: the first bound, included; None reads from the start. Negative bounds count from the end.
+        to: the second bound, excluded; None reads to the end.
+        unit: ``abs`` counts records, ``shard`` counts files, ``%`` is percent. Percent may be floats, decimals and
+            fractions: their exact decimal text is used, so 33.3 means 33.3 and not the nearest binary fraction.
+        rounding: how percentages are rounded to records, ``closest`` or ``pct1_dropremainder``. It has no text form:
+            ``repr()`` shows it, ``str()`` loses it. To round an expression that is text, pass it to ``resolve``.
 
     >>> half = ReadInstruction("train", to=50, unit="%")
     >>> both = half + ReadInstruction("test", from_=-100)
@@ -40,8 +47,8 @@ class ReadInstruction:
     True
 
     Raises:
-        SliceError: a percentage beyond -100..100, or a bound that its unit cannot have.
-        UsageError: an unknown unit or rounding, or a name that no split has.
+        SliceError: a percentage is outside -100..100, or a bound is not a valid number of its unit.
+        UsageError: the unit or the rounding is unknown, or the split name is invalid.
     """
 
     __slots__ = ("_terms",)
@@ -55,75 +62,93 @@ class ReadInstruction:
         unit: Unit = "abs",
         rounding: Rounding = "closest",
     ) -> None:
-        # SplitSlice turns whatever a caller may give into exact numbers.
+        # SplitSlice converts any accepted number to an exact one.
         self._terms: tuple[Term, ...] = (SplitSlice(split_name, from_, to, unit, rounding),)  # type: ignore[arg-type]
 
     @classmethod
     def from_spec(
         cls, spec: str | ReadInstruction, *, slicing: SlicingRule | str = SlicingRule.DOCUMENTED
     ) -> ReadInstruction:
-        """The instruction that a split expression spells (grammar: ``parse_terms``); an instruction is given back.
+        """Parse a split expression such as ``train[:80%]+test``. A ReadInstruction is returned unchanged.
+
+        Args:
+            spec: the expression. A term is ``name``, ``name[from:to]`` with bounds in records (``10``), percent
+                (``10%``) or shards (``1shard``), or ``even(expression, count)[part]``; ``+`` joins terms.
+            slicing: the slicing rule, ``documented`` or ``tfds-4``, whose language is parsed.
+
+        >>> ReadInstruction.from_spec("train[10%:]")
+        ReadInstruction('train', from_=10, unit='%')
 
         Raises:
             SplitSyntaxError: the text is malformed; the message draws a caret under the place.
+            UsageError: ``spec`` is neither text nor a ReadInstruction, or the slicing rule is unknown.
         """
         return spec if isinstance(spec, ReadInstruction) else cls.of(parse_terms(spec, slicing=slicing))
 
     @classmethod
     def of(cls, terms: tuple[Term, ...]) -> ReadInstruction:
-        """The sum of ``terms``, in order; UsageError where there are none."""
+        """The sum of ``terms``, in order. Raises UsageError if ``terms`` is empty."""
         if not terms:
-            raise UsageError("an instruction reads at least one slice")
+            raise UsageError("an instruction must read at least one slice")
         instruction = cls.__new__(cls)
         instruction._terms = terms
         return instruction
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """What is read, in order: slices of splits, and exact parts."""
+        """The terms that are read, in order: slices of splits, and exact parts."""
         return self._terms
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of splits that it mentions, once each, in order."""
+        """The split names that it mentions, in order, each once."""
         return tuple(dict.fromkeys(part.split_name for part in _slices_of(self._terms)))
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:
-        """How its percentages are rounded, each way once; empty where it has none."""
+        """The roundings of its percentages, each once; empty if it has no percentages."""
         return tuple(dict.fromkeys(part.rounding for part in _slices_of(self._terms) if part.unit == "%"))
 
     def part(
         self, first: int, stop: int | None = None, *, of: int, unit: PartUnit = "abs", drop_remainder: bool = False
     ) -> ReadInstruction:
-        """Part ``first`` (0..of-1) of ``of`` equal parts of what this reads, or parts ``first``..``stop``.
+        """Part ``first`` of ``of`` equal parts of this instruction, or parts ``first``..``stop`` (stop excluded).
 
-        What ``even_splits`` makes many of; units and remainder are explained there.
+        ``even_splits`` returns a list of such parts.
+
+        Args:
+            first: the first part, counted from 0.
+            stop: the part to stop before; without it, only part ``first`` is read.
+            of: the number of parts.
+            unit: ``abs`` divides records, ``shard`` divides whole files. Sizes differ by at most one.
+            drop_remainder: leave out the last records or files, so that all parts have the same size.
 
         >>> str(ReadInstruction("train").part(0, of=3))
         'even(train, 3)[0]'
 
         Raises:
-            UsageError: a part that is not there, or an unknown unit.
+            UsageError: a part does not exist, or the unit is unknown.
         """
         return ReadInstruction.of(
             (EvenPart(self._terms, of, first, first + 1 if stop is None else stop, unit, drop_remainder),)
         )
 
     def with_rounding(self, rounding: str) -> ReadInstruction:
-        """The same instruction, all its percentages rounded by ``rounding``."""
+        """The same instruction with ``rounding`` for all its percentages. Raises UsageError for an unknown rounding."""
         checked = check_rounding(rounding)
         try:
             read = self.read_by(SlicingRule.DOCUMENTED)
-        except SplitSyntaxError:  # a text within ``even_splits`` that only the other rule reads
+        except SplitSyntaxError:  # a text inside an exact part that only the other rule can parse
             read = self.read_by(SlicingRule.TFDS_4)
         return ReadInstruction.of(tuple(_round_term(term, checked) for term in read.terms))
 
     def read_by(self, slicing: SlicingRule | str) -> ReadInstruction:
-        """The same instruction, with every text that ``even_splits`` had to leave to a slicing rule read by this one.
+        """The same instruction, with the texts inside exact parts parsed by the rule ``slicing``.
+
+        ``even_splits`` keeps a text as text if the two slicing rules read it differently.
 
         Raises:
-            SplitSyntaxError: the rule cannot read it.
+            SplitSyntaxError: the rule cannot parse a text.
         """
         if not any(isinstance(term, EvenPart) for term in self._terms):
             return self
@@ -153,7 +178,7 @@ class ReadInstruction:
 
 
 def _slices_of(terms: tuple[Term, ...]) -> Iterator[SplitSlice]:
-    """The slices of ``terms``, those inside parts included."""
+    """The slices of ``terms``, including the slices inside parts."""
     for term in terms:
         if isinstance(term, EvenPart):
             yield from _slices_of(term.terms)
@@ -175,7 +200,7 @@ def _round_term(term: Term, rounding: Rounding) -> Term:
 
 
 def _print_call(term: Term) -> str:
-    """The call that makes ``term``."""
+    """The Python call that constructs ``term``."""
     return _print_part(term) if isinstance(term, EvenPart) else _print_slice(term)
 
 
@@ -198,7 +223,7 @@ def _print_part(part: EvenPart) -> str:
 
 
 def _print_slice(part: SplitSlice) -> str:
-    """Fractions as Decimal texts, which are exact."""
+    """The call that constructs a slice. Fractions are printed as Decimal texts, which are exact."""
     arguments = [repr(part.split_name)]
     for name, bound in (("from_", part.from_), ("to", part.to)):
         if bound is not None:

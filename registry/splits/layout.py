@@ -1,8 +1,8 @@
-"""Layouts and record ranges: where the records of splits are, and set operations on ranges of them.
+"""Layouts and record ranges: the records of splits in their shards, and set operations on record ranges.
 
 A layout maps split names to ``model.Split`` or to plain shard lengths; ``all`` is one extent over several splits. The
-set operations return ranges that neither touch nor overlap, in order of position, splits in the order of their first
-range; they take O(n log n) for n ranges, however many records these hold.
+set operations return sorted ranges that do not touch or overlap, with splits in the order of their first range. They
+take O(n log n) for n ranges, independent of the number of records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Layout: TypeAlias = Mapping[str, Split | Sequence[int]]
 
 
 class ShardedSplit(Protocol):
-    """What the resolver needs to know of a split; ``model.Split`` is one."""
+    """What the resolver needs to know about a split. ``model.Split`` implements it."""
 
     @property
     def name(self) -> str:
@@ -37,14 +37,14 @@ class ShardedSplit(Protocol):
 
     @property
     def files(self) -> ShardedFileTemplate:
-        """What its files are called."""
+        """The template of its file names."""
 
 
 @dataclass(frozen=True, slots=True)
 class BareSplit:
-    """A split known by its shard lengths alone; its files are called ``train-00000-of-00002``.
+    """A split of which only the shard lengths are known; its files are named ``train-00000-of-00002``.
 
-    Unlike those of a published split, its name may hold the letters of any script, as TFDS's may.
+    Its name may contain letters of any script, as in TFDS. The name of a published split may not.
     """
 
     name: str
@@ -54,10 +54,10 @@ class BareSplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRange:
-    """Records ``start``..``stop`` (stop excluded) of one split, counted from 0 over its shards.
+    """Records ``start``..``stop`` (stop excluded) of one split, counted from 0 across its shards.
 
     Raises:
-        SliceError: not 0 <= start <= stop.
+        SliceError: ``start`` is negative or greater than ``stop``.
     """
 
     split: str
@@ -66,7 +66,7 @@ class RecordRange:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop:
-            raise SliceError(f"{self.split}: {self.start}..{self.stop} is no range of records")
+            raise SliceError(f"{self.split}: {self.start}..{self.stop} is not a range of records")
 
     @property
     def num_examples(self) -> int:
@@ -79,7 +79,7 @@ Located: TypeAlias = tuple[RecordRange, ShardedSplit]
 
 
 class Extent:
-    """What a slice is cut from: the records and shards of one split, or of all splits one after the other."""
+    """The records and shards that a slice selects from: those of one split, or of all splits one after the other."""
 
     __slots__ = ("_first_examples", "_first_shards", "name", "num_examples", "num_shards", "splits")
 
@@ -92,7 +92,7 @@ class Extent:
         self.num_examples = self._first_examples[-1]
 
     def describe(self, unit: Unit = "abs") -> str:
-        """The extent in words, for messages; its shards too where ``unit`` counts them."""
+        """The extent in words, for messages, with its number of shards if ``unit`` is ``shard``."""
         name = "all splits" if self.name == ALL else f"split {self.name!r}"
         records = f"{self.num_examples} {'record' if self.num_examples == 1 else 'records'}"
         shards = f" in {self.num_shards} {'shard' if self.num_shards == 1 else 'shards'}" if unit == "shard" else ""
@@ -128,7 +128,10 @@ class Extent:
         )
 
     def cut(self, start: int, stop: int) -> Iterator[Located]:
-        """Records ``start``..``stop`` as ranges of the splits that hold them: one, maybe empty, of a single split."""
+        """Records ``start``..``stop`` as ranges of the splits that hold them.
+
+        A single split always yields one range, which may be empty; ``all`` yields no empty ranges.
+        """
         if len(self.splits) == 1:
             yield RecordRange(split=self.splits[0].name, start=start, stop=stop), self.splits[0]
             return
@@ -138,11 +141,11 @@ class Extent:
 
 
 def check_layout(layout: Layout) -> Layout:
-    """``layout`` if it maps names; UsageError otherwise. Its values are checked when they are looked up."""
+    """Return ``layout``. Raises UsageError if it is not a mapping. Its values are checked when they are looked up."""
     if not isinstance(layout, Mapping):
         raise UsageError(
-            f"a layout maps split names to shard lengths, and is no {type(layout).__name__}",
-            hint='Write {"train": [100, 101]}, or give the splits of a dataset.',
+            f"a layout must be a mapping of split names to shard lengths, not {type(layout).__name__}",
+            hint='Write {"train": [100, 101]}, or pass the splits of a dataset.',
         )
     return layout
 
@@ -151,8 +154,8 @@ def find_extent(name: str, layout: Layout) -> Extent:
     """The extent of ``name`` in ``layout``: a split, or for ``all`` every split in order.
 
     Raises:
-        SplitNotFoundError: no split of that name; the hint offers the nearest. Also ``all`` where there are no splits.
-        UsageError: a value of the layout is not a split of that name.
+        SplitNotFoundError: the layout has no split of that name (the hint suggests the nearest), or no splits at all.
+        UsageError: the value in the layout is not a split of that name or a list of shard lengths.
     """
     if name == ALL and layout:
         return Extent(name, [_sharded_split(each, layout[each]) for each in layout])
@@ -164,24 +167,24 @@ def find_extent(name: str, layout: Layout) -> Extent:
 
 def _sharded_split(name: str, value: Split | Sequence[int]) -> ShardedSplit:
     if name == ALL:
-        raise UsageError("no split is called 'all': that name stands for the union of all splits")
+        raise UsageError("a split cannot be named 'all': that name means the union of all splits")
     if isinstance(value, Split):
         if value.name != name:
-            raise UsageError(f"the layout calls the split {value.name!r} {name!r}")
+            raise UsageError(f"the layout lists split {value.name!r} under the name {name!r}")
         return value
     if isinstance(value, AbstractShardLengths):
         return BareSplit(name, value)
     check_split_name(name)
     if not _is_list(value):
         raise UsageError(
-            f"the layout gives split {name!r} no list of shard lengths, but {value!r:.60}",
+            f"expected a list of shard lengths for split {name!r}, found {value!r:.60}",
             hint=f'Write the number of records in each shard: {{"{name}": [100, 101]}}.',
         )
     return BareSplit(name, ShardLengths(value))
 
 
 def _is_list(value: object) -> bool:
-    """Whether ``value`` may be read again and again, in order: a sequence, or an array of numpy."""
+    """Whether ``value`` can be iterated repeatedly, in order: a sequence or a numpy array."""
     return hasattr(value, "__array__") or (isinstance(value, Sequence) and not isinstance(value, str))
 
 
@@ -189,7 +192,7 @@ Ranges: TypeAlias = tuple[RecordRange, ...]
 
 
 def merged(ranges: Iterable[RecordRange]) -> Ranges:
-    """Every record of ``ranges``, once.
+    """The union of ``ranges``: each record once.
 
     >>> merged([RecordRange(split="train", start=5, stop=9), RecordRange(split="train", start=0, stop=5)])
     (RecordRange(split='train', start=0, stop=9),)
@@ -198,22 +201,22 @@ def merged(ranges: Iterable[RecordRange]) -> Ranges:
 
 
 def repeated(ranges: Iterable[RecordRange]) -> Ranges:
-    """The records that more than one of ``ranges`` holds."""
+    """The records that are in more than one of ``ranges``."""
     return _select([ranges], lambda depths: depths[0] > 1)
 
 
 def common(first: Iterable[RecordRange], second: Iterable[RecordRange]) -> Ranges:
-    """The records that both hold."""
+    """The records that are in both sets."""
     return _select([first, second], lambda depths: len(depths) == 2)
 
 
 def without(first: Iterable[RecordRange], second: Iterable[RecordRange]) -> Ranges:
-    """The records of ``first`` that ``second`` does not hold."""
+    """The records of ``first`` that are not in ``second``."""
     return _select([first, second], lambda depths: 0 in depths and 1 not in depths)
 
 
 def shared(sets: Sequence[Iterable[RecordRange]]) -> dict[tuple[int, int], Ranges]:
-    """The records that any two of ``sets`` have in common, by the places of the two; pairs without any are left out."""
+    """The records that any two of ``sets`` share, by the pair of their positions; disjoint pairs are left out."""
     found: dict[tuple[int, int], list[RecordRange]] = defaultdict(list)
     for segment, depths in _segments(sets):
         holders = sorted(depths)
@@ -232,7 +235,10 @@ def _select(sets: Sequence[Iterable[RecordRange]], is_wanted: Callable[[dict[int
 
 
 def _segments(sets: Sequence[Iterable[RecordRange]]) -> Iterator[tuple[RecordRange, dict[int, int]]]:
-    """The records of all ``sets``, cut wherever a range begins or ends, and how many ranges of which set hold them."""
+    """The records of all ``sets``, cut at every start and stop of a range.
+
+    Each segment comes with a dict from the position of a set to the number of its ranges that hold the segment.
+    """
     ends: dict[str, list[tuple[int, int, int]]] = {}
     for place, ranges in enumerate(sets):
         for one in ranges:
@@ -252,7 +258,7 @@ def _segments(sets: Sequence[Iterable[RecordRange]]) -> Iterator[tuple[RecordRan
 
 
 def _append(ranges: list[RecordRange], segment: RecordRange) -> None:
-    """Add ``segment`` at the end, as part of the last range where it begins where that one ends."""
+    """Append ``segment``, or extend the last range by it if the two touch."""
     if ranges and ranges[-1].split == segment.split and ranges[-1].stop == segment.start:
         ranges[-1] = RecordRange(split=segment.split, start=ranges[-1].start, stop=segment.stop)
     else:
@@ -263,7 +269,7 @@ _SHOWN: Final = 20
 
 
 def counted(number: int, thing: str) -> str:
-    """``number`` of a thing whose plural has an s.
+    """``number`` and the noun ``thing``, in the plural (with an s) unless the number is 1.
 
     >>> counted(1, "record"), counted(1797, "record")
     ('1 record', '1,797 records')
@@ -272,7 +278,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def print_ranges(ranges: Iterable[RecordRange]) -> str:
-    """Ranges in words, empty ones left out; of very many the first ones, and how many more there are.
+    """Ranges in words, without empty ones. After 20 ranges, only the number of further ranges is printed.
 
     >>> print_ranges([RecordRange(split="train", start=0, stop=1200), RecordRange(split="test", start=5, stop=5)])
     'records train 0..1,200'

@@ -1,8 +1,8 @@
-"""Plans: record ranges as a lazy sequence of FileInstructions, and how the records of two plans relate.
+"""Plans: a lazy sequence of FileInstructions for some record ranges, and comparisons of plans.
 
-The last step of ``text -> ReadInstruction -> record ranges -> FileInstructions``, and all that a reader needs.
-``relation``, ``overlaps_between`` and ``uncovered`` compare plans as sets of records, in time that depends on the
-number of ranges and not on the number of records; ``Plan.overlaps`` names what a plan reads twice.
+The last step of ``text -> ReadInstruction -> record ranges -> FileInstructions``; readers run the plan. ``relation``,
+``overlaps_between`` and ``uncovered`` compare plans as sets of records, in time that depends on the number of ranges
+and not on the number of records. ``Plan.overlaps`` lists the records that one plan reads more than once.
 """
 
 from __future__ import annotations
@@ -44,26 +44,37 @@ class _Fields(NamedTuple):
 
 
 class FileInstruction(_Fields):
-    """Of the file ``filename``, skip ``skip`` records and read ``take``; it holds ``examples_in_shard``.
+    """The records to read from one file: skip ``skip`` records, then read ``take``.
 
-    The first four fields are TFDS's, and ``take`` is always the number itself. ``shard`` is the index of the file in
-    ``split``. A named tuple, because a plan may make hundreds of thousands of them.
+    The first four fields are those of TFDS's ``FileInstruction``, except that ``take`` is always a number, never -1 for
+    "all". It is a named tuple, because a plan may create hundreds of thousands of them.
+
+    Args:
+        filename: the name of the file in the version's folder.
+        skip: number of records to skip at the start of the file.
+        take: number of records to read after them.
+        examples_in_shard: number of records in the file.
+        split: name of the split.
+        shard: index of the file in the split.
+
+    >>> FileInstruction("train-00000-of-00002", 10, 40, 50, "train", 0).takes_all
+    True
 
     Raises:
-        SliceError: it reads nothing, or beyond the file's records.
+        SliceError: ``take`` is below 1, ``skip`` is negative, or the file has too few records.
     """
 
     __slots__ = ()
 
     @property
     def takes_all(self) -> bool:
-        """Whether everything after the skipped records is read, as TFDS calls it."""
+        """Whether it reads all records after the skipped ones. The name is TFDS's."""
         return self.skip + self.take == self.examples_in_shard
 
     def __new__(
         cls, filename: str, skip: int, take: int, examples_in_shard: int, split: str, shard: int
     ) -> FileInstruction:
-        """Check that there is something to read, and that the file holds it."""
+        """Check that it reads at least one record and that the file holds all of them."""
         if skip < 0 or take < 1 or skip + take > examples_in_shard:
             raise SliceError(
                 f"{filename}: cannot skip {skip} and take {take} of {examples_in_shard} records",
@@ -73,19 +84,24 @@ class FileInstruction(_Fields):
 
 
 class Plan(Sequence[FileInstruction]):
-    """What to read for an instruction: FileInstructions in reading order, made when they are asked for.
+    """A lazy sequence of FileInstructions in reading order: the result of ``resolve``.
 
-    The length is known at once and an item costs O(log shards), however many files the plan touches. Files without
-    records are never in it; a file is in it twice where two slices of a union touch it. A slice of a plan is a tuple.
-    Plans are equal when they read the same ranges of the same files in the same order, whatever expression they are of.
+    The length is known at once, and an item costs O(log shards) for any number of files. A plan contains no files
+    without records, and contains a file twice if two slices of a union touch it. A slice of a plan is a tuple. Plans
+    are equal if they read the same ranges of the same files in the same order, even if their expressions differ.
 
     Attributes:
-        instruction: what was resolved, with its rounding.
-        slicing: the rule by which it was resolved.
-        splits: the splits that the expression names, in that order; ``all`` names every one.
-        ranges: the records that are read, in order: one range for each slice (maybe empty), or for each split that
+        instruction: the resolved instruction, with its rounding.
+        slicing: the slicing rule that resolved it.
+        splits: the splits that the expression names, in that order; ``all`` names every split.
+        ranges: the records that are read, in order: one range for each slice (it may be empty), or for each split that
             ``all`` or an exact part touches.
-        num_examples: number of records that are read, counted as often as they are.
+        num_examples: number of records that are read; a record that is read twice counts twice.
+
+    >>> from registry.splits import resolve
+    >>> plan = resolve("train[:60]", {"train": [50, 51]})
+    >>> len(plan), plan.num_examples, plan[1].filename, plan[1].take
+    (2, 60, 'train-00001-of-00002', 10)
     """
 
     __slots__ = ("_ends", "_overlaps", "_runs", "instruction", "num_examples", "ranges", "slicing", "splits")
@@ -109,28 +125,32 @@ class Plan(Sequence[FileInstruction]):
 
     @property
     def expression(self) -> str:
-        """The split expression, printed from the instruction: it parses back, but for a rounding that has no text."""
+        """The split expression as text. It parses back to the instruction, except that the text has no rounding."""
         return str(self.instruction)
 
     @property
     def rule(self) -> str:
-        """The rule in words, with the rounding where it is not the usual one: ``documented slicing``."""
+        """The slicing rule in words, e.g. ``documented slicing``, with the rounding if it is not ``closest``."""
         odd = [rounding for rounding in self.instruction.roundings if rounding != "closest"]
         return ", ".join((f"{self.slicing.value} slicing", *odd))
 
     @property
     def overlaps(self) -> tuple[RecordRange, ...]:
-        """The records that are read more than once, as ranges; a union may do so, and then reads them as often."""
+        """The records that the plan reads more than once, as ranges; only a union may have any."""
         if self._overlaps is None:
             self._overlaps = repeated(self.ranges)
         return self._overlaps
 
     def order(self, read_config: ReadConfig | None = None, epoch: int = 0) -> Order:
-        """The order in which ``read_config`` reads the plan in its epoch ``epoch``: a value, and nothing is read.
+        """The order in which a read with ``read_config`` reads the plan. No file is opened.
+
+        Args:
+            read_config: the options of the read; None for the defaults.
+            epoch: the epoch of the read, counted from 0.
 
         Raises:
-            UsageError: a shuffle without a seed, which every read draws anew; or an ``interleave_sort_fn`` that
-                returns something else than the instructions it was given.
+            UsageError: ``read_config`` shuffles without a seed, so that every read has another order; or its
+                ``interleave_sort_fn`` does not return the instructions that it received.
         """
         from registry.order import Order, check_read_config
 
@@ -152,7 +172,7 @@ class Plan(Sequence[FileInstruction]):
         except IndexError:
             raise IndexError(f"index {index} is out of range: the plan has {len(self)} file instructions") from None
         except TypeError:
-            raise TypeError(f"a plan is indexed by a whole number or a slice, not {index!r:.40}") from None
+            raise TypeError(f"a plan index must be a whole number or a slice, not {index!r:.40}") from None
         return tuple(map(self._item, places)) if isinstance(places, range) else self._item(places)
 
     def _item(self, place: int) -> FileInstruction:
@@ -177,12 +197,12 @@ class Plan(Sequence[FileInstruction]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """What two plans have in common, and what only one of them has.
+    """The records that two plans share, and the records that only one of them or neither reads.
 
     Attributes:
-        common: the records that both read.
-        only_first, only_second: the records that only one of them reads.
-        missing: the records, of the splits that either of them names, that neither reads.
+        common: the records that both plans read.
+        only_first, only_second: the records that only the first, or only the second plan reads.
+        missing: the records that neither plan reads, of the splits that at least one of them names.
     """
 
     common: Ranges
@@ -192,32 +212,32 @@ class Relation:
 
     @property
     def is_disjoint(self) -> bool:
-        """No record is in both."""
+        """Whether no record is in both."""
         return not self.common
 
     @property
     def is_equal(self) -> bool:
-        """Both read the same records."""
+        """Whether both read the same records."""
         return not self.only_first and not self.only_second
 
     @property
     def is_subset(self) -> bool:
-        """Every record of the first is in the second."""
+        """Whether every record of the first is in the second."""
         return not self.only_first
 
     @property
     def is_superset(self) -> bool:
-        """Every record of the second is in the first."""
+        """Whether every record of the second is in the first."""
         return not self.only_second
 
     @property
     def is_covering(self) -> bool:
-        """Together they read every record of the splits that they name; ``all`` names every split."""
+        """Whether they together read every record of the splits that they name; ``all`` names every split."""
         return not self.missing
 
     @property
     def kind(self) -> str:
-        """``equal``, ``subset``, ``superset``, ``disjoint`` or ``overlapping``: the first that is true."""
+        """The first of ``equal``, ``subset``, ``superset``, ``disjoint`` that is true, otherwise ``overlapping``."""
         for kind in ("equal", "subset", "superset", "disjoint"):
             if getattr(self, f"is_{kind}"):
                 return kind
@@ -225,7 +245,10 @@ class Relation:
 
 
 def relation(first: Plan, second: Plan) -> Relation:
-    """The relation of the records of two plans of the same layout.
+    """Compare the records of two plans of the same layout.
+
+    Returns:
+        A ``Relation``: the common records, the records of only one plan, the records of neither, and predicates.
 
     >>> from registry.splits import resolve
     >>> layout = {"train": [50, 51]}
@@ -235,7 +258,7 @@ def relation(first: Plan, second: Plan) -> Relation:
     ('overlapping', True, (RecordRange(split='train', start=80, stop=81),))
 
     Raises:
-        UsageError: no plan, or plans of different layouts: a split has other shards in the second.
+        UsageError: an argument is not a Plan, or a split has different shards in the two plans.
     """
     _check_one_layout([first, second])
     return Relation(
@@ -247,17 +270,24 @@ def relation(first: Plan, second: Plan) -> Relation:
 
 
 def overlaps_between(plans: Iterable[Plan]) -> dict[tuple[int, int], Ranges]:
-    """What any two plans have in common, by their places; empty where all are disjoint. Errors as ``relation``."""
+    """The records that any two plans share, by the pair of their positions; empty if all plans are disjoint.
+
+    Raises:
+        UsageError: an item is not a Plan, or a split has different shards in two plans.
+    """
     compared = _check_one_layout(plans)
     return shared([plan.ranges for plan in compared])
 
 
 def uncovered(plans: Iterable[Plan], *, of: Plan | None = None) -> Ranges:
-    """The records of ``of`` that no plan reads; without it, of every split that the plans name. Errors as ``relation``.
+    """The records that no plan reads, of the plan ``of`` or, without it, of every split that the plans name.
 
     >>> from registry.splits import resolve
     >>> uncovered([resolve("train[:33]", {"train": [101]}), resolve("train[34:]", {"train": [101]})])
     (RecordRange(split='train', start=33, stop=34),)
+
+    Raises:
+        UsageError: an item is not a Plan, or a split has different shards in two plans.
     """
     covering = tuple(plans)
     _check_one_layout([*covering, of] if of is not None else covering)
@@ -265,6 +295,7 @@ def uncovered(plans: Iterable[Plan], *, of: Plan | None = None) -> Ranges:
     return without(whole, [one for plan in covering for one in plan.ranges])
 
 
+# Creates a FileInstruction without its check, for files that are read whole: plans may have millions of them.
 _UNCHECKED: Final[Callable[[tuple[str, int, int, int, str, int]], FileInstruction]] = partial(
     tuple.__new__, FileInstruction
 )
@@ -274,7 +305,7 @@ _BLOCK: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """A range that holds records, and the files that it touches, which are the filled shards of ``span``."""
+    """A range with at least one record, and the files that it touches: the shards of ``span`` that hold records."""
 
     records: RecordRange
     split: ShardedSplit
@@ -282,7 +313,7 @@ class FileRun:
 
     @classmethod
     def of(cls, records: RecordRange, split: ShardedSplit) -> FileRun:
-        """The files of ``split`` that hold ``records``, of which there are some."""
+        """The files of ``split`` that hold ``records``, which must not be empty."""
         return cls(records, split, ShardSpan.of(split.shard_lengths, records.start, records.stop))
 
     @property
@@ -291,11 +322,11 @@ class FileRun:
         return self.span.count
 
     def instruction(self, place: int) -> FileInstruction:
-        """The instruction for the file that has ``place`` others before it."""
+        """The instruction for file ``place`` of the range, counted from 0."""
         return self._cut(self.span.shard_at(place))
 
     def records_of(self, start: int, stop: int) -> RecordRange:
-        """The records of the range that lie in its files ``start``..``stop`` (stop excluded; at least one file)."""
+        """The records of the range that are in its files ``start``..``stop`` (stop excluded; at least one file)."""
         lengths = self.split.shard_lengths
         first, after = self.span.shard_at(start), self.span.shard_at(stop - 1) + 1
         return RecordRange(
@@ -305,7 +336,7 @@ class FileRun:
         )
 
     def __iter__(self) -> Iterator[FileInstruction]:
-        """All instructions. Files between the first and the last are read whole, so they are made without a look."""
+        """All instructions. Files between the first and the last are read whole, so they need no check."""
         lengths, span = self.split.shard_lengths, self.span
         name = self.records.split
         filename = self.split.files.namer(name, len(lengths))
@@ -321,7 +352,7 @@ class FileRun:
             yield self._cut(span.last)
 
     def _cut(self, shard: int) -> FileInstruction:
-        """What the range takes of one shard that it touches."""
+        """The instruction for one shard that the range touches."""
         lengths = self.split.shard_lengths
         skip, take = self.span.cut(shard)
         return FileInstruction(
@@ -337,10 +368,10 @@ class FileRun:
 def sorted_places(
     files: list[FileInstruction], sort_files: Callable[[list[FileInstruction]], Sequence[FileInstruction]]
 ) -> list[int]:
-    """The places in ``files`` of what ``sort_files`` makes of them, which are the same files in another order.
+    """The order in which ``sort_files`` puts ``files``, as positions in ``files``.
 
     Raises:
-        UsageError: it leaves a file out, names one more often than it was given, or returns something else.
+        UsageError: ``sort_files`` does not return the same file instructions, each as often as it received it.
     """
     places: dict[FileInstruction, int] = {}
     again: dict[int, int] = {}  # the next place of a file that a union reads more than once
@@ -359,8 +390,8 @@ def sorted_places(
         found.clear()
     if len(found) != len(files):
         raise UsageError(
-            f"interleave_sort_fn was given {len(files)} file instructions and returned something else",
-            hint="It returns the same ones in another order; to read fewer, slice the expression.",
+            f"interleave_sort_fn must return the {len(files)} file instructions that it receives, in any order",
+            hint="To read fewer files, slice the split expression instead.",
         )
     return found
 
@@ -371,20 +402,20 @@ def _whole_splits(plans: Sequence[Plan]) -> list[RecordRange]:
 
 
 def _check_one_layout(plans: Iterable[Plan]) -> tuple[Plan, ...]:
-    """``plans``, which may be read once only, after a look at their splits."""
+    """``plans`` as a tuple. Raises UsageError unless all are plans whose splits have the same shards."""
     compared = tuple(plans)
     known: dict[str, ShardedSplit] = {}
     for plan in compared:
         if not isinstance(plan, Plan):
             raise UsageError(
-                f"plans are compared, not {plan!r:.60}",
-                hint="Resolve the expression first, or use dataset.relation(), which takes texts.",
+                f"expected a Plan to compare, found {plan!r:.60}",
+                hint="Resolve the expression first, or use dataset.relation(), which accepts text.",
             )
         for split in plan.splits:
             other = known.setdefault(split.name, split)
             if (split.shard_lengths, split.files) != (other.shard_lengths, other.files):
                 raise UsageError(
-                    f"these plans are of different layouts: they do not have the same shards of {split.name!r}",
+                    f"these plans belong to different layouts: their shards of split {split.name!r} differ",
                     hint="Resolve both expressions on the same dataset version.",
                 )
     return compared

@@ -1,4 +1,8 @@
-"""The resolver: from an expression and a layout to record ranges and a plan, under a named slicing rule."""
+"""The resolver: turns an expression and a layout into record ranges and a plan, under a named slicing rule.
+
+It joins the other files of the folder: ``grammar`` parses the expression, the module of the slicing rule finds the
+records of each slice, this module divides exact parts, and ``plan`` finds the files.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +25,18 @@ def resolve(
     slicing: SlicingRule | str = SlicingRule.DOCUMENTED,
     rounding: str | None = None,
 ) -> Plan:
-    """The plan that reads ``expression`` from splits laid out as ``layout``.
+    """Resolve ``expression`` to the plan that reads it from ``layout``.
 
     Args:
-        expression: a split expression (grammar: ``parse_terms``) or a ReadInstruction.
-        layout: splits by name, in the order of ``all``: ``model.Split`` values, or the number of records of each shard
-            (``ShardLengths`` are used as they are; files are then called ``train-00000-of-00002``).
-        slicing: the slicing rule, ``documented`` or ``tfds-4``.
+        expression: a split expression such as ``train[:80%]+test``, or a ReadInstruction.
+        layout: splits by name, in the order of ``all``. A value is a ``model.Split``, or the number of records of each
+            shard (a list or ``ShardLengths``); the files of such a split are named ``train-00000-of-00002``.
+        slicing: the slicing rule, ``documented`` (the TFDS splits document, in exact integers) or ``tfds-4`` (what
+            TFDS 4.9.10 computes in floats).
         rounding: ``closest`` or ``pct1_dropremainder`` for every percentage, instead of the instruction's own.
+
+    Returns:
+        The plan: a lazy sequence of ``FileInstruction``, and its record ranges.
 
     >>> plan = resolve("train[49%:50%]", {"train": [50, 51]})
     >>> plan.ranges
@@ -40,28 +48,28 @@ def resolve(
 
     Raises:
         SplitSyntaxError: the text is malformed.
-        SplitNotFoundError: it names a split that the layout does not have.
-        SliceError: a slice that this layout cannot answer: out of range, reversed, too few records.
-        UsageError: an unknown rule or rounding.
+        SplitNotFoundError: the expression names a split that is not in the layout.
+        SliceError: a slice is out of range or reversed, or its split has too few records for the rounding.
+        UsageError: the slicing rule or the rounding is unknown, or an argument has the wrong type.
     """
     finder = Finder(SlicingRule.of(slicing), layout)
     return finder.plan(finder.read(expression, rounding))
 
 
 class Rule(Protocol):
-    """What a slicing rule's module has: ``documented`` or ``tfds4``. The grammar has the rule's language."""
+    """The functions of a slicing rule's module, ``documented`` or ``tfds4``. The grammar holds the rule's language."""
 
     def find_range(self, part: SplitSlice, extent: Extent) -> tuple[int, int]:
-        """``(start, stop)`` of the records of a slice with a bound, 0 <= start <= stop <= num_examples."""
+        """``(start, stop)`` of the records of a slice that has a bound, 0 <= start <= stop <= num_examples."""
 
     def explain_bound(
         self, part: SplitSlice, bound: int | Fraction | None, extent: Extent, is_end: bool
     ) -> BoundReason:
-        """Why a bound became its record; ``is_end`` says whether it is the second one."""
+        """Explain how a bound became a record; ``is_end`` says whether it is the second bound."""
 
 
 class Finder:
-    """Finds the records of terms in one layout under one rule. A split is looked up once, however often it is named."""
+    """Finds the records of terms in one layout under one rule. Each split is looked up once."""
 
     def __init__(self, slicing: SlicingRule, layout: Layout) -> None:
         self.slicing = slicing
@@ -70,18 +78,18 @@ class Finder:
         self._extents: dict[str, Extent] = {}
 
     def read(self, expression: str | ReadInstruction, rounding: str | None) -> ReadInstruction:
-        """The instruction that ``expression`` is under the rule, with ``rounding`` in the place of its own."""
+        """Parse ``expression`` under the rule; ``rounding``, if given, replaces its own rounding."""
         instruction = ReadInstruction.from_spec(expression, slicing=self.slicing).read_by(self.slicing)
         return instruction if rounding is None else instruction.with_rounding(rounding)
 
     def plan(self, instruction: ReadInstruction) -> Plan:
-        """The plan of an instruction that ``read`` gave."""
+        """The plan of an instruction that ``read`` returned."""
         located = self.locate(instruction.terms)
         named = {split.name: split for name in instruction.names for split in self.extent(name).splits}
         return Plan(instruction, self.slicing, tuple(named.values()), located)
 
     def locate(self, terms: tuple[Term, ...], parts: tuple[EvenPart, ...] = ()) -> list[Located]:
-        """The ranges that ``terms`` name, in order, and of each range on its own only what ``parts`` leave of it."""
+        """The ranges of ``terms``, in order. If ``parts`` are given, they divide each range on its own, in turn."""
         located: list[Located] = []
         for term in terms:
             if isinstance(term, EvenPart):
@@ -93,18 +101,21 @@ class Finder:
             extent = self.extent(term.split_name)
             if term.is_whole:
                 located.extend(divide_each(parts, extent.cut(0, extent.num_examples)))
-            elif parts:  # only TFDS divides each range on its own
+            elif parts:  # only the rule tfds-4 divides each range on its own
                 located.extend(extent.cut(*tfds4.find_part(term, extent, parts)))
             else:
                 located.extend(extent.cut(*self.rule.find_range(term, extent)))
         return located
 
     def divides_each(self, part: EvenPart) -> bool:
-        """Whether each range is divided on its own; files never are: no two parts are to open the same one."""
+        """Whether ``part`` divides each range on its own.
+
+        Files are always divided as one sequence, so that no two parts open the same file.
+        """
         return self.slicing is SlicingRule.TFDS_4 and part.unit == "abs"
 
     def extent(self, name: str) -> Extent:
-        """The extent of ``name``; errors as ``find_extent``."""
+        """The extent of the split ``name``, or of ``all``. Raises SplitNotFoundError if the layout does not have it."""
         extent = self._extents.get(name)
         if extent is None:
             extent = self._extents[name] = find_extent(name, self._layout)
@@ -112,7 +123,7 @@ class Finder:
 
 
 def divide(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
-    """What ``part`` reads of ``located``, divided as one sequence; a range that it does not touch is left out."""
+    """The ranges that ``part`` reads of ``located``, divided as one sequence, without ranges that it does not touch."""
     if part.unit == "shard":
         runs = [FileRun.of(records, split) for records, split in located if records.num_examples]
         for place, start, stop in _cut([run.count for run in runs], part):
@@ -124,14 +135,14 @@ def divide(part: EvenPart, located: Sequence[Located]) -> Iterator[Located]:
 
 
 def divide_each(parts: Iterable[EvenPart], located: Iterable[Located]) -> Iterable[Located]:
-    """What is left of each range where it is divided on its own, by the first of ``parts``, then by the next."""
+    """Divide each range on its own, by the first of ``parts``, then the result by the next."""
     for part in parts:
         located = [piece for one in located for piece in divide(part, [one])]
     return located
 
 
 def _cut(sizes: Sequence[int], part: EvenPart) -> Iterator[tuple[int, int, int]]:
-    """Of things of these sizes, one after the other: which does the part touch, from where to where in each?"""
+    """Divide items of these sizes as one sequence: ``(item, start, stop)`` for each item that the part touches."""
     start, stop = part.bounds(sum(sizes))
     first = 0
     for place, size in enumerate(sizes):

@@ -1,8 +1,8 @@
 """The terms of a split expression: slices of splits, and exact parts.
 
-A ``SplitSlice`` is a split's name and at most two bounds of one unit. An ``EvenPart`` is a place among equal parts:
-a third of 101 records has no bounds that could be written before the layout is known. The grammar makes terms, the
-slicing rules resolve them to record ranges.
+A ``SplitSlice`` is a split name and at most two bounds of one unit. An ``EvenPart`` is one or more of N equal parts: it
+is a term of its own because the bounds of a third are not known before the layout is. The grammar parses text to terms,
+and the slicing rules resolve terms to record ranges.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from registry.model import shown, whole_number
 Unit: TypeAlias = Literal["abs", "%", "shard"]
 Rounding: TypeAlias = Literal["closest", "pct1_dropremainder"]
 BoundLike: TypeAlias = SupportsIndex | float | Decimal | Fraction
-"""What a caller may give as a bound; floats, decimals and fractions as percentages."""
+"""A bound of a slice: a whole number, or for percentages also a float, a Decimal or a Fraction."""
 
 ALL: Final = "all"
 """The name of all splits of a version, in order."""
 
 MAX_DIGITS: Final = 400
-"""The most digits a bound is written with; enough for every float. Keeps hostile numbers from costing time."""
+"""Maximum number of digits of a bound: enough for every float, and few enough that hostile text costs little time."""
 
 MAX_NAME_LENGTH: Final = 200
 
 _UNITS: Final = ("abs", "%", "shard")
 _ROUNDINGS: Final = ("closest", "pct1_dropremainder")
 _SUFFIX: Final = {"abs": "", "%": "%", "shard": "shard"}
-_NAME = re.compile(r"[\w-]+")  # letters beyond ASCII too: TFDS has such splits, and its slicing rule parses them
+_NAME = re.compile(r"[\w-]+")  # includes letters beyond ASCII: TFDS allows them, and its slicing rule parses them
 _LARGEST: Final = 10**MAX_DIGITS
 
 
@@ -42,9 +42,10 @@ _LARGEST: Final = 10**MAX_DIGITS
 class SplitSlice:
     """``split_name[from_:to]``: records, percent or shards of one split, or of all splits together (``all``).
 
-    Bounds are exact: whole numbers, or for percent a ``Fraction`` with a finite decimal text; None is an open end;
-    negative ones count from the end. Without bounds it is the whole split, and unit and rounding fall back to their
-    defaults, as does the rounding of a unit that does not round: equal slices are equal values.
+    Bounds are exact: whole numbers, or for percent also a ``Fraction`` with a finite decimal text. None is an open
+    bound, and negative bounds count from the end. A slice without bounds is the whole split.
+
+    Equal slices are equal values: a unit or a rounding that has no effect is reset to its default.
 
     >>> SplitSlice("train", None, 12.5, "%").to
     Fraction(25, 2)
@@ -52,8 +53,8 @@ class SplitSlice:
     'train[:12.5%]'
 
     Raises:
-        SliceError: a percentage beyond -100..100, or a bound that its unit cannot have.
-        UsageError: an unknown unit or rounding, or a name that no split has.
+        SliceError: a percentage is outside -100..100, or a bound is not a valid number of its unit.
+        UsageError: the unit or the rounding is unknown, or the split name is invalid.
     """
 
     split_name: str
@@ -77,7 +78,7 @@ class SplitSlice:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there are no bounds: the whole split."""
+        """Whether it has no bounds and is therefore the whole split."""
         return self.from_ is None and self.to is None
 
     def __str__(self) -> str:
@@ -87,7 +88,7 @@ class SplitSlice:
 
 
 def print_bound(bound: int | Fraction | None, unit: Unit) -> str:
-    """The exact text of a bound, nothing for an open end.
+    """The exact text of a bound, empty for an open one.
 
     >>> print_bound(Fraction(-1, 8), "%"), print_bound(3, "shard"), print_bound(None, "abs")
     ('-0.125%', '3shard', '')
@@ -98,7 +99,7 @@ def print_bound(bound: int | Fraction | None, unit: Unit) -> str:
 
 
 def check_rounding(rounding: str) -> Rounding:
-    """``rounding`` if it is the name of one; UsageError otherwise."""
+    """Return ``rounding``. Raises UsageError if it is unknown."""
     if rounding not in _ROUNDINGS:
         raise UsageError(
             f"unknown rounding {rounding!r}", hint="A rounding is 'closest' (the default) or 'pct1_dropremainder'."
@@ -107,7 +108,7 @@ def check_rounding(rounding: str) -> Rounding:
 
 
 def check_split_name(name: object) -> None:
-    """UsageError if ``name`` cannot be written in an expression."""
+    """Raise UsageError if ``name`` cannot be written in an expression."""
     if not isinstance(name, str) or len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise UsageError(
             f"invalid split name {str(name)[:80]!r}",
@@ -118,34 +119,34 @@ def check_split_name(name: object) -> None:
 
 def _exact_bound(bound: Any, unit: Unit) -> int | Fraction:
     if type(bound) is int and -100 <= bound <= 100:
-        return bound  # what most texts give, in any unit: nothing to convert
+        return bound  # the common case: valid in every unit, nothing to convert
     if isinstance(bound, bool):
-        raise SliceError(f"a bound is a number, not {bound}")
+        raise SliceError(f"a bound must be a number, not {bound}")
     if unit == "%":
         percent = _exact_percent(bound)
         if not -100 <= percent <= 100:
             raise SliceError(
-                f"a percentage lies between -100% and 100%, and {shown(bound)} does not",
-                hint="Give records with unit='abs'.",
+                f"a percentage must be between -100% and 100%, not {shown(bound)}",
+                hint="To count records, pass unit='abs'.",
             )
         return percent
     if unit == "abs" and isinstance(bound, Real) and not isinstance(bound, Rational) and float(bound).is_integer():
-        bound = int(float(bound))  # 1e6 is how many people write a million records
+        bound = int(float(bound))  # accept 1e6 for a million records
     try:
         position = operator.index(bound)
     except TypeError as error:
         counted = "records" if unit == "abs" else "shards"
         raise SliceError(
-            f"a bound in {counted} is a whole number, not {shown(bound)}",
+            f"a bound in {counted} must be a whole number, not {shown(bound)}",
             hint="Percentages may have fractions: unit='%'.",
         ) from error
     if abs(position) >= _LARGEST:
-        raise SliceError(f"a bound has at most {MAX_DIGITS} digits")
+        raise SliceError(f"a bound can have at most {MAX_DIGITS} digits")
     return position
 
 
 def _exact_percent(bound: Any) -> int | Fraction:
-    """The percentage as a number that is exactly what its decimal text says; whole ones as int."""
+    """The percentage with exactly the value of its decimal text; an int if it is whole."""
     if isinstance(bound, Decimal) and bound.is_finite() and _is_long(bound):
         raise _no_decimal_text()
     try:
@@ -155,14 +156,14 @@ def _exact_percent(bound: Any) -> int | Fraction:
         elif isinstance(bound, Decimal):
             percent = Fraction(bound)
         elif isinstance(bound, Rational):
-            # A Fraction too: one of numpy's integers overflows.
+            # Converted to Python integers first, because arithmetic on numpy integers overflows.
             percent = Fraction(int(bound.numerator), int(bound.denominator))
         elif isinstance(bound, Real):
-            percent = Fraction(str(bound))  # the floats of numpy
+            percent = Fraction(str(bound))  # numpy floats
         else:
             percent = Fraction(operator.index(bound))
     except (TypeError, ValueError, OverflowError) as error:
-        raise SliceError(f"a percentage is a finite number, not {shown(bound)}") from error
+        raise SliceError(f"a percentage must be a finite number, not {shown(bound)}") from error
     if percent.denominator == 1:
         return percent.numerator
     if percent.denominator >= _LARGEST or _LARGEST % percent.denominator:
@@ -171,14 +172,14 @@ def _exact_percent(bound: Any) -> int | Fraction:
 
 
 def _is_long(number: Decimal) -> bool:
-    """Whether its digits or its exponent would make a huge number."""
+    """Whether its digits or its exponent are so large that arithmetic on it would be slow."""
     return len(number.as_tuple().digits) > 2 * MAX_DIGITS or abs(number.adjusted()) > MAX_DIGITS
 
 
 def _no_decimal_text() -> SliceError:
     return SliceError(
-        f"a percentage has a decimal text of at most {MAX_DIGITS} digits, and this one has none",
-        hint="Give the digits you want, e.g. Decimal('33.333').",
+        f"a percentage must have a finite decimal text of at most {MAX_DIGITS} digits",
+        hint="Write the digits that you want, e.g. Decimal('33.333').",
     )
 
 
@@ -196,7 +197,7 @@ PartUnit: TypeAlias = Literal["abs", "shard"]
 Count = TypeVar("Count", int, float)
 
 MAX_DEPTH: Final = 16
-"""How deep parts of parts may be nested; keeps hostile text from deep recursion."""
+"""Maximum nesting of parts of parts. It limits the parser's recursion on hostile text."""
 
 _PART_UNITS: Final = ("abs", "shard")
 
@@ -205,12 +206,12 @@ _PART_UNITS: Final = ("abs", "shard")
 class EvenPart:
     """Parts ``first``..``stop`` (stop excluded) of ``count`` equal parts of ``split``.
 
-    Sizes differ by at most one, the larger parts first: records for ``unit="abs"``; for ``unit="shard"`` files, each of
-    which is in one part (a file that two slices of a union touch counts as two). ``drop_remainder`` leaves out what
-    would make some parts larger.
+    Sizes differ by at most one, the larger parts first. ``unit="abs"`` divides records. ``unit="shard"`` divides files,
+    so that no two parts open the same file; a file that two slices of a union touch counts as two. ``drop_remainder``
+    leaves out the last records or files, so that all parts have the same size.
 
-    ``split`` holds the terms that are divided, or a text where the slicing rules read it differently: then the rule
-    reads it that resolves the part.
+    ``split`` is the divided terms, or a text if the slicing rules read it differently. The rule that resolves the part
+    then parses the text.
 
     >>> str(EvenPart((SplitSlice("train"), SplitSlice("test")), 3, 0, 1))
     'even(train+test, 3)[0]'
@@ -218,7 +219,7 @@ class EvenPart:
     'even(train, 8shard, drop_remainder)[2:8]'
 
     Raises:
-        UsageError: no part, a place beyond the parts, an unknown unit, or parts of parts nested too deep.
+        UsageError: there are no parts, the range is outside them, the unit is unknown, or parts are nested too deep.
     """
 
     split: tuple[Term, ...] | str
@@ -231,34 +232,34 @@ class EvenPart:
     def __post_init__(self) -> None:
         if self.unit not in _PART_UNITS:
             raise UsageError(
-                f"exact parts have no unit {self.unit!r}",
-                hint="Give unit='abs' for records or unit='shard' for whole files.",
+                f"unknown unit {self.unit!r} of exact parts",
+                hint="Pass unit='abs' for records or unit='shard' for whole files.",
             )
         object.__setattr__(self, "count", check_count(self.count))
         for name in ("first", "stop"):
             object.__setattr__(self, name, whole_number(getattr(self, name), name))
         if not 0 <= self.first <= self.stop <= self.count:
             raise UsageError(
-                f"there {'is 1 part' if self.count == 1 else f'are {self.count} parts'}, counted from 0; "
-                f"{shown(self.first)}..{shown(self.stop)} lies outside"
+                f"parts {shown(self.first)}..{shown(self.stop)} are out of range: "
+                f"there {'is 1 part' if self.count == 1 else f'are {self.count} parts'}, counted from 0"
             )
         if self.depth > MAX_DEPTH:
-            raise UsageError(f"parts of parts are nested more than {MAX_DEPTH} deep")
+            raise UsageError(f"parts can be nested at most {MAX_DEPTH} deep")
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The terms that are divided; none of a text that no rule has read yet."""
+        """The divided terms; empty for a text that no rule has parsed yet."""
         return () if isinstance(self.split, str) else self.split
 
     @property
     def depth(self) -> int:
-        """How deep divisions are nested, this one included."""
+        """The nesting depth of divisions, counting this one."""
         return 1 + max((term.depth for term in self.terms if isinstance(term, EvenPart)), default=0)
 
     def bounds(self, size: Count) -> tuple[Count, Count]:
-        """Where the parts begin and end among ``size`` records or files.
+        """The start and the stop of the parts among ``size`` records or files.
 
-        A size with a fraction is divided as TFDS 4 does it; under its rule there are such ranges.
+        A fractional size, which occurs under the rule ``tfds-4`` only, is divided as TFDS 4 divides it.
 
         >>> third = EvenPart((SplitSlice("train"),), 3, 1, 2)
         >>> third.bounds(101)
@@ -282,18 +283,18 @@ Term: TypeAlias = SplitSlice | EvenPart
 
 
 def check_count(count: SupportsIndex, name: str = "the number of parts", *, least: int = 1) -> int:
-    """``count`` as an int; UsageError if it is less than ``least`` or has very many digits."""
+    """``count`` as an int. Raises UsageError if it is less than ``least`` or has more than 400 digits."""
     return whole_number(count, name, least=least, below=10**MAX_DIGITS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundReason:
-    """The way from a bound, as written, to the record that it came to.
+    """How one bound of a slice was resolved to a record.
 
     Attributes:
-        bound: as written, ``""`` for an open one.
-        exact: the records before rounding, as an exact decimal text; None where nothing is rounded.
-        record: the record that it came to, counted from the start of the split; a float where TFDS makes a fraction.
+        bound: the bound as written, ``""`` for an open one.
+        exact: the number of records before rounding, as an exact decimal text; None if nothing is rounded.
+        record: the resulting record, counted from the start of the split; a float if TFDS computes a fraction.
         why: the steps, in words.
     """
 

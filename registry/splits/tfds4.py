@@ -1,8 +1,7 @@
-"""The slicing rule ``tfds-4``: which records a slice names as TFDS 4 resolves it, for datasets made by TFDS.
+"""The slicing rule ``tfds-4``: resolves a slice to records as TFDS 4 does, for datasets prepared by TFDS.
 
-Follows what TFDS 4.9.10 does, its floats and open ends and wrapping shards included, wherever the result can be read.
-Where TFDS makes an instruction that reads something else than the slice (a negative take, a fraction of a record), we
-refuse it.
+It follows TFDS 4.9.10, including its floats, open ends and wrapping shards. It rejects slices for which TFDS makes an
+instruction that does not read the slice (a negative take, a fraction of a record).
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from registry.splits.terms import ALL, BoundReason, EvenPart, SplitSlice, print_
 def find_range(part: SplitSlice, extent: Extent) -> tuple[int, int]:
     """``(start, stop)`` of the records that TFDS 4.9.10 reads for ``part``, 0 <= start <= stop <= num_examples.
 
-    ``part`` has a bound.
+    ``part`` must have a bound.
 
     Raises:
-        SliceError: TFDS refuses the slice too (out of range, ``all[...]``, fewer than 100 records under
-            ``pct1_dropremainder``), or makes a negative take or a fraction of a record of it.
+        SliceError: TFDS also rejects the slice (out of range, ``all[...]``, fewer than 100 records under
+            ``pct1_dropremainder``), or turns it into a negative take or a fraction of a record.
     """
     return _readable(part, *_bounds(part, extent), extent)
 
 
 def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> tuple[int, int]:
-    """``find_range`` of what ``parts`` of ``even_splits`` leave of the slice, the innermost first.
+    """``(start, stop)`` of the records that remain of ``part`` after ``parts`` divide it, the innermost part first.
 
-    TFDS divides every range of a union on its own, fractions of records included, and refuses a reversed one there.
+    TFDS divides every range of a union on its own, including fractions of records, and rejects a reversed range there.
 
     Raises:
-        SliceError: as ``find_range``, and where the slice is reversed.
+        SliceError: ``find_range`` rejects the slice, or the slice is reversed.
     """
     start, stop = _bounds(part, extent)
     if start > stop:
         raise extent.refuse(
             part,
             f"{part} is reversed: TFDS does not divide records {start}..{stop} into parts",
-            hint="The first bound is the smaller one.",
+            hint="Put the smaller bound first.",
         )
     for one in parts:
         size = stop - start
         try:
             first, last = one.bounds(int(size) if size == int(size) else size)
-        except OverflowError as error:  # no float counts that many parts, in TFDS neither
+        except OverflowError as error:  # the number of parts exceeds the largest float; TFDS fails too
             raise extent.refuse(
                 part,
-                f"{part}: TFDS cannot divide the fractions of records {start}..{stop} into so many parts",
+                f"{part}: TFDS cannot divide the fractions of records {start}..{stop} into that many parts",
                 hint="Use whole percent with pct1_dropremainder, or the rounding 'closest'.",
             ) from error
         start, stop = start + first, start + last
@@ -56,7 +55,7 @@ def find_part(part: SplitSlice, extent: Extent, parts: tuple[EvenPart, ...]) -> 
 
 
 def explain_bound(part: SplitSlice, bound: int | Fraction | None, extent: Extent, is_end: bool) -> BoundReason:
-    """Why ``bound``, the second one where ``is_end``, became its record. ``part`` is one that ``find_range`` found."""
+    """Explain how ``bound``, the second one if ``is_end``, became a record. ``find_range`` must accept ``part``."""
     exact = None
     if part.unit == "%" and bound is not None and part.rounding == "closest":
         exact = Fraction(bound) * extent.num_examples / 100
@@ -93,31 +92,31 @@ def _explain_steps(
     if value < 0:
         steps.append(f"{value} counts from the end")
     elif bound < 0:
-        steps.append("which TFDS takes for the beginning")
+        steps.append("which TFDS reads as the beginning")
     return size + value if value < 0 else value, steps
 
 
 def _bounds(part: SplitSlice, extent: Extent) -> tuple[float, float]:
-    """Both bounds in records, counted from the start. Raises SliceError where TFDS refuses them."""
+    """Both bounds in records, counted from the start. Raises SliceError if TFDS rejects them."""
     if part.split_name == ALL:
         raise extent.refuse(
             part,
             f"{part}: TFDS has no slices of 'all'",
-            hint="Resolve it under the slicing rule 'documented', or slice every split by its name.",
+            hint="Resolve it with slicing='documented', or slice every split by its name.",
         )
     first, last = _requested(part, extent)
     num_examples = extent.num_examples
     if max(abs(first), abs(last)) > num_examples:
         raise extent.refuse(
             part,
-            f"{part} is out of range: TFDS makes records {first}..{last} of it, in {extent.describe()}",
+            f"{part} is out of range: TFDS resolves it to records {first}..{last} of {extent.describe()}",
             hint="Leave a bound out to read to the end.",
         )
     return num_examples + first if first < 0 else first, num_examples + last if last < 0 else last
 
 
 def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
-    """Both bounds in records, negative ones still counted from the end: ints, but for some floats of pct1."""
+    """Both bounds in records, negative ones still counted from the end. They are ints, or floats under pct1."""
     if part.unit == "shard":
         return _first_of_shards(part.from_, extent), _end_of_shards(part.to, extent)
     if part.unit == "abs":
@@ -125,7 +124,7 @@ def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
     if part.rounding == "pct1_dropremainder" and extent.num_examples < 100:
         raise extent.refuse(
             part,
-            f"{part}: pct1_dropremainder cannot divide {extent.describe()} into 100 parts, it would be empty",
+            f"{part}: pct1_dropremainder requires at least 100 records, found {extent.describe()}",
             hint="Use the rounding 'closest' for a split of fewer than 100 records.",
         )
     last: float = extent.num_examples if part.to is None else _rounded(part.to, part, extent)
@@ -133,9 +132,11 @@ def _requested(part: SplitSlice, extent: Extent) -> tuple[float, float]:
 
 
 def _rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float:
-    """The percentage in records, by the operations on floats that TFDS makes of a text, in its order: halves to even.
+    """The percentage in records, by the same float operations in the same order as TFDS applies to a text.
 
-    A whole percentage that its API is given as an int is never a float there; that shows above 2**53 only.
+    Halves are rounded to even.
+
+    TFDS does not convert a whole percentage that its API receives as an int; this differs above 2**53 records only.
     """
     number = float(percent)
     if part.rounding == "pct1_dropremainder":
@@ -144,21 +145,25 @@ def _rounded(percent: int | Fraction, part: SplitSlice, extent: Extent) -> float
 
 
 def _first_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
-    """Where a slice begins that begins with ``shard``; beyond either end, Python's slices clamp."""
+    """The first record of a slice that begins with ``shard``. Beyond either end it clamps, as Python's slices do."""
     index = int(shard or 0)
     return extent.shard_start(max(0, extent.num_shards + index) if index < 0 else min(index, extent.num_shards))
 
 
 def _end_of_shards(shard: int | Fraction | None, extent: Extent) -> int:
-    """Where a slice ends that ends before ``shard``; 0 is the end, and what is still negative wraps once more."""
+    """The stop of a slice that ends before ``shard``.
+
+    As in TFDS, 0 means the end of the split, and an index that is still negative after counting from the end wraps a
+    second time.
+    """
     index = extent.num_shards if shard is None else int(shard)
     return _first_of_shards(index if index > 0 else extent.num_shards + index, extent)
 
 
 def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tuple[int, int]:
-    """The range as whole records, where TFDS makes a readable instruction of it; an empty range where it makes none."""
+    """The range as whole records; empty if TFDS makes no instruction. Raises SliceError if its instruction is wrong."""
     if start >= stop:
-        # TFDS never compares the bounds: a shard that holds both gets a negative take, and otherwise no shard is read.
+        # TFDS never compares the bounds. If one shard holds both, it gets a negative take; otherwise no shard is read.
         if stop < start < extent.num_examples and stop > 0:
             last_shard, first_shard = extent.shard_of(math.ceil(stop) - 1), extent.shard_of(math.floor(start))
             if last_shard == first_shard:
@@ -166,13 +171,13 @@ def _readable(part: SplitSlice, start: float, stop: float, extent: Extent) -> tu
                 raise extent.refuse(
                     part,
                     f"{part} is reversed: TFDS {made} records {start}..{stop} in shard {first_shard}",
-                    hint="The first bound is the smaller one.",
+                    hint="Put the smaller bound first.",
                 )
-        return int(start), int(start)  # nothing, at the place where the slice begins
+        return int(start), int(start)  # an empty range at the start of the slice
     if start != int(start) or stop != int(stop):
         raise extent.refuse(
             part,
-            f"{part}: TFDS makes the fractions of records {start}..{stop} of it",
+            f"{part}: TFDS resolves it to fractions of records, {start}..{stop}",
             hint="Use whole percent with pct1_dropremainder, or the rounding 'closest'.",
         )
     return int(start), int(stop)

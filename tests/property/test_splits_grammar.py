@@ -129,8 +129,8 @@ def test_a_megabyte_of_terms_is_read() -> None:
 
 DOCUMENTED = re.search(r"```ebnf\n(.*?)```", (ROOT / "docs" / "splits.md").read_text(encoding="utf-8"), re.DOTALL)
 BEYOND_GRAMMAR = re.compile(
-    "mixed units: |only a percentage has a fraction|a percentage lies between|a split is divided into 1 part or more|"
-    "there (is|are) [0-9]+ parts?, counted from 0|these parts are reversed"
+    "mixed units: |only a percentage can have a fraction|a percentage must be between|"
+    "a split is divided into 1 part or more|there (is|are) [0-9]+ parts?, counted from 0|these parts are reversed"
 )
 
 

@@ -107,8 +107,8 @@ def test_an_epoch_is_a_number(epoch: Any, problem: str) -> None:
 def test_a_sort_function_sorts_and_nothing_else(sort: Any) -> None:
     with pytest.raises(UsageError) as caught:
         resolve("train", {"train": [3, 4]}).order(ReadConfig(interleave_sort_fn=sort))
-    assert str(caught.value) == "interleave_sort_fn was given 2 file instructions and returned something else"
-    assert caught.value.hint == "It returns the same ones in another order; to read fewer, slice the expression."
+    assert str(caught.value) == "interleave_sort_fn must return the 2 file instructions that it receives, in any order"
+    assert caught.value.hint == "To read fewer files, slice the split expression instead."
 
 
 def test_a_sort_function_may_sort_what_a_union_reads_twice() -> None:

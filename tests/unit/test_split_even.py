@@ -110,13 +110,13 @@ def test_even_splits_refuse_what_they_cannot_divide() -> None:
         even_splits("train", n=0)
     with pytest.raises(UsageError, match=r"^n must be 1 or more, not 0$"):
         even_splits("train", n=0, unit="abs")
-    with pytest.raises(UsageError, match=r"^train\[:50%\] is sliced already, and percent of a slice") as caught:
+    with pytest.raises(UsageError, match=r"^train\[:50%\] is already a slice, and a percentage of a slice") as caught:
         even_splits("train[:50%]", n=2)
-    hint = "Give names of splits, or divide exactly: even_splits('train[:50%]', ..., unit='abs')."
+    hint = "Pass split names, or divide exactly: even_splits('train[:50%]', 2, unit='abs')."
     assert caught.value.hint == hint
-    with pytest.raises(UsageError, match="percent leave no remainder to drop"):
+    with pytest.raises(UsageError, match="drop_remainder requires unit='abs' or unit='shard', not percent"):
         even_splits("train", n=2, drop_remainder=True)  # type: ignore[call-overload]
-    with pytest.raises(UsageError, match="exact parts have no unit 'record'"):
+    with pytest.raises(UsageError, match="unknown unit 'record' of exact parts"):
         even_splits("train", n=2, unit="record")  # type: ignore[call-overload]
     with pytest.raises(SplitSyntaxError):
         even_splits("train[", n=2, unit="abs")
@@ -167,7 +167,7 @@ def test_a_process_reads_its_part_of_any_number() -> None:
         "even(train, 3shard, drop_remainder)[1]"
     )
     for index in (-1, 3):
-        with pytest.raises(UsageError, match=f"there is no process {index} of 3"):
+        with pytest.raises(UsageError, match=f"index {index} is out of range for 3 processes"):
             split_for_process("train", index=index, count=3)
 
 
@@ -189,14 +189,14 @@ def test_exact_folds_are_parts_and_all_the_others() -> None:
 def test_folds_refuse_what_they_cannot_divide() -> None:
     with pytest.raises(UsageError, match=r"^k must be 2 or more, not 1$"):
         k_fold("train", k=1)
-    with pytest.raises(UsageError, match=r"^train\[:5\] is sliced already"):
+    with pytest.raises(UsageError, match=r"^train\[:5\] is already a slice"):
         k_fold("train[:5]", k=2)
-    with pytest.raises(UsageError, match="exact parts have no unit 'x'"):
+    with pytest.raises(UsageError, match="unknown unit 'x' of exact parts"):
         k_fold("train", k=2, unit="x")  # type: ignore[arg-type]
 
 
 def test_a_part_beyond_the_parts_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^there are 3 parts, counted from 0; 3\.\.4 lies outside$"):
+    with pytest.raises(UsageError, match=r"^parts 3\.\.4 are out of range: there are 3 parts, counted from 0$"):
         ReadInstruction("train").part(3, of=3)
     with pytest.raises(UsageError, match=r"^the number of parts must be a whole number, not 2\.0$"):
         ReadInstruction("train").part(0, of=2.0)  # type: ignore[arg-type]

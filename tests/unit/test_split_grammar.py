@@ -69,13 +69,13 @@ def test_an_expression_is_read_and_printed(text: str, printed: str) -> None:
         ("train[:10%", "expected ']' here", "          ^", SLICE_HINT),
         ("train[10%", "expected ':' here", "         ^", SLICE_HINT),
         ("train[:10shards]", "expected ']' here", "              ^", SLICE_HINT),
-        ("train[1:2:3]", "a slice has two bounds and no step", "         ^", SLICE_HINT),
+        ("train[1:2:3]", "a slice has two bounds and cannot have a step", "         ^", SLICE_HINT),
         ("train[:-]", "expected a digit here", "        ^", SLICE_HINT),
         ("train[:.%]", "expected a digit here", "        ^", SLICE_HINT),
         ("train[--5:]", "expected a digit here", "       ^", SLICE_HINT),
-        ("train[:1__0]", "an underscore stands between two digits", "        ^", SLICE_HINT),
-        ("train[:_1]", "an underscore stands between two digits", "       ^", SLICE_HINT),
-        ("train[:1_]", "an underscore stands between two digits", "        ^", SLICE_HINT),
+        ("train[:1__0]", "an underscore must be between two digits", "        ^", SLICE_HINT),
+        ("train[:_1]", "an underscore must be between two digits", "       ^", SLICE_HINT),
+        ("train[:1_]", "an underscore must be between two digits", "        ^", SLICE_HINT),
         (
             "train[75%]",
             "one number alone selects a shard, e.g. 3shard; records and percent need ':'",
@@ -94,25 +94,25 @@ def test_an_expression_is_read_and_printed(text: str, printed: str) -> None:
             "      ^~",
             "That record alone is train[-1:].",
         ),
-        ("train[1.5shard]", "only a percentage has a fraction", "      ^~~~~~~~", SLICE_HINT),
-        ("train[1.5:]", "only a percentage has a fraction", "      ^~~", SLICE_HINT),
-        ("train[:101%]", "a percentage lies between -100% and 100%", "       ^~~~", PERCENT_HINT),
-        ("train[-100.5%:]", "a percentage lies between -100% and 100%", "      ^~~~~~~", PERCENT_HINT),
+        ("train[1.5shard]", "only a percentage can have a fraction", "      ^~~~~~~~", SLICE_HINT),
+        ("train[1.5:]", "only a percentage can have a fraction", "      ^~~", SLICE_HINT),
+        ("train[:101%]", "a percentage must be between -100% and 100%", "       ^~~~", PERCENT_HINT),
+        ("train[-100.5%:]", "a percentage must be between -100% and 100%", "      ^~~~~~~", PERCENT_HINT),
         (
             "train[10:50%]",
-            "mixed units: this bound counts percent, the first one records",
+            "mixed units: this bound counts percent, the first one counts records",
             "         ^~~",
             UNIT_HINT,
         ),
         (
             "train[10%:50]",
-            "mixed units: this bound counts records, the first one percent",
+            "mixed units: this bound counts records, the first one counts percent",
             "          ^~",
             UNIT_HINT,
         ),
         (
             "train[1:3shard]",
-            "mixed units: this bound counts shards, the first one records",
+            "mixed units: this bound counts shards, the first one counts records",
             "        ^~~~~~",
             UNIT_HINT,
         ),
@@ -149,7 +149,7 @@ def test_too_many_digits_and_too_long_names_are_refused() -> None:
 
 
 def test_a_number_is_no_expression() -> None:
-    with pytest.raises(UsageError, match="a split expression is a text or a ReadInstruction, not int") as caught:
+    with pytest.raises(UsageError, match="a split expression must be text or a ReadInstruction, not int") as caught:
         ReadInstruction.from_spec(3)  # type: ignore[arg-type]
     assert caught.value.hint == (
         "Write it as text, train[:10%], or as a registry.ReadInstruction, which takes TFDS's arguments."
@@ -238,11 +238,11 @@ def test_parts_of_parts_are_nested_sixteen_deep_and_no_deeper() -> None:
     for _ in range(16):
         text = f"even({text}, 2)[0]"
     assert str(ReadInstruction.from_spec(text)) == text
-    with pytest.raises(SplitSyntaxError, match=r"^parts of parts are nested at most 16 deep\n"):
+    with pytest.raises(SplitSyntaxError, match=r"^parts can be nested at most 16 deep\n"):
         ReadInstruction.from_spec(f"even({text}, 2)[0]")
     side_by_side = "+".join(["even(train, 2)[0]"] * 40)
     assert str(ReadInstruction.from_spec(side_by_side)) == side_by_side
-    with pytest.raises(UsageError, match="parts of parts are nested more than 16 deep"):
+    with pytest.raises(UsageError, match="parts can be nested at most 16 deep"):
         ReadInstruction.from_spec(text).part(0, of=2)
     with pytest.raises(SplitSyntaxError, match=r"^a number has at most 400 digits\n"):
         ReadInstruction.from_spec(f"even(train, {'1' * 401})[0]")

@@ -45,32 +45,32 @@ def test_every_float_has_a_decimal_text_that_is_short_enough() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"to": 101, "unit": "%"}, "a percentage lies between -100% and 100%, and 101 does not"),
+        ({"to": 101, "unit": "%"}, "a percentage must be between -100% and 100%, not 101"),
         (
             {"from_": 10**5000, "unit": "%"},
-            "a percentage lies between -100% and 100%, and a number of very many digits does not",
+            "a percentage must be between -100% and 100%, not a number of very many digits",
         ),
-        ({"to": float("nan"), "unit": "%"}, "a percentage is a finite number, not nan"),
-        ({"to": Decimal("Infinity"), "unit": "%"}, "a percentage is a finite number, not Decimal('Infinity')"),
-        ({"to": "5", "unit": "%"}, "a percentage is a finite number, not '5'"),
+        ({"to": float("nan"), "unit": "%"}, "a percentage must be a finite number, not nan"),
+        ({"to": Decimal("Infinity"), "unit": "%"}, "a percentage must be a finite number, not Decimal('Infinity')"),
+        ({"to": "5", "unit": "%"}, "a percentage must be a finite number, not '5'"),
         (
             {"to": Fraction(1, 3), "unit": "%"},
-            "a percentage has a decimal text of at most 400 digits, and this one has none",
+            "a percentage must have a finite decimal text of at most 400 digits",
         ),
         (
             {"to": Decimal("1e-1000000"), "unit": "%"},
-            "a percentage has a decimal text of at most 400 digits, and this one has none",
+            "a percentage must have a finite decimal text of at most 400 digits",
         ),
-        ({"to": 1.5}, "a bound in records is a whole number, not 1.5"),
-        ({"to": float("inf")}, "a bound in records is a whole number, not inf"),
-        ({"to": 2.0, "unit": "shard"}, "a bound in shards is a whole number, not 2.0"),
-        ({"to": "5"}, "a bound in records is a whole number, not '5'"),
+        ({"to": 1.5}, "a bound in records must be a whole number, not 1.5"),
+        ({"to": float("inf")}, "a bound in records must be a whole number, not inf"),
+        ({"to": 2.0, "unit": "shard"}, "a bound in shards must be a whole number, not 2.0"),
+        ({"to": "5"}, "a bound in records must be a whole number, not '5'"),
         (
             {"to": Decimal("0." + "3" * 1_000_000), "unit": "%"},
-            "a percentage has a decimal text of at most 400 digits, and this one has none",
+            "a percentage must have a finite decimal text of at most 400 digits",
         ),
-        ({"to": 10**400}, "a bound has at most 400 digits"),
-        ({"to": True}, "a bound is a number, not True"),
+        ({"to": 10**400}, "a bound can have at most 400 digits"),
+        ({"to": True}, "a bound must be a number, not True"),
     ],
 )
 def test_a_bound_that_its_unit_cannot_have_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -129,7 +129,7 @@ def test_from_spec_gives_an_instruction_back() -> None:
 
 
 def test_a_sum_of_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match="reads at least one slice"):
+    with pytest.raises(UsageError, match="must read at least one slice"):
         ReadInstruction.of(())
 
 

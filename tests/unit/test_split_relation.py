@@ -96,9 +96,9 @@ def test_a_plan_names_what_it_reads_twice() -> None:
 def test_plans_of_different_layouts_are_not_compared() -> None:
     with pytest.raises(UsageError) as caught:
         relation(resolve("train", {"train": [101]}), resolve("train", LAYOUT))
-    assert str(caught.value) == ("these plans are of different layouts: they do not have the same shards of 'train'")
-    with pytest.raises(UsageError, match="these plans are of different layouts"):
+    assert str(caught.value) == ("these plans belong to different layouts: their shards of split 'train' differ")
+    with pytest.raises(UsageError, match="these plans belong to different layouts"):
         relation(resolve("train", {"train": [50, 51]}), resolve("train", {"train": [51, 50]}))
-    with pytest.raises(UsageError, match="plans are compared, not 'train'"):
+    with pytest.raises(UsageError, match="expected a Plan to compare, found 'train'"):
         relation("train", resolve("train", LAYOUT))  # type: ignore[arg-type]
     assert caught.value.hint == "Resolve both expressions on the same dataset version."

@@ -105,7 +105,7 @@ def test_tfds_4_divides_every_vector_as_tfds_did(record_property: Callable[[str,
         ("train[4:2]", "train[4:2] is reversed: TFDS makes a negative take of records 4..2 in shard 0"),
         (
             "train[200:]",
-            "train[200:] is out of range: TFDS makes records 200..101 of it, in split 'train' with 101 records",
+            "train[200:] is out of range: TFDS resolves it to records 200..101 of split 'train' with 101 records",
         ),
         ("all[:50%]", "all[:50%]: TFDS has no slices of 'all'"),
     ],
@@ -121,4 +121,4 @@ def test_a_fraction_of_a_record_is_named() -> None:
         resolve(
             ReadInstruction("train", 26.42, unit="%"), {"train": [101]}, slicing="tfds-4", rounding="pct1_dropremainder"
         )
-    assert str(caught.value) == "train[26.42%:]: TFDS makes the fractions of records 26.42..101 of it"
+    assert str(caught.value) == "train[26.42%:]: TFDS resolves it to fractions of records, 26.42..101"
