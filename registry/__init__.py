@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry import slim
+    from registry import slim, torch
     from registry.api import (
         Catalog,
         Dataset,
@@ -88,12 +88,13 @@ __all__ = [
     "resolve",
     "slim",
     "split_for_process",
+    "torch",
 ]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
     {
-        "": "slim",
+        "": "slim torch",
         "api": "Catalog Dataset as_dataframe as_numpy builder connect is_locked load load_pin locked",
         "building": "BuilderConfig DatasetBuilder",
         "errors": "RegistryError RegistryWarning YankedVersionWarning",

@@ -157,7 +157,7 @@ class Patches:
         reader = Reader(
             found.readable,
             found.plan,
-            config=read_config,
+            read_config=read_config,
             state=state,
             process=process,
             verify=verify,
@@ -231,7 +231,7 @@ class Patches:
         prepared = plan.prepared
         readable = readable_folder(plan.source, prepared)
         plan_of_split = resolve(split, readable.facts.layout)
-        reader = Reader(readable, plan_of_split, config=read_config, state=state, process=process).with_ids()
+        reader = Reader(readable, plan_of_split, read_config=read_config, state=state, process=process).with_ids()
         made = cls.__new__(cls)
         made._start(reader, prepared.metadata.custom, bands, margin, layout, dtype, None, None)
         return made
@@ -276,7 +276,7 @@ class Patches:
         self.channels = tuple(name for band in first.bands for name in band.channels)
         self.crs = None if first.mixer is None else first.mixer.crs
         wanted = [band.feature for band in first.bands]
-        self.reader = reader if list(reader.features) == wanted else reader.only(wanted)
+        self.reader = reader if list(reader.features) == wanted else reader.select(wanted)
         self._dtype = np.dtype(dtype) if dtype is not None else None
         self._joint = self._dtype or _joint_dtype(self.reader.features)
         self._numbers = RecordNumbers(reader.plan)

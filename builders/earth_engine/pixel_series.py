@@ -101,7 +101,7 @@ class PixelSeries:
         reader = Reader(
             found.readable,
             found.plan,
-            config=read_config,
+            read_config=read_config,
             state=state,
             process=process,
             verify=verify,
@@ -140,7 +140,7 @@ class PixelSeries:
             copy=True,
         )
         readable = readable_folder(plan.source, plan.prepared)
-        reader = Reader(readable, resolve(split, readable.facts.layout), config=read_config)
+        reader = Reader(readable, resolve(split, readable.facts.layout), read_config=read_config)
         made = cls.__new__(cls)
         made._start(reader, plan.prepared.metadata.custom, bands, None)
         return made

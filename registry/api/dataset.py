@@ -280,7 +280,7 @@ class Dataset:
 
         found = self.slice_of(split, read_config, slicing=slicing, rounding=rounding)
         return Reader(
-            found.readable, found.plan, config=read_config, state=state, process=process, verify=verify, copy=copy
+            found.readable, found.plan, read_config=read_config, state=state, process=process, verify=verify, copy=copy
         )
 
     def read_slices(self, read_config: ReadConfig | None = None) -> dict[str, Reader]:
@@ -291,7 +291,7 @@ class Dataset:
         from registry.reading import Reader
 
         slices = self.provenance.slices(self.features)
-        return {one.name: Reader(one.readable, one.plan, config=read_config) for one in slices}
+        return {one.name: Reader(one.readable, one.plan, read_config=read_config) for one in slices}
 
     def slice_of(
         self,

@@ -333,7 +333,7 @@ def as_dataframe(dataset: Any, ds_info: Any = None) -> pd.DataFrame:
     """
     del ds_info
     from registry.reading import Reader, SupervisedReader
-    from registry.reading.views import names_in
+    from registry.reading.structure import names_in
 
     if isinstance(dataset, Reader):
         return dataset.to_pandas()

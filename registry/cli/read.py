@@ -94,7 +94,7 @@ def present_records(
 
 
 def _note_seed(session: Session, reader: Reader, order: ReadConfig | None) -> None:
-    drawn, asked = _seed_of(reader.config), None if order is None else _seed_of(order)
+    drawn, asked = _seed_of(reader.read_config), None if order is None else _seed_of(order)
     if asked is None and drawn is not None:
         session.out.note(f"note: shuffled with the seed {drawn}; --shuffle-seed {drawn} gives this order again")
 

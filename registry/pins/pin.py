@@ -153,7 +153,7 @@ class Pin:
 
         self.check_samples()
         return Reader(
-            self.readable, self.plan, config=read_config, state=state, process=process, verify=verify, copy=copy
+            self.readable, self.plan, read_config=read_config, state=state, process=process, verify=verify, copy=copy
         )
 
     def slice_of(

@@ -312,13 +312,16 @@ class ItemReader:
         for instructions, records in self._reader.located(order, left):
             yield Items(self._reader.ids(instructions, records), 1, records.size)
 
-    def batches(self, order: Order, left: Intervals, *, size: int, drop_remainder: bool) -> Iterator[Items]:
-        """Dicts of arrays of ``size`` examples; fewer in the last, unless that is dropped."""
-        for piece in self._reader.pieces(order, left, unit=size):
+    def batches(self, order: Order, left: Intervals, *, batch_size: int, drop_remainder: bool) -> Iterator[Items]:
+        """Dicts of arrays of ``batch_size`` examples; fewer in the last, unless that is dropped."""
+        for piece in self._reader.pieces(order, left, unit=batch_size):
             columns, num_sound, fault = self._sound_columns(piece)
-            stop = num_sound - (num_sound % size if drop_remainder or fault is not None else 0)
-            batches = [slice_columns(columns, slice(start, min(start + size, stop))) for start in range(0, stop, size)]
-            yield Items(batches, size, stop if fault is not None else num_sound)
+            stop = num_sound - (num_sound % batch_size if drop_remainder or fault is not None else 0)
+            batches = [
+                slice_columns(columns, slice(start, min(start + batch_size, stop)))
+                for start in range(0, stop, batch_size)
+            ]
+            yield Items(batches, batch_size, stop if fault is not None else num_sound)
             if fault is not None:
                 raise fault
 

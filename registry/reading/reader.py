@@ -1,10 +1,14 @@
-"""The examples of a plan in the order of a read config: one by one, in batches, by number, or from a saved place on."""
+"""``Reader``: the examples of a plan in the order of a read config, one by one, in batches, by number, or resumed.
+
+It is the last step of a read: ``pieces.py`` fetches and decodes records, ``state.py`` tracks what is left, and
+``frameworks/`` turns a reader into tables, tensors and other tools' datasets.
+"""
 
 from __future__ import annotations
 
 import operator
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -18,6 +22,8 @@ from registry.errors import UsageError, require_extra, suggest
 from registry.features import FeaturesDict
 from registry.model import whole_number
 from registry.order import Order, ReadConfig
+from registry.prepared.info import SupervisedKeys
+from registry.reading.frameworks import check_batches, read_torch
 from registry.reading.pieces import ItemLists, ItemReader, PieceReader, RecordSource
 from registry.reading.readable import ReadableVersion
 from registry.reading.state import (
@@ -30,6 +36,7 @@ from registry.reading.state import (
     restore,
     size_of,
 )
+from registry.reading.views import SupervisedReader
 from registry.splits import Plan
 from registry.tfrecord import Verify
 
@@ -45,23 +52,40 @@ TextForm: TypeAlias = Literal["str", "bytes"]
 """What a ``Text`` becomes in a table: ``str``, which refuses invalid UTF-8, or ``bytes`` as they are stored."""
 
 State: TypeAlias = Mapping[str, Any]
-"""What ``Reader.state`` gives: plain values that JSON can hold."""
+"""The value of ``Reader.state``: plain values that JSON can hold."""
 
 
 class Reader:
-    """The examples of a plan, in the order of a ``ReadConfig``. Nothing is opened before the first is asked for.
+    """The examples of a plan, in the order of a ``ReadConfig``. No file is opened before the first example is read.
 
-    Iterating reads an epoch (``config.repeat`` of them), and iterating again the next, as a dataset of tf.data does:
-    where files are reshuffled each has an order of its own. ``reader[i]`` is example ``i`` of the first epoch.
+    Iterating reads one epoch (``read_config.repeat`` of them). Iterating again reads the next epoch, as a tf.data
+    dataset does: each epoch of a shuffle has its own order. ``reader[i]`` is example ``i`` of the first epoch.
 
-    One thread uses it at a time. It can be pickled: what is open stays behind, and its place comes along.
+    Use a reader in one thread at a time. It can be pickled: the copy has no open files and continues at the same place.
+
+    >>> import registry, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> catalog = registry.connect(f"{folder}/catalog.db", data_dir=folder)
+    >>> _ = catalog.build("digits")
+    >>> reader = catalog.dataset("digits").read("train[:100]")
+    >>> example = next(iter(reader))
+    >>> example["image"].shape, example["image"].dtype, example["label"]
+    ((8, 8, 1), dtype('uint8'), np.int64(3))
+    >>> [batch["label"].shape for batch in reader.batches(64)]
+    [(64,), (36,)]
+    >>> reader[[7, -1]]["label"].tolist(), reader[2:5]["image"].shape
+    ([9, 0], (3, 8, 8, 1))
+    >>> next(reader.ids())
+    'digits-train.tfrecord-00000-of-00004__0'
+    >>> reader.select("label")[0], reader.as_supervised("image", "label")[0][1]
+    ({'label': np.int64(3)}, np.int64(3))
 
     Attributes:
-        readable: the version that is read.
-        plan: which records of which files.
-        config: the order; with the seed that was drawn, where a shuffle was asked for without one.
-        process: (index, count): of each epoch, the share that is read here, one of ``count`` equal ones.
-        store: the folder that holds the files, each of which is proved when it is opened.
+        readable: the version.
+        plan: which records of which files are read.
+        read_config: the order, with the seed that was drawn if it has a shuffle without a seed.
+        process: (index, count): this reader reads share ``index`` of ``count`` equal shares of each epoch.
+        store: the folder of the files. Each file is proved to be the published one when it is opened.
     """
 
     def __init__(
@@ -69,49 +93,49 @@ class Reader:
         readable: ReadableVersion,
         plan: Plan,
         *,
-        config: ReadConfig | None = None,
+        read_config: ReadConfig | None = None,
         state: State | Sequence[State] | None = None,
         process: tuple[int, int] = (0, 1),
         verify: Verify = "block",
         copy: bool = True,
     ) -> None:
-        """The reader of ``plan``.
+        """Create a reader. ``Dataset.read`` and ``registry.load`` are the usual way to get one.
 
         Args:
             readable: the version.
-            plan: which records of which of its files.
-            config: the order; None is the default order of ``readable``.
-            state: what ``state`` of an equal reader gave, to read on from there; or the list of the states of all
-                processes of a read, to go on with another number of them.
-            process: index and count, where several processes share each epoch.
+            plan: which records of which of its files to read.
+            read_config: the order; None is the default order of ``readable``.
+            state: the ``state()`` of an equal reader, to continue from there. Or the list of states of all processes of
+                a read, to continue with another number of processes.
+            process: index and count, if several processes share each epoch.
             verify: ``block`` or ``record``, which find the same damage, or ``off``: see ``open_shard``.
-            copy: False gives records, text, and tensors stored as bytes as read-only views of the mapped files.
+            copy: False returns records, text, and tensors stored as bytes as read-only views of the mapped files.
 
         Raises:
-            StateMismatchError: the state is of another version, plan or order.
-            UsageError: no such process, no such ``verify``, or no config at all; or several processes, and a shuffle
-                without a seed.
+            StateMismatchError: the state belongs to another version, plan or order.
+            UsageError: an invalid ``process``, ``verify``, ``copy`` or ``read_config``; or several processes and a
+                shuffle without a seed.
         """
-        config = readable.order(config)
+        read_config = readable.order(read_config)
         if not isinstance(copy, bool):
-            raise UsageError(f"copy is True or False, not {copy!r:.60}")
-        self._asked = config
+            raise UsageError(f"copy must be True or False, not {copy!r:.60}")
+        self._asked = read_config
         self.process = _check_process(process)
-        if config.needs_seed:
+        if read_config.needs_seed:
             seed = read_seed(state)
             if seed is None and self.process[1] > 1:
                 raise UsageError(
-                    "processes that share a shuffle without a seed would each draw another one",
-                    hint="Give the same seed to all of them: ReadConfig(..., shuffle_seed=42), or seed=42.",
+                    "several processes share a shuffle without a seed, and each would draw a seed of its own",
+                    hint="Give all of them the same seed: ReadConfig(..., shuffle_seed=42), or seed=42.",
                 )
-            config = config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
+            read_config = read_config.with_seed(secrets.randbelow(2**31 - 1) if seed is None else seed)
         self.readable = readable
         self.plan = plan
-        self.config = config
+        self.read_config = read_config
         self.store = readable.files({split.name for split in plan.splits})
         self._verify: Verify = verify
         self._copy = copy
-        self._order = plan.order(config)
+        self._order = plan.order(read_config)
         source = RecordSource(
             plan,
             self.store,
@@ -120,7 +144,7 @@ class Reader:
             file_format=readable.file_format,
             features=readable.features,
         )
-        self._items = ItemReader(PieceReader(source, readable.features, copy=copy), add_ids=config.add_tfds_id)
+        self._items = ItemReader(PieceReader(source, readable.features, copy=copy), add_ids=read_config.add_tfds_id)
         self._source = describe_source(plan, self._order, dataset=readable.identity)
         self._share = self._start(0).intervals
         self._begin = self._start(0) if state is None else restore(state, self._source, process=self.process)
@@ -133,108 +157,190 @@ class Reader:
 
     @property
     def file_format(self) -> str:
-        """What the files are, see ``registry.shards``."""
+        """The format of the files, such as ``tfrecord``; see ``registry.shards``."""
         return self.readable.file_format
 
     def __len__(self) -> int:
-        """Number of examples that are read of one epoch."""
+        """Number of examples that this reader reads of one epoch."""
         return size_of(self._share)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Examples as dicts of numpy arrays, shaped and typed as ``features`` says; None where a value is missing.
+        """Read the next epoch, example by example.
+
+        Yields:
+            A dict of NumPy arrays and scalars with the shapes and dtypes of ``features``; nested as they are. Text is
+            ``bytes``. A missing value of an optional feature is None.
 
         Raises:
-            CorruptRecordError: framing or checksum of a record is wrong.
-            CorruptExampleError: a record does not hold the features; the message names file and record.
-            ShardMismatchError: a file does not hold as many records as the catalog says.
+            CorruptRecordError: the framing or the checksum of a record is wrong.
+            CorruptExampleError: a record does not fit the features; the message names file and record.
+            ShardMismatchError: a file is not the published one, or has another number of records.
             StorageError: a file cannot be read.
         """
         return self._iterate(self._items.examples)
 
     def records(self) -> Iterator[bytes | memoryview]:
-        """The stored records in this order, serialized tf.train.Examples, checked and not decoded. Errors as iterating.
+        """Read the next epoch as stored records.
 
-        ``bytes``; memoryviews of the mapped files where the reader was made with ``copy=False``.
+        Yields:
+            A serialized tf.train.Example, checked and not decoded: ``bytes``, or a memoryview of the mapped file if the
+            reader has ``copy=False``.
+
+        Raises:
+            CorruptRecordError: the framing or the checksum of a record is wrong.
+            ShardMismatchError: a file is not the published one, or has another number of records.
+            StorageError: a file cannot be read.
         """
         return self._iterate(self._items.records)
 
     def ids(self) -> Iterator[str]:
-        """The TFDS id of each example in this order: ``mnist-train.tfrecord-00003-of-00010__17``. No file is opened."""
+        """Go through the next epoch by TFDS ids. No file is opened.
+
+        Yields:
+            File name and number of a record: ``mnist-train.tfrecord-00003-of-00010__17``.
+        """
         return self._iterate(self._items.ids)
 
-    def batches(self, size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
-        """``size`` examples at a time as a dict of arrays, the first dimension of which counts examples.
+    def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[dict[str, Any]]:
+        """Read the next epoch in batches. A batch never contains examples of two epochs.
 
-        A batch never reaches over the end of an epoch: the last one of each is smaller, or is left out.
+        Args:
+            batch_size: number of examples in a batch, at least 1.
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
 
-        A feature whose values have one shape is one array; else an object array of arrays, and of ``bytes`` for text.
-        An optional feature is a masked array (``numpy.ma``). Batches before one with a bad record are handed out.
+        Yields:
+            A dict of arrays, nested as an example is, with a first dimension of ``batch_size``. If the values of a
+            feature differ in shape, and for text, it is an object array of arrays or ``bytes``. An optional feature is
+            a masked array (``numpy.ma``).
+
+        Raises:
+            UsageError: ``batch_size`` is not a whole number, or is below 1. Raised at once, not while iterating.
+            The errors of iterating a reader, after all whole batches before the damaged record.
         """
-        size = whole_number(size, "batch_size", least=1)
-
-        return self._iterate(partial(self._items.batches, size=size, drop_remainder=drop_remainder))
+        batch_size = whole_number(batch_size, "batch_size", least=1)
+        return self._iterate(partial(self._items.batches, batch_size=batch_size, drop_remainder=drop_remainder))
 
     def blocks(self) -> Iterator[dict[str, Any]]:
-        """As ``batches``, of as many examples as are read at once: thousands of small ones, a few of large ones."""
+        """Read the next epoch in batches of the size that is read at once: thousands of small examples, few large ones.
+
+        Yields:
+            A dict of arrays, as ``batches``.
+        """
         return self._iterate(self._items.blocks)
 
-    def to_numpy(self) -> dict[str, Any]:
-        """All examples of the first epoch at once, as a dict of arrays, nested as an example is; see ``batches``.
+    def select(self, *names: str | Sequence[str]) -> Reader:
+        """Return a reader of some features. The other features are not decoded.
 
-        An optional feature is a masked array. Errors as iterating.
+            reader.select("label")                  # or select(["image", "label"])
+
+        Args:
+            names: names of features, or one list of them.
+
+        Returns:
+            Another reader, which continues at the place of this one.
+
+        Raises:
+            UsageError: no name, or an unknown name.
+        """
+        wanted: list[Any] = [
+            name for given in names for name in (given if isinstance(given, list | tuple) else [given])
+        ]
+        if not wanted:
+            raise UsageError("select needs at least one feature", hint=f"The features are: {', '.join(self.features)}.")
+        for name in wanted:
+            if name not in self.features:
+                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
+        some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in wanted}))
+        return self._again(some, self._asked, state=self.state(), process=self.process)
+
+    def as_supervised(self, *keys: SupervisedKeys) -> SupervisedReader:
+        """Return a view of the examples as tuples, such as (input, target).
+
+            reader.as_supervised("image", "label")
+            reader.as_supervised({"left": "before", "right": "after"}, "label")
+
+        Args:
+            keys: the name of a feature for each entry of the tuple; or a tuple or dict of names.
+
+        Returns:
+            A view. ``registry.load(..., as_supervised=True)`` returns it with the version's own supervised keys.
+
+        Raises:
+            UsageError: no name, or an unknown name.
+        """
+        return SupervisedReader(self, keys)
+
+    def to_numpy(self) -> dict[str, Any]:
+        """Read all examples of the first epoch into memory.
+
+        Returns:
+            A dict of arrays, nested as an example is, with a first dimension of ``len(self)``. Arrays and masked arrays
+            as ``batches``.
+
+        Raises:
+            The errors of iterating a reader.
         """
         from registry.reading.frameworks.arrays import read_arrays
 
         return read_arrays(self)
 
     def to_pandas(self, *, text: TextForm = "str") -> pd.DataFrame:
-        """All examples of the first epoch as a DataFrame: a row for each, a column for each leaf.
+        """Read all examples of the first epoch into a DataFrame: one row per example, one column per leaf feature.
 
-        A column is named by the names on the way to the leaf, joined by ``/``. Numbers keep their dtype; values with
-        dimensions stand in a column of objects, as arrays (``Ragged`` where they are ragged). A feature ``Text`` is
-        ``str``; other strings are ``bytes``, because nothing says that they are text. A Dataset is as a Sequence, and
-        bfloat16 is float32. An optional feature has a nullable dtype of pandas, such as ``Int64`` or ``Float32`` (which
-        float16 becomes, too), or is a column of objects and None.
+        Nested names are joined by ``/``. Numbers keep their dtype, except that bfloat16 becomes float32. Values with
+        dimensions are arrays in a column of objects (``Ragged`` for a Sequence of Sequences). A ``Text`` feature is
+        ``str``; other strings are ``bytes``, because nothing says that they are text. A Dataset becomes what a Sequence
+        becomes. An optional feature has a nullable dtype, such as ``Int64`` or ``Float32`` (also for float16), or is a
+        column of objects and None.
+
+        Args:
+            text: ``bytes`` keeps ``Text`` as it is stored.
 
         Raises:
-            FeatureError: a text is not UTF-8; ``text="bytes"`` takes it as it is.
+            FeatureError: a text is not UTF-8, and ``text`` is ``str``.
             MissingExtraError: pandas is not installed (extra ``pandas``).
-            As iterating.
+            The errors of iterating a reader.
         """
         with require_extra("pandas", package="pandas", needed_for="a read into pandas"):
             from registry.reading.frameworks.pandas import read_frame
         return read_frame(self, text=text)
 
     def to_arrow(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.Table:
-        """All examples of the first epoch as an Arrow table, in memory; schema and errors as ``to_arrow_batches``."""
+        """Read the first epoch into an Arrow table. Arguments, schema and errors as ``to_arrow_batches``."""
         return self.to_arrow_batches(text=text, batch_size=batch_size).read_all()
 
     def to_arrow_batches(self, *, text: TextForm = "str", batch_size: int | None = None) -> pa.RecordBatchReader:
-        """The examples of the first epoch as a stream of record batches, each read when it is asked for.
+        """Stream the first epoch as Arrow record batches; a batch is read when it is requested.
 
-        The schema follows from the features. Only missing values of optional features are null:
+        The schema depends on the features only. Null means a missing value of an optional feature.
 
-        - numbers and bools are Arrow's own; ``Text`` is ``string``, and any other string ``binary``;
-        - a dimension of known size, of a tensor, an image or a Sequence, is a fixed-size list; any other is a list;
-        - a dict is a struct, and a Sequence of a dict is a struct of lists, as an example holds them; so is a Dataset;
-        - bfloat16 is ``float``; a feature that is not known here has no type, and is left out.
+        - Numbers and bools have Arrow's own types; bfloat16 is ``float``. ``Text`` is ``string``, any other string is
+          ``binary``.
+        - A dimension of known size, of a tensor, an image or a Sequence, is a fixed-size list; any other is a list.
+        - A dict is a struct. A Sequence or Dataset of a dict is a struct of lists, as an example holds it.
+        - A feature of an unknown kind has no type and is left out.
 
         Args:
-            text: ``str`` or ``bytes``.
-            batch_size: rows of a batch, fewer in the last; None is as many as are read at once.
+            text: ``str``, or ``bytes`` to keep ``Text`` as it is stored.
+            batch_size: rows in a batch, fewer in the last; None uses the size of ``blocks``.
 
         Raises:
-            FeatureError: a text is not UTF-8; ``text="bytes"`` takes it as it is.
-            UsageError: a column of one batch holds more than 2 GiB of text or bytes.
             MissingExtraError: pyarrow is not installed (extra ``arrow``).
-            As iterating, while it is read.
+            FeatureError: while reading, a text is not UTF-8, and ``text`` is ``str``.
+            UsageError: ``batch_size`` is invalid; or, while reading, a column of one batch has more than 2 GiB.
+            The errors of iterating a reader, while reading.
         """
         with require_extra("arrow", package="pyarrow", needed_for="a read into pyarrow"):
             from registry.reading.frameworks.arrow import read_batches
         return read_batches(self, text=text, batch_size=batch_size)
 
     @overload
-    def to_torch(self) -> ReaderDataset: ...
+    def to_torch(
+        self,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
+    ) -> ReaderDataset: ...
     @overload
     def to_torch(
         self,
@@ -243,6 +349,8 @@ class Reader:
         batch_size: int | None = None,
         drop_remainder: bool = False,
         process: tuple[int, int] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
     ) -> ReaderIterable: ...
     def to_torch(
         self,
@@ -251,71 +359,83 @@ class Reader:
         batch_size: int | None = None,
         drop_remainder: bool = False,
         process: tuple[int, int] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
     ) -> ReaderDataset | ReaderIterable:
-        """A dataset for ``torch.utils.data.DataLoader``, with any number of workers, forked or spawned.
+        """Return a dataset for ``torch.utils.data.DataLoader``, with any number of workers, forked or spawned.
 
-        Numbers and arrays become tensors, text and bytes stay ``bytes``, and where shapes differ there are lists. A
-        Dataset is as a Sequence. A missing value is None, and an optional feature is a list of tensors and None in a
-        batch; ``Reader.fill_missing`` gives tensors.
+            dataset = reader.to_torch()
+            loader = DataLoader(dataset, batch_size=32, shuffle=True, collate_fn=dataset.collate)
 
-        Without ``iterable`` it is a map-style dataset of the first epoch, for samplers: ``dataset[i]`` is an example,
-        ``dataset[[i, j]]`` a batch, and a loader fetches each of its batches at once.
+        An example is a dict of tensors with the dtypes of ``features``; text is ``bytes``, a missing value is None.
 
-        With it, it is an ``IterableDataset`` in the order of the reader: every example of an epoch is given once by all
-        ranks and workers together. Each iteration reads the next epoch, the same in all workers (``set_epoch`` chooses
-        one). ``state_dict`` and ``load_state_dict`` are those that torchdata's StatefulDataLoader calls.
+        By default it is a map-style dataset of the first epoch: ``dataset[i]`` is an example, ``dataset[[i, j]]`` a
+        batch, and a loader fetches all examples of a batch at once.
+
+        With ``iterable=True`` it is an ``IterableDataset`` in the order of the reader. All ranks and workers together
+        read every example of an epoch once. Each iteration reads the next epoch, the same in all workers;
+        ``set_epoch`` chooses one. ``state_dict`` and ``load_state_dict`` are those of torchdata's StatefulDataLoader.
+
+        In a batch (``dataset.collate``, or ``batch_size=``), features of one shape are tensors; text is a list of
+        ``bytes``. Features that may differ in shape or may be None are lists, unless ``pad`` names them. The type of
+        each feature depends on the schema and on ``pad``, never on the examples in the batch.
 
         Args:
-            iterable: which of the two.
-            batch_size: give batches of so many examples, for a ``DataLoader(..., batch_size=None)``: they come in the
-                order of the reader whatever the number of workers. Without it each worker gives the examples of a run
-                of its own, and the loader takes them in turns.
-            drop_remainder: leave out a smaller last batch of each epoch.
-            process: index and number of the ranks; None is the reader's ``process``, or else that of torch.distributed
-                where it is initialised when an iteration begins.
+            iterable: return an iterable dataset.
+            batch_size: with ``iterable``, give batches, for ``DataLoader(..., batch_size=None)``. They come in the
+                reader's order with any number of workers. Without it, each worker gives the examples of its own run.
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
+            process: index and number of the ranks; None uses the reader's ``process``, or torch.distributed's rank if
+                it is initialised when an iteration starts.
+            transform: a function of one example, called in the worker before examples become a batch. For spawned
+                workers, define it at the top level of a module.
+            pad: numbers to pad features of varying shape with, such as ``{"tokens": 0}``: in a batch these are
+                ``registry.torch.Padded`` (values, lengths). None as the number keeps a list. Names are those of
+                ``features``, joined by ``/``; with a ``transform``, paths in what it returns.
 
         Raises:
-            UsageError: an option of iterables without ``iterable``, or a batch size below 1.
+            UsageError: an invalid option; an option of iterables without ``iterable``; or ``pad`` names a feature that
+                does not exist or cannot be padded.
             MissingExtraError: torch is not installed (extra ``torch``).
         """
-        with require_extra("torch", package="torch", needed_for="a read into torch"):
-            from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
-        if iterable:
-            check_batches(batch_size, drop_remainder=drop_remainder)
-            return ReaderIterable(self, batch_size=batch_size, drop_remainder=drop_remainder, process=process)
-        if batch_size is not None or drop_remainder or process is not None:
-            raise UsageError(
-                "batch_size, drop_remainder and process are options of iterable=True",
-                hint="Of a dataset by number the DataLoader makes batches, and its sampler divides them among ranks.",
-            )
-        return ReaderDataset(self)
+        return read_torch(
+            self,
+            None,
+            iterable=iterable,
+            batch_size=batch_size,
+            drop_remainder=drop_remainder,
+            process=process,
+            transform=transform,
+            pad=pad,
+        )
 
     def to_grain(self) -> ReaderSource:
-        """The examples of the first epoch as a random access source of Grain, which is not needed to make one.
+        """Return the first epoch as a random access source of Grain, for threads and processes. It does not need Grain.
 
-        For ``grain.MapDataset.source(...)`` and ``grain.DataLoader(data_source=...)``, with threads and processes. A
-        missing value is None, which Grain does not batch: see ``Reader.fill_missing``.
+            grain.MapDataset.source(reader.to_grain()).shuffle(seed=1).batch(32)
+
+        Examples are dicts as from iterating. A missing value is None, which Grain cannot batch: see ``fill_missing``.
         """
         from registry.reading.frameworks.sharing import ReaderSource
 
         return ReaderSource(self)
 
     def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
-        """The examples as a ``tf.data.Dataset``, in the order of the reader, prefetched, of known cardinality.
+        """Return a ``tf.data.Dataset`` in the order of the reader, prefetched, of known cardinality.
 
-        Iterating it reads ``config.repeat`` epochs, and iterating it again the next ones. A feature of unknown
-        dimensions is a tensor with None in its shape, a Sequence of Sequences a RaggedTensor, text is ``tf.string``. A
-        Dataset is as a Sequence, but what may differ in shape in its examples is refused. A feature that is not known
-        here, which has no type, is left out. What the reader raises comes as TensorFlow's error, with its message.
+        Iterating it reads ``read_config.repeat`` epochs, and iterating it again the next ones. Text is ``tf.string``. A
+        feature with unknown dimensions is a tensor with None in its shape, and a Sequence of Sequences a RaggedTensor.
+        A Dataset becomes what a Sequence becomes. A feature of an unknown kind is left out.
 
         Args:
-            batch_size: give batches, where every feature has one shape in all examples: faster than ``batch()``.
-            drop_remainder: leave out a smaller last batch of each epoch.
+            batch_size: give batches, which is faster than ``batch()``. Every feature must have one shape.
+            drop_remainder: leave out the last batch of an epoch if it is smaller.
 
         Raises:
-            UsageError: an option or a feature that TensorFlow has no tensor for, as an optional one of which a value
-                may be None; ``Reader.fill_missing`` chooses another.
+            UsageError: an invalid option, or a feature that TensorFlow has no tensor for. One is an optional feature,
+                whose value may be None; ``fill_missing`` chooses a value.
             MissingExtraError: tensorflow is not installed (extra ``tensorflow``).
+            tf.errors.OpError: while iterating, with the message of this reader's error.
         """
         check_batches(batch_size, drop_remainder=drop_remainder)
         with require_extra("tensorflow", package="tensorflow", needed_for="a read into tensorflow"):
@@ -323,10 +443,16 @@ class Reader:
         return read_dataset(self, batch_size=batch_size, drop_remainder=drop_remainder)
 
     def state(self) -> dict[str, Any]:
-        """The place of the iteration that was begun last: plain values, small, to be saved with a checkpoint.
+        """Return the place of the iteration that was started last, to be saved with a checkpoint.
 
-        A reader of the same version, split and config that is made with ``state=`` this goes on with the very next
-        example, batch or record; where the iteration had ended its first one is empty, and the next epoch follows.
+            reader = dataset.read("train", config, state=json.loads(saved))
+
+        A reader of the same version, split and order that is created with ``state=`` continues with the very next
+        example, batch or record. If the iteration had ended, its first iteration is empty, and then the next epoch
+        follows.
+
+        Returns:
+            Plain values that JSON can hold: a few numbers and digests.
         """
         return self._cursor.state.to_json(self._source)
 
@@ -335,63 +461,82 @@ class Reader:
     @overload
     def __getitem__(self, index: slice | Sequence[int] | npt.NDArray[np.integer[Any]]) -> dict[str, Any]: ...
     def __getitem__(self, index: Any) -> dict[str, Any]:
-        """Example ``index`` of the first epoch; with a slice, a list or an array of numbers, a batch of them.
+        """Read examples of the first epoch by number, in the order of ``read_config``.
 
-        Numbers count in the order of the config, as iterating does; negative ones from the end.
+        Args:
+            index: a number, or a slice, list or array of numbers. Negative numbers count from the end.
+
+        Returns:
+            The example for a number, as from iterating; a batch for anything else, as from ``batches``.
 
         Raises:
-            IndexError: there is no such example.
-            TypeError: no whole number, slice, or list of whole numbers.
-            As iterating.
+            IndexError: a number is out of range.
+            TypeError: ``index`` is not a whole number, a slice or a list of whole numbers.
+            The errors of iterating a reader.
         """
         positions, is_one = find_positions(self._share, index)
         return (self._items.example_at if is_one else self._items.columns_at)(self._order, positions)
 
     def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[dict[str, Any]]:
-        """The examples ``indices`` of the first epoch, fetched together; numbers and errors as ``reader[indices]``."""
+        """Read the examples ``indices`` of the first epoch together. Numbers and errors as ``reader[indices]``."""
         positions, _ = find_positions(self._share, indices)
         return self._items.examples_at(self._order, positions)
 
     def seek(self, epoch: int, part: Intervals | None = None) -> None:
-        """Let the next iteration read ``epoch`` and no other: the positions ``part``, or this process's share of it."""
+        """Make the next iteration read ``epoch`` only.
+
+        Args:
+            epoch: its number, from 0.
+            part: the positions to read of it; None reads this process's share.
+        """
         state = ReadState.start(self._source, epoch=epoch, repeat=1, process=self.process)
         self._begin = state if part is None else replace(state, left=((epoch, part),))
         self._cursor = Cursor(self._begin)
 
     @property
     def drew_seed(self) -> bool:
-        """Whether the seed in ``config`` was drawn, because a shuffle was asked for without one."""
+        """Whether the seed in ``read_config`` was drawn, because a shuffle had no seed."""
         return self._asked.needs_seed
 
     def reopened(
         self, *, process: tuple[int, int] | None = None, state: State | Sequence[State] | None = None
     ) -> Reader:
-        """Another reader of the same examples in the same order, at its beginning or at ``state``; it shares no file.
+        """Return another reader of the same examples in the same order, at its beginning or at ``state``.
+
+        Args:
+            process: index and count of its share; None keeps this reader's.
+            state: as for ``Reader``.
 
         Raises:
-            StateMismatchError, UsageError: as ``Reader``.
+            StateMismatchError: the state belongs to another version, plan or order.
+            UsageError: an invalid ``process``.
         """
-        config = self.config if state is None else self._asked
+        config = self.read_config if state is None else self._asked
         return self._again(self.readable, config, state=state, process=self.process if process is None else process)
 
     def missing_as_none(self) -> Reader:
-        """These examples, with None where an optional feature has no value, and a mask in batches.
+        """Return a reader that gives None for a missing value of an optional feature, and a mask in batches.
 
-        Another reader, at its beginning. Only ``missing_as_tfds``, ``fill_missing`` and ``load`` make other readers.
+        It starts at the beginning. This is the default, except for readers of ``registry.load``.
         """
         return self._decoding(self.features.missing_as_none())
 
     def missing_as_tfds(self) -> Reader:
-        """These examples, with what TFDS reads where an optional feature has no value: the lowest number of its dtype.
+        """Return a reader that gives TFDS's value for a missing one: the lowest number of the dtype, ``b""`` or False.
 
-        Another reader, at its beginning. In batches such a feature is a plain array.
+        It starts at the beginning. In batches an optional feature is a plain array.
         """
         return self._decoding(self.features.missing_as_tfds())
 
     def fill_missing(self, values: Mapping[str, Any]) -> Reader:
-        """These examples, with ``values`` where an optional feature has none: ``{"age": -1, "place/name": b"?"}``.
+        """Return a reader that gives ``values`` for missing values of optional features.
 
-        Another reader, at its beginning. In batches such a feature is a plain array.
+            reader.fill_missing({"age": -1, "place/name": b"?"})
+
+        It starts at the beginning. In batches these features are plain arrays.
+
+        Args:
+            values: a value for each path of a feature.
 
         Raises:
             FeatureError: no feature has that path, it is not optional, or the value does not fit it.
@@ -399,70 +544,66 @@ class Reader:
         return self._decoding(self.features.fill_missing(values))
 
     def with_ids(self) -> Reader:
-        """These examples with their TFDS ids as the feature ``tfds_id``, from the same place on."""
+        """Return a reader that adds each example's TFDS id as the feature ``tfds_id``, at the place of this one."""
         config = replace(self._asked, add_tfds_id=True)
         return self._again(self.readable, config, state=self.state(), process=self.process)
 
-    def only(self, names: Sequence[str]) -> Reader:
-        """These examples with some of their features, from the same place on: the others are not decoded.
-
-        Raises:
-            UsageError: no feature of that name.
-        """
-        for name in names:
-            if name not in self.features:
-                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(self.features)))
-        some = self.readable.with_features(FeaturesDict({name: self.features[name] for name in names}))
-        return self._again(some, self._asked, state=self.state(), process=self.process)
-
     def __getstate__(self) -> tuple[Any, ...]:
-        sort_files = self.config.interleave_sort_fn
+        sort_files = self.read_config.interleave_sort_fn
         if isinstance(sort_files, FunctionType) and "<" in sort_files.__qualname__:
             raise UsageError(
                 f"a reader with interleave_sort_fn {sort_files.__qualname__} cannot be sent to another process",
                 hint="Define that function with def, at the top level of a module.",
             )
         some = self.readable.within({split.name for split in self.plan.splits})
-        options = (self.config, self.process, self._verify, self._copy)
+        options = (self.read_config, self.process, self._verify, self._copy)
         return (some, self.plan, options, self._asked, self._begin, self._cursor.state)
 
     def __setstate__(self, sent: tuple[Any, ...]) -> None:
-        readable, plan, (config, process, verify, copy), asked, begin, place = sent
-        self.__init__(readable, plan, config=config, process=process, verify=verify, copy=copy)  # type: ignore[misc]  # nothing is open yet
+        readable, plan, (read_config, process, verify, copy), asked, begin, place = sent
+        self.__init__(  # type: ignore[misc]  # nothing is open yet
+            readable, plan, read_config=read_config, process=process, verify=verify, copy=copy
+        )
         self._asked, self._begin, self._cursor = asked, begin, Cursor(place)
 
     def __repr__(self) -> str:
         return f"<Reader {self.plan.expression}: {len(self)} examples>"
 
     def _decoding(self, features: FeaturesDict) -> Reader:
-        """Another reader, at its beginning, whose examples are decoded by ``features``."""
-        return self._again(self.readable.with_features(features), self.config, state=None, process=self.process)
+        """Another reader, at its beginning, that decodes examples by ``features``."""
+        return self._again(self.readable.with_features(features), self.read_config, state=None, process=self.process)
 
     def _again(
         self,
         readable: ReadableVersion,
-        config: ReadConfig,
+        read_config: ReadConfig,
         *,
         state: State | Sequence[State] | None,
         process: tuple[int, int],
     ) -> Reader:
-        """Another reader of this plan; in the order of this one, it knows whether its seed was drawn."""
+        """Another reader of this plan. If it has the order of this one, it knows whether the seed was drawn."""
         reader = Reader(
-            readable, self.plan, config=config, state=state, process=process, verify=self._verify, copy=self._copy
+            readable,
+            self.plan,
+            read_config=read_config,
+            state=state,
+            process=process,
+            verify=self._verify,
+            copy=self._copy,
         )
-        if config is self.config:
+        if read_config is self.read_config:
             reader._asked = self._asked
         return reader
 
     def _iterate(self, item_lists: ItemLists) -> Iterator[Any]:
-        """Begin an iteration: the next epoch, or where the state says."""
+        """Start an iteration: of the next epoch, or from the given state."""
         begin = self._begin
         self._cursor = Cursor(begin)
         self._begin = self._start(begin.epoch + 1 if begin.until is None else begin.until)
         return chain.from_iterable(self._run(self._cursor, item_lists))
 
     def _run(self, cursor: Cursor, item_lists: ItemLists) -> Iterator[Iterator[Any]]:
-        """The items in lists; what is handed out of one is told by what is left of its iterator."""
+        """The items in lists. The cursor derives the place within a list from what is left of its iterator."""
         state: ReadState | None = cursor.state
         while state is not None:
             cursor.set(state)
@@ -474,11 +615,12 @@ class Reader:
             state = state.next_epoch(self._order.num_examples)
 
     def _start(self, epoch: int) -> ReadState:
-        return ReadState.start(self._source, epoch=epoch, repeat=self.config.repeat, process=self.process)
+        return ReadState.start(self._source, epoch=epoch, repeat=self.read_config.repeat, process=self.process)
 
     def _order_of(self, epoch: int) -> Order:
-        if self._order.epoch != epoch and (self.config.shuffle is not None or self.config.shuffle_files):
-            return self.plan.order(self.config, epoch=epoch)
+        config = self.read_config
+        if self._order.epoch != epoch and (config.shuffle is not None or config.shuffle_files):
+            return self.plan.order(config, epoch=epoch)
         return self._order
 
 
@@ -486,15 +628,7 @@ def _check_process(process: tuple[int, int]) -> tuple[int, int]:
     try:
         index, count = map(operator.index, process)
     except (TypeError, ValueError):
-        raise UsageError(f"process is (index, count), two whole numbers, not {process!r:.60}") from None
+        raise UsageError(f"process must be (index, count), two whole numbers, not {process!r:.60}") from None
     if not 0 <= index < count:
         raise UsageError(f"there is no process {index} of {count}", hint="Processes are counted from 0.")
     return index, count
-
-
-def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:
-    """Refuse options of batches that mean nothing."""
-    if batch_size is not None:
-        whole_number(batch_size, "batch_size", least=1)
-    if drop_remainder and batch_size is None:
-        raise UsageError("drop_remainder leaves out a batch, and there are none without batch_size")

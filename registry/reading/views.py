@@ -1,79 +1,143 @@
-"""Views of a reader: pairs for supervised learning, and batches.
+"""Views of a reader: tuples for supervised learning, and batches. ``registry.load`` returns them.
 
-A view reads what its reader reads, in the same order, and its place is the reader's place. Views can be pickled.
+A view reads what its reader reads, in the same order, and shares its place. Views can be pickled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from registry.errors import UsageError, suggest
 from registry.features import FeaturesDict
 from registry.order import ReadConfig
 from registry.prepared.info import SupervisedKeys
-from registry.reading.reader import Reader, State
+from registry.reading.frameworks import read_torch
+from registry.reading.structure import names_in, pick
 from registry.splits import Plan
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
+    from registry.reading.reader import Reader, State
+
 
 class SupervisedReader:
-    """The examples of a reader as what a model gets and what it is to say: tuples, nested as the keys are.
+    """The examples of a reader as tuples, such as (input, target). ``Reader.as_supervised`` creates it.
 
     Attributes:
-        reader: what is read.
-        keys: the names of features, in a tuple, dict or nest of these; names are of the outermost features.
+        reader: the reader. The view shares its place.
+        keys: names of features, in a tuple, a dict or a nest of these. Names are of the outermost features.
 
     Raises:
-        KeyError: a key is no feature.
+        UsageError: no key, or a key that is not the name of a feature.
     """
 
     def __init__(self, reader: Reader, keys: SupervisedKeys) -> None:
         self.reader = reader
         self.keys = keys
-        select(keys, reader.features)
+        names = names_in(keys)
+        if not names:
+            raise UsageError(
+                "supervised examples need at least one feature",
+                hint=f"The features are: {', '.join(reader.features)}.",
+            )
+        for name in names:
+            if name not in reader.features:
+                raise UsageError(f"no feature {name!r:.80}", hint=suggest(name, list(reader.features)))
 
     def __len__(self) -> int:
         """Number of examples that are read of one epoch."""
         return len(self.reader)
 
     def __iter__(self) -> Iterator[Any]:
-        """The next epoch. Errors as iterating the reader."""
+        """Read the next epoch. Errors as iterating the reader.
+
+        Yields:
+            The values of an example, nested as ``keys``; types as iterating the reader.
+        """
         return self._each(iter(self.reader))
 
     def __getitem__(self, index: int | slice | Sequence[int] | npt.NDArray[np.integer[Any]]) -> Any:
-        """As ``reader[index]``: one example, or a batch."""
-        return select(self.keys, self.reader[index])
+        """One example, or a batch; arguments and errors as ``reader[index]``."""
+        return pick(self.keys, self.reader[index])
 
     def examples_at(self, indices: Sequence[int] | npt.NDArray[np.integer[Any]]) -> list[Any]:
-        """The examples ``indices`` of the first epoch, fetched together."""
-        return [select(self.keys, example) for example in self.reader.examples_at(indices)]
+        """Read the examples ``indices`` of the first epoch together."""
+        return [pick(self.keys, example) for example in self.reader.examples_at(indices)]
 
-    def batches(self, size: int, *, drop_remainder: bool = False) -> Iterator[Any]:
-        """As ``reader.batches``: tuples of arrays, the first dimension of which counts examples."""
-        return self._each(self.reader.batches(size, drop_remainder=drop_remainder))
+    def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Iterator[Any]:
+        """Read the next epoch in batches: arguments, arrays and errors as ``Reader.batches``, nested as ``keys``."""
+        return self._each(self.reader.batches(batch_size, drop_remainder=drop_remainder))
 
     def blocks(self) -> Iterator[Any]:
-        """As ``reader.blocks``: batches of as many examples as are read at once."""
+        """Read the next epoch in batches of the size that is read at once, as ``Reader.blocks``."""
         return self._each(self.reader.blocks())
 
     def ids(self) -> Iterator[str]:
-        """The TFDS id of each example, in this order."""
+        """The TFDS id of each example of the next epoch. No file is opened."""
         return self.reader.ids()
 
     def to_numpy(self) -> Any:
-        """All examples of the first epoch at once, as a tuple of arrays."""
-        return select(self.keys, self.reader.to_numpy())
+        """Read all examples of the first epoch into arrays, nested as ``keys``: see ``Reader.to_numpy``."""
+        return pick(self.keys, self._selected().to_numpy())
+
+    @overload
+    def to_torch(
+        self,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
+    ) -> ReaderDataset: ...
+    @overload
+    def to_torch(
+        self,
+        *,
+        iterable: Literal[True],
+        batch_size: int | None = None,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
+    ) -> ReaderIterable: ...
+    def to_torch(
+        self,
+        *,
+        iterable: bool = False,
+        batch_size: int | None = None,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
+    ) -> ReaderDataset | ReaderIterable:
+        """Return a dataset of tuples for ``torch.utils.data.DataLoader``. Only the features in ``keys`` are decoded.
+
+            dataset = registry.load("digits", split="train", as_supervised=True).to_torch()
+            for images, labels in DataLoader(dataset, batch_size=32, collate_fn=dataset.collate): ...
+
+        Arguments and errors as ``Reader.to_torch``. ``transform`` gets one tuple. Without a transform ``pad`` uses the
+        names of features; with one, paths in what it returns: ``"0"`` is the first entry of a tuple.
+        """
+        return read_torch(
+            self._selected(),
+            self.keys,
+            iterable=iterable,
+            batch_size=batch_size,
+            drop_remainder=drop_remainder,
+            process=process,
+            transform=transform,
+            pad=pad,
+        )
 
     def to_tf_dataset(self, *, batch_size: int | None = None, drop_remainder: bool = False) -> tf.data.Dataset:
-        """The tuples as a ``tf.data.Dataset``, as ``model.fit`` takes them: see ``Reader.to_tf_dataset``."""
-        dataset = self.reader.to_tf_dataset(batch_size=batch_size, drop_remainder=drop_remainder)
-        return dataset.map(partial(select, self.keys))
+        """Return the tuples as a ``tf.data.Dataset``, for ``model.fit``: see ``Reader.to_tf_dataset``."""
+        dataset = self._selected().to_tf_dataset(batch_size=batch_size, drop_remainder=drop_remainder)
+        return dataset.map(partial(pick, self.keys))
 
     def state(self) -> dict[str, Any]:
         """The place of the reader's iteration: see ``Reader.state``."""
@@ -82,75 +146,110 @@ class SupervisedReader:
     def reopened(
         self, *, process: tuple[int, int] | None = None, state: State | Sequence[State] | None = None
     ) -> SupervisedReader:
-        """Another view of another reader of the same examples: see ``Reader.reopened``."""
+        """A view of another reader of the same examples: see ``Reader.reopened``."""
         return SupervisedReader(self.reader.reopened(process=process, state=state), self.keys)
+
+    def fill_missing(self, values: Mapping[str, Any]) -> SupervisedReader:
+        """A view with ``values`` for missing values of optional features: see ``Reader.fill_missing``."""
+        return SupervisedReader(self.reader.fill_missing(values), self.keys)
+
+    def missing_as_none(self) -> SupervisedReader:
+        """A view with None for missing values: see ``Reader.missing_as_none``."""
+        return SupervisedReader(self.reader.missing_as_none(), self.keys)
+
+    def missing_as_tfds(self) -> SupervisedReader:
+        """A view with TFDS's values for missing ones: see ``Reader.missing_as_tfds``."""
+        return SupervisedReader(self.reader.missing_as_tfds(), self.keys)
 
     @property
     def plan(self) -> Plan:
-        """Which records of which files."""
+        """Which records of which files are read."""
         return self.reader.plan
 
     @property
     def features(self) -> FeaturesDict:
-        """The schema of the examples that the tuples are taken of."""
+        """The schema of the examples from which the tuples are taken."""
         return self.reader.features
 
     @property
-    def config(self) -> ReadConfig:
+    def read_config(self) -> ReadConfig:
         """The order."""
-        return self.reader.config
+        return self.reader.read_config
 
     def __repr__(self) -> str:
         return f"<SupervisedReader {self.plan.expression}: {len(self)} examples as {self.keys!r}>"
 
     def _each(self, found: Iterator[dict[str, Any]]) -> Iterator[Any]:
-        return map(partial(select, self.keys), found)
+        return map(partial(pick, self.keys), found)
+
+    def _selected(self) -> Reader:
+        """A reader that decodes the features in ``keys`` only."""
+        return self.reader.select(names_in(self.keys))
 
 
 class Batches:
-    """The examples of a reader, ``size`` at a time; the last batch of an epoch may be smaller.
+    """The examples of a reader in batches; the last batch of an epoch may be smaller.
 
     Attributes:
-        source: what is read.
-        size: examples in a batch.
+        source: the reader or the supervised view. The batches share its place.
+        batch_size: number of examples in a batch.
     """
 
-    def __init__(self, source: Reader | SupervisedReader, size: int) -> None:
+    def __init__(self, source: Reader | SupervisedReader, batch_size: int) -> None:
         self.source = source
-        self.size = size
+        self.batch_size = batch_size
 
     def __len__(self) -> int:
         """Number of batches of one epoch."""
-        return (len(self.source) + self.size - 1) // self.size
+        return (len(self.source) + self.batch_size - 1) // self.batch_size
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of the next epoch. Errors as iterating the reader."""
-        return self.source.batches(self.size)
+        """Read the batches of the next epoch. Errors as iterating the reader."""
+        return self.source.batches(self.batch_size)
+
+    def to_torch(
+        self,
+        *,
+        drop_remainder: bool = False,
+        process: tuple[int, int] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
+    ) -> ReaderIterable:
+        """Return an iterable dataset of these batches, for ``DataLoader(dataset, batch_size=None)``.
+
+        Arguments and errors as ``Reader.to_torch`` with ``iterable=True``.
+        """
+        return self.source.to_torch(
+            iterable=True,
+            batch_size=self.batch_size,
+            drop_remainder=drop_remainder,
+            process=process,
+            transform=transform,
+            pad=pad,
+        )
+
+    def to_tf_dataset(self, *, drop_remainder: bool = False) -> tf.data.Dataset:
+        """Return these batches as a ``tf.data.Dataset``: see ``Reader.to_tf_dataset``."""
+        return self.source.to_tf_dataset(batch_size=self.batch_size, drop_remainder=drop_remainder)
 
     def state(self) -> dict[str, Any]:
         """The place of the reader's iteration: see ``Reader.state``."""
         return self.source.state()
 
+    @property
+    def plan(self) -> Plan:
+        """Which records of which files are read."""
+        return self.source.plan
+
+    @property
+    def features(self) -> FeaturesDict:
+        """The schema of the examples."""
+        return self.source.features
+
+    @property
+    def read_config(self) -> ReadConfig:
+        """The order."""
+        return self.source.read_config
+
     def __repr__(self) -> str:
-        return f"<Batches of {self.size}: {len(self)} of {self.source!r}>"
-
-
-def select(keys: SupervisedKeys, example: Mapping[str, Any]) -> Any:
-    """The values of an example, in the structure of ``keys``.
-
-    >>> select(({"x": "left", "y": "right"}, "label"), {"left": 1, "right": 2, "label": 3, "id": 4})
-    ({'x': 1, 'y': 2}, 3)
-    """
-    if isinstance(keys, str):
-        return example[keys]
-    if isinstance(keys, tuple):
-        return tuple(select(key, example) for key in keys)
-    return {name: select(key, example) for name, key in keys.items()}
-
-
-def names_in(keys: SupervisedKeys) -> list[str]:
-    """The names of the features in a structure of keys, each once, in its order."""
-    if isinstance(keys, str):
-        return [keys]
-    inner = keys if isinstance(keys, tuple) else keys.values()
-    return list(dict.fromkeys(name for key in inner for name in names_in(key)))
+        return f"<Batches of {self.batch_size}: {len(self)} of {self.source!r}>"

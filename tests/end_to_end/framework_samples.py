@@ -135,7 +135,7 @@ def wide_reader(
                 writer.write(codec_of(features).encode({name: whole[name] for name in features}))
         number += length
     plan = resolve("train", {"train": split})
-    return Reader(readable(store, [split], features, published=published), plan, config=config, **options)
+    return Reader(readable(store, [split], features, published=published), plan, read_config=config, **options)
 
 
 def stored(examples: Sequence[dict[str, Any]], features: FeaturesDict) -> Reader:

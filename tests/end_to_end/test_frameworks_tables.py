@@ -244,7 +244,7 @@ def test_a_reader_goes_to_another_process_with_its_seed_and_its_place(
     reader = wide_reader([20, 7, 1], config, where=tmp_path, features=features, process=process)
     list(islice(reader, 5))
     copy = pickle.loads(pickle.dumps(reader))  # noqa: S301 (made here)
-    assert (copy.state(), copy.config, copy.process) == (reader.state(), reader.config, reader.process)
+    assert (copy.state(), copy.read_config, copy.process) == (reader.state(), reader.read_config, reader.process)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as elsewhere:
         found = elsewhere.submit(read_twice, reader).result(timeout=60)
     assert found == read_twice(reader)

@@ -117,7 +117,7 @@ def test_none_has_no_tensor_until_a_value_is_chosen_for_it(batch_size: int | Non
     )
     assert refused.value.hint == (
         "Choose what is read for None: reader.fill_missing({'maybe': 0}), or what TFDS reads, with "
-        "reader.missing_as_tfds(). Or leave the feature out, with reader.only([...])."
+        "reader.missing_as_tfds(). Or leave the feature out, with reader.select(...)."
     )
     assert refused.value.details == {"feature": "maybe", "optional": ["maybe", "corners"]}
     filled = reader.fill_missing({"maybe": -1, "corners": 7})

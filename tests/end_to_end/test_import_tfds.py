@@ -652,7 +652,7 @@ def test_missing_values_are_those_of_tfds_or_none(catalog: registry.Catalog, tmp
     for told in (loaded, reader.missing_as_tfds(), pickle.loads(pickle.dumps(loaded))):  # noqa: S301 (made here)
         assert [int(example["age"]) for example in told] == [0, -128, 2, -128]
         assert (told[1]["age"].dtype, type(told[[1]]["age"])) == (np.int8, np.ndarray)
-        assert told.config == reader.config
+        assert told.read_config == reader.read_config
     assert [example["age"] for example in loaded.missing_as_none()] == [0, None, 2, None]
     builder = registry.builder("people", catalog=catalog)  # as TFDS: its datasets have the number, its sources None
     assert [int(example["age"]) for example in builder.as_dataset("train")] == [0, -128, 2, -128]

@@ -63,4 +63,4 @@ def reader_of(
 ) -> Reader:
     """The reader of ``expression``; of the version ``published``, where that is given."""
     plan = resolve(expression, {"train": files.split})
-    return Reader(readable(files.store, [files.split], published=published), plan, config=config, **options)
+    return Reader(readable(files.store, [files.split], published=published), plan, read_config=config, **options)

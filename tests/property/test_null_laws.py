@@ -101,7 +101,7 @@ def test_nulls_are_null_wherever_they_are_read(
     rows = len(written[0])
     with reader_of(table_of(kinds, written), row_group_size=data.draw(st.integers(1, 50))) as reader:
         examples = list(reader)
-        batches = [*reader.batches(size), reader[list(range(rows))], reader.only(["one", "in"])[:], reader.to_numpy()]
+        batches = [*reader.batches(size), reader[list(range(rows))], reader.select("one", "in")[:], reader.to_numpy()]
         table, frame = reader.to_arrow(), reader.to_pandas()
         stated = [json.loads(json.dumps(jsonable(example), allow_nan=False)) for example in examples]
         for path, values in zip(PATHS, written, strict=True):

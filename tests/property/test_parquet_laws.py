@@ -106,7 +106,7 @@ def test_a_folder_of_parquet_is_read_like_the_tfrecords_of_its_rows(schema: pa.S
             )
         )
         ours, theirs = (
-            Reader(readable(place, [one], features), resolve(f"train[:{percent}%]", {"train": one}), config=config)
+            Reader(readable(place, [one], features), resolve(f"train[:{percent}%]", {"train": one}), read_config=config)
             for one, place in ((split, store), (stored, other))
         )
         assert list(ours.records()) == list(theirs.records())

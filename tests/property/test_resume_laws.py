@@ -167,6 +167,6 @@ def test_a_drawn_seed_is_in_the_state() -> None:
     reader = reader_of("train", dataset, config)
     head = ids(take(iter(reader), 10))
     again = reader_of("train", dataset, config, state=saved(reader))
-    assert again.config.seed == reader.config.seed
+    assert again.read_config.seed == reader.read_config.seed
     assert sorted(head + ids(list(again))) == list(range(50))
     assert reader.features == FEATURES

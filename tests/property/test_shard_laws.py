@@ -45,7 +45,7 @@ def readers(file_format: str, lengths: list[int], expression: str, config: ReadC
                 WRITERS[one](store, split.filename(index), list(map(codec_of(FEATURES).encode, examples)))
                 number += length
             plan = resolve(expression, {"train": split})
-            made.append(Reader(readable(store, [split], FEATURES), plan, config=config))
+            made.append(Reader(readable(store, [split], FEATURES), plan, read_config=config))
         yield tuple(made)
 
 

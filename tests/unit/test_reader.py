@@ -71,15 +71,15 @@ def test_some_features_are_read_from_the_same_place_on(tmp_path: Path) -> None:
             writer.write(codec_of(features).encode({"id": number, "text": str(number)}))
     split = Split(name="train", shard_lengths=ShardLengths([9]), files=ShardedFileTemplate(dataset="two"))
     reader = Reader(
-        readable(store, [split], features), resolve("train", {"train": split}), config=ReadConfig(shuffle="global")
+        readable(store, [split], features), resolve("train", {"train": split}), read_config=ReadConfig(shuffle="global")
     )
     numbers = ids(islice(reader, 4))
-    rest = reader.only(["id"])
+    rest = reader.select("id")
     assert rest.drew_seed
     assert [list(example) for example in islice(rest, 1)] == [["id"]]
-    assert sorted(numbers + ids(reader.only(["id"]))) == list(range(9))
+    assert sorted(numbers + ids(reader.select("id"))) == list(range(9))
     with pytest.raises(UsageError) as caught:
-        reader.only(["txt"])
+        reader.select("txt")
     assert (caught.value.message, caught.value.hint) == (
         "no feature 'txt'",
         "Did you mean 'text'? There are: id, text.",
@@ -141,7 +141,9 @@ def test_a_process_that_is_none_is_refused(files: Stored, process: Any) -> None:
 def test_several_processes_share_a_shuffle_only_with_a_seed(files: Stored, config: ReadConfig) -> None:
     with pytest.raises(UsageError) as caught:
         reader_of("train", files, config, process=(0, 2))
-    assert str(caught.value) == "processes that share a shuffle without a seed would each draw another one"
+    assert (
+        str(caught.value) == "several processes share a shuffle without a seed, and each would draw a seed of its own"
+    )
     states = [reader_of("train", files, config).state()]
     shares = [reader_of("train", files, config, process=(index, 2), state=states) for index in range(2)]
     assert sorted(number for reader in shares for number in ids(reader)) == list(range(47))
@@ -250,7 +252,7 @@ def test_gzip_files_are_read_in_any_order(tmp_path: Path) -> None:
 def test_options_of_another_kind_are_refused(files: Stored) -> None:
     for options, message in (
         ({"config": 3}, "the order of a read is a registry.ReadConfig, not 3"),
-        ({"copy": "no"}, "copy is True or False, not 'no'"),
+        ({"copy": "no"}, "copy must be True or False, not 'no'"),
     ):
         with pytest.raises(UsageError) as caught:
             reader_of("train", files, **options)  # type: ignore[arg-type]

@@ -1,6 +1,59 @@
-"""Ways from a reader into other frameworks, one module each; none is imported before it is asked for.
+"""Gives a reader to other frameworks, one module for each. A framework is imported when it is asked for.
 
-arrays: all examples as NumPy arrays, which the others build on
+arrays: all examples as NumPy arrays, which the other modules build on
 arrow, pandas: tables
-torch, grain, tensorflow: what their own loaders take, with ``epochs`` to tell which epoch a process of theirs reads
+torch, torch_batches, tensorflow: datasets for their own loaders
+sharing: a reader for several threads and processes, with a count of epochs; also Grain's source
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from registry.errors import UsageError, require_extra
+from registry.model import whole_number
+
+if TYPE_CHECKING:
+    from registry.prepared.info import SupervisedKeys
+    from registry.reading.frameworks.torch import ReaderDataset, ReaderIterable
+    from registry.reading.reader import Reader
+
+
+def read_torch(
+    reader: Reader,
+    keys: SupervisedKeys | None,
+    *,
+    iterable: bool,
+    batch_size: int | None,
+    drop_remainder: bool,
+    process: tuple[int, int] | None,
+    transform: Callable[[Any], Any] | None,
+    pad: Mapping[str, float | None] | None,
+) -> ReaderDataset | ReaderIterable:
+    """The dataset of ``Reader.to_torch``, or of ``SupervisedReader.to_torch`` if there are ``keys``."""
+    with require_extra("torch", package="torch", needed_for="a read into torch"):
+        from registry.reading.frameworks.torch import ExampleForm, ReaderDataset, ReaderIterable
+    form = ExampleForm(reader.features, keys=keys, transform=transform, pad=pad)
+    if iterable:
+        check_batches(batch_size, drop_remainder=drop_remainder)
+        return ReaderIterable(reader, form, batch_size=batch_size, drop_remainder=drop_remainder, process=process)
+    if batch_size is not None or drop_remainder or process is not None:
+        raise UsageError(
+            "batch_size, drop_remainder and process are options of iterable=True",
+            hint="For a map-style dataset, give them to the loader: DataLoader(dataset, batch_size=32, "
+            "collate_fn=dataset.collate), and use a DistributedSampler for ranks.",
+        )
+    return ReaderDataset(reader, form)
+
+
+def check_batches(batch_size: int | None, *, drop_remainder: bool) -> None:
+    """Refuse invalid options of batches.
+
+    Raises:
+        UsageError: ``batch_size`` is below 1, or ``drop_remainder`` has no ``batch_size``.
+    """
+    if batch_size is not None:
+        whole_number(batch_size, "batch_size", least=1)
+    if drop_remainder and batch_size is None:
+        raise UsageError("drop_remainder needs a batch_size: without it there are no batches to leave out")

@@ -62,7 +62,7 @@ def missing_rows(column: np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.bool_]:
 
 def read_features(reader: Reader) -> FeaturesDict:
     """The schema of what is read: that of the dataset, and the id where it is asked for."""
-    if not reader.config.add_tfds_id:
+    if not reader.read_config.add_tfds_id:
         return reader.features
     return FeaturesDict({**reader.features, "tfds_id": Text()})
 

@@ -142,7 +142,7 @@ def _refuse_optional(features: FeaturesDict) -> None:
         raise UsageError(
             f"feature {path!r} is optional: a value of it may be None, and a tensor of TensorFlow may not",
             hint=f"Choose what is read for None: reader.fill_missing({{{path!r}: {value}}}), or what TFDS reads, with "
-            "reader.missing_as_tfds(). Or leave the feature out, with reader.only([...]).",
+            "reader.missing_as_tfds(). Or leave the feature out, with reader.select(...).",
             details={"feature": path, "optional": list(optional)[:100]},
         )
 
@@ -171,7 +171,7 @@ def _examples(leaves: list[Any], block: tuple[Any, ...]) -> tf.data.Dataset:
 
 def _iterate(reader: Reader, begun: int, batch_size: int | None, *, drop_remainder: bool) -> Iterator[dict[str, Any]]:
     """The blocks or batches of iteration ``begun``, which reads the epochs after those of the one before it."""
-    repeat = reader.config.repeat
+    repeat = reader.read_config.repeat
     for epoch in count(begun) if repeat is None else range(begun * repeat, (begun + 1) * repeat):
         if not len(reader):
             return
@@ -185,9 +185,9 @@ def _iterate(reader: Reader, begun: int, batch_size: int | None, *, drop_remaind
 def _num_items(reader: Reader, batch_size: int | None, *, drop_remainder: bool) -> int:
     size = batch_size or 1
     per_epoch = len(reader) // size if drop_remainder else -(-len(reader) // size)
-    if reader.config.repeat is None and per_epoch:
+    if reader.read_config.repeat is None and per_epoch:
         return int(tf.data.INFINITE_CARDINALITY)
-    return per_epoch * (reader.config.repeat or 1)
+    return per_epoch * (reader.read_config.repeat or 1)
 
 
 def _nest(tree: Any, flat: Iterator[Any]) -> Any:

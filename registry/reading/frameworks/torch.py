@@ -1,9 +1,14 @@
-"""A reader for torch: a dataset by number, or an iterable that ranks and workers share."""
+"""Gives a reader to torch: as a map-style dataset, or as an iterable dataset that ranks and workers share.
+
+``Reader.to_torch`` and ``SupervisedReader.to_torch`` create both; ``frameworks/torch_batches.py`` makes tensors and
+batches.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,15 +17,18 @@ import torch
 import torch.distributed
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from registry.errors import StateMismatchError, UsageError
-from registry.features import NestedExamples, Ragged
-from registry.features.dtypes import is_bfloat16
+from registry.errors import StateMismatchError, UsageError, suggest
+from registry.features import FeaturesDict, RawFeature
+from registry.features.feature import TEXT
 from registry.model import whole_number
-from registry.reading.frameworks.arrays import missing_rows
+from registry.reading.frameworks.arrays import LeafColumn, leaves_of
 from registry.reading.frameworks.sharing import EpochCounter, IterationKey, SharedReader
+from registry.reading.frameworks.torch_batches import Collate, examples_of, to_tensors
 from registry.reading.state import Intervals, cut, divide, size_of
+from registry.reading.structure import pick, places_of
 
 if TYPE_CHECKING:
+    from registry.prepared.info import SupervisedKeys
     from registry.reading.reader import Reader
 
 
@@ -28,40 +36,173 @@ _FORMAT: Final = "registry.torch-state/1"
 _FIELDS: Final = {"format", "reader", "worker", "batch_size", "drop_remainder", "epoch", "done"}
 
 
-class ReaderDataset(Dataset):
-    """The examples of a reader's first epoch by number: what a sampler of torch chooses from.
+class ExampleForm:
+    """What a dataset makes of a reader's values: tensors, then pairs, then what ``transform`` returns, then batches.
 
-    ``dataset[i]`` is an example, ``dataset[[i, j]]`` a batch. Picklable, and safe to share with forked workers.
+    Attributes:
+        collate: merges examples into a batch. Without a transform it knows from the schema which values vary in shape
+            or may be None, so that a batch has the same types whatever is in it.
     """
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(
+        self,
+        features: FeaturesDict,
+        *,
+        keys: SupervisedKeys | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        pad: Mapping[str, float | None] | None = None,
+    ) -> None:
+        if transform is not None and not callable(transform):
+            raise UsageError(f"transform must be a function of one example, not {transform!r:.60}")
+        if pad is not None and not isinstance(pad, Mapping):
+            raise UsageError(
+                f"pad must be a dict of feature names and numbers, not {pad!r:.60}",
+                hint='Write e.g. pad={"tokens": 0}.',
+            )
+        self._keys = keys
+        self._transform = transform
+        if transform is not None:  # it may change any shape: only its author knows
+            self.collate = Collate(dict(pad or {}))
+            self._columns = self.collate
+            return
+        rules = _rules(features, pad or {})
+        self._columns = Collate(rules)
+        self.collate = self._columns if keys is None else Collate(_rules_of_pairs(rules, keys))
+
+    def example(self, example: Mapping[str, Any]) -> Any:
+        """One example, as a reader decodes it."""
+        return self._finish({name: to_tensors(value) for name, value in example.items()})
+
+    def examples(self, columns: Mapping[str, Any]) -> Iterator[Any]:
+        """The examples in the columns of a block."""
+        return map(self._finish, examples_of(columns))
+
+    def batch(self, columns: Mapping[str, Any]) -> Any:
+        """The batch of the columns of a block: equal to ``collate(list(examples(columns)))``."""
+        if self._transform is not None:
+            return self.collate(list(self.examples(columns)))
+        batch = self._columns.columns(columns)
+        return batch if self._keys is None else pick(self._keys, batch)
+
+    def _finish(self, example: dict[str, Any]) -> Any:
+        found = example if self._keys is None else pick(self._keys, example)
+        return found if self._transform is None else self._transform(found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        try:
+            pickle.dumps(self._transform)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            name = getattr(self._transform, "__qualname__", repr(self._transform))
+            raise UsageError(
+                f"transform {name:.80} cannot be sent to another process: {error}",
+                hint="Define it with def at the top level of a module, not as a lambda or inside a function. "
+                'Or fork the workers: DataLoader(..., multiprocessing_context="fork").',
+            ) from error
+        return self.__dict__
+
+
+def _rules(features: FeaturesDict, pad: Mapping[str, float | None]) -> dict[str, float | None]:
+    """How the features of ``features`` that may differ in shape or may be None are merged, by path.
+
+    Raises:
+        UsageError: ``pad`` names a feature that does not exist or cannot be padded.
+    """
+    leaves = {leaf.path: leaf for leaf in leaves_of(features)}
+    rules: dict[str, float | None] = {path: None for path, leaf in leaves.items() if _is_list(leaf)}
+    for path, filler in pad.items():
+        if path not in leaves:
+            raise UsageError(f"no feature {path!r:.80} to pad", hint=suggest(path, list(leaves)))
+        reason = None if filler is None else _why_not_padded(leaves[path])
+        if reason is not None:
+            raise UsageError(f"feature {path!r} cannot be padded: {reason[0]}", hint=reason[1])
+        rules[path] = filler
+    return rules
+
+
+def _is_list(leaf: LeafColumn) -> bool:
+    return None in (*leaf.lengths, *leaf.leaf.shape) or len(leaf.lengths) > 1 or _is_optional(leaf)
+
+
+def _is_optional(leaf: LeafColumn) -> bool:
+    return leaf.leaf.may_read_none and not leaf.lengths
+
+
+def _why_not_padded(leaf: LeafColumn) -> tuple[str, str] | None:
+    """Why no number pads the values of ``leaf``, and what to do instead."""
+    as_list = "Leave it out of pad: a batch has a list of its values."
+    if isinstance(leaf.leaf, RawFeature) or leaf.leaf.dtype == TEXT:
+        return "its values are not numbers", as_list
+    if len(leaf.lengths) > 1:
+        return "it is a Sequence of Sequences", as_list
+    if _is_optional(leaf):
+        return "its value may be None", f"Choose a value before: reader.fill_missing({{{leaf.path!r}: 0}})."
+    if not _is_list(leaf):
+        return f"all its values have the shape {(*leaf.lengths, *leaf.leaf.shape)}", "Leave it out of pad."
+    return None
+
+
+def _rules_of_pairs(rules: Mapping[str, float | None], keys: SupervisedKeys) -> dict[str, float | None]:
+    """``rules`` by the paths that the features have in the structure of ``keys``."""
+    found = {}
+    for name, place in places_of(keys):
+        for path, filler in rules.items():
+            outermost, *inner = path.split("/")
+            if outermost == name:
+                found["/".join([*place, *inner])] = filler
+    return found
+
+
+class ReaderDataset(Dataset):
+    """A map-style dataset: the examples of a reader's first epoch by number, for samplers of torch.
+
+    ``dataset[i]`` is an example, ``dataset[[i, j]]`` and ``dataset[i:j]`` are batches. It can be pickled, and forked
+    workers can share it.
+
+    Attributes:
+        collate: the ``collate_fn`` for ``DataLoader(dataset, batch_size=32, collate_fn=dataset.collate)``.
+    """
+
+    def __init__(self, reader: Reader, form: ExampleForm) -> None:
         self._reader = SharedReader(reader)
+        self._form = form
+
+    @property
+    def collate(self) -> Collate:
+        """Merges examples of this dataset into a batch; see ``registry.torch.collate``."""
+        return self._form.collate
 
     def __len__(self) -> int:
+        """Number of examples."""
         return len(self._reader)
 
-    def __getitem__(self, index: Any) -> dict[str, Any]:
+    def __getitem__(self, index: Any) -> Any:
         """An example, or a batch for a slice or a list of numbers; errors as ``Reader.__getitem__``."""
         with self._reader.acquire() as reader:
-            found: dict[str, Any] = to_tensors(reader[index])
-        return found
+            found = reader[index]
+        is_one = not isinstance(index, slice) and np.ndim(index) == 0  # a number of any kind, also a tensor
+        return self._form.example(found) if is_one else self._form.batch(found)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The examples ``indices``, fetched and decoded together; a DataLoader calls it for each of its batches."""
         with self._reader.acquire() as reader:
             columns = reader[list(indices)]
-        return list(examples_of(columns))
+        return list(self._form.examples(columns))
 
     def __repr__(self) -> str:
         return f"<ReaderDataset of {self._reader!r}>"
 
 
 class ReaderIterable(IterableDataset):
-    """The examples or batches of a reader in its order, each in one worker of one rank; see ``Reader.to_torch``."""
+    """The examples or batches of a reader in its order, each in one worker of one rank; see ``Reader.to_torch``.
+
+    Attributes:
+        collate: the ``collate_fn`` for a DataLoader that makes the batches, when ``batch_size`` is None.
+    """
 
     def __init__(
         self,
         reader: Reader,
+        form: ExampleForm,
         *,
         batch_size: int | None = None,
         drop_remainder: bool = False,
@@ -69,17 +210,23 @@ class ReaderIterable(IterableDataset):
     ) -> None:
         shared = reader.process if process is None and reader.process[1] > 1 else process
         self._reader = reader.reopened(process=shared)
+        self._form = form
         self._process = shared
         self._batch_size = batch_size
         self._drop_remainder = drop_remainder
         self._epochs = EpochCounter()
-        self._begun_by: dict[int, int] = {}
+        self._started: dict[int, int] = {}
         self._loaded: Mapping[str, Any] | None = None
         self._place: dict[str, Any] | None = None
 
     @property
+    def collate(self) -> Collate:
+        """Merges examples of this dataset into a batch; see ``registry.torch.collate``."""
+        return self._form.collate
+
+    @property
     def process(self) -> tuple[int, int]:
-        """(index, count) of the rank: as given, or the reader's, or that of torch.distributed where it is in use."""
+        """(index, count) of the rank: the given one, the reader's, or torch.distributed's if it is initialised."""
         if self._process is not None:
             return self._process
         if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -87,7 +234,11 @@ class ReaderIterable(IterableDataset):
         return 0, 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the iteration that is begun next read ``epoch``; without it, each reads the one after the last."""
+        """Make the next iteration read ``epoch``, counted from 0. By default it reads the epoch after the last one.
+
+        Raises:
+            UsageError: ``epoch`` is not a whole number, or is negative.
+        """
         self._epochs.set(whole_number(epoch, "epoch", least=0))
         self._place = self._loaded = None
 
@@ -95,23 +246,29 @@ class ReaderIterable(IterableDataset):
         """Number of batches that this rank reads in one iteration.
 
         Raises:
-            TypeError: without ``batch_size`` it is the loader that makes batches, and how many depends on its workers;
-                or the reader repeats for ever.
+            TypeError: there is no ``batch_size``, so that the loader makes the batches, and their number depends on its
+                workers; or the reader repeats for ever.
         """
-        repeat = self._reader.config.repeat
+        repeat = self._reader.read_config.repeat
         if self._batch_size is None or repeat is None:
             raise TypeError("this iterable has no length: it has no batch_size, or repeats for ever")
         return repeat * self._num_items(self._share(self.process))
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin an iteration: the next epoch, or where the state says that was loaded. Errors as ``Reader``'s."""
+        """Start an iteration: of the next epoch, or from the state that was loaded.
+
+        Raises:
+            UsageError: several ranks would each draw a seed of their own.
+            StateMismatchError: the loaded state belongs to another rank or worker.
+            The errors of iterating a ``Reader``, and those of the transform.
+        """
         worker, workers, key = self._worker()
         loaded, self._loaded = self._loaded, None
         process = self.process
         if process[1] > 1 and self._reader.drew_seed:
             raise UsageError(
-                f"a shuffle without a seed, read by {process[1]} ranks: each would draw one of its own",
-                hint="Give the ReadConfig its seed (shuffle_seed for files), the same in every rank.",
+                f"{process[1]} ranks read a shuffle without a seed, and each would draw a seed of its own",
+                hint='Give every rank the same: ReadConfig(shuffle="global", seed=42), or shuffle_seed=42 for files.',
             )
         reader = self._reader.reopened(process=process, state=None if loaded is None else loaded["reader"])
         if loaded is not None:
@@ -133,7 +290,7 @@ class ReaderIterable(IterableDataset):
         return self._run(reader, place, begin)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of the iteration that was begun last in this process: plain values, of constant size."""
+        """The place of the iteration that was started last in this process: plain values that JSON can hold."""
         if self._loaded is not None:
             return dict(self._loaded)
         if self._place is None:
@@ -141,40 +298,40 @@ class ReaderIterable(IterableDataset):
         return dict(self._place)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration go on with the very next example or batch; ``state`` is what ``state_dict`` gave.
+        """Make the next iteration continue after the last example or batch of ``state``, which ``state_dict`` returned.
 
         Raises:
-            StateMismatchError: it is of another version, split, order or batch size; when the iteration begins, also
-                where it is of another rank, or of another worker.
+            StateMismatchError: the state belongs to another version, split, order or batch size. When the iteration
+                starts: the state belongs to another rank or worker.
         """
-        if not state:  # of a dataset that nobody had iterated
+        if not state:  # of a dataset that was never iterated
             self._loaded = self._place = None
             return
         if set(state) != _FIELDS or state["format"] != _FORMAT:
             raise StateMismatchError(
-                "this is no state of an iterable for torch",
-                hint="Give what state_dict() gave, as it was.",
+                "this is not the state of an iterable dataset for torch",
+                hint="Pass the unchanged dict that state_dict() returned.",
                 details={"differs": "format"},
             )
         for name, mine in (("batch_size", self._batch_size), ("drop_remainder", self._drop_remainder)):
             if state[name] != mine:
                 raise StateMismatchError(
-                    f"this state was taken with {name}={state[name]!r:.60}, and this is {mine!r}",
-                    hint="Go on with the options that it was taken with.",
+                    f"this state was saved with {name}={state[name]!r:.60}, and this dataset has {name}={mine!r}",
+                    hint=f"Create the dataset with the same options: to_torch(..., {name}={state[name]!r:.60}).",
                     details={"differs": name, "found": state[name], "expected": mine},
                 )
         self._reader.reopened(process=self.process, state=state["reader"])
         self._loaded = dict(state)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A spawned worker knows no rank.
-        return {**self.__dict__, "_process": self._process or _rank_in_use(self.process), "_begun_by": {}}
+        # A spawned worker has no process group, so it cannot look its rank up.
+        return {**self.__dict__, "_process": self._process or _rank_in_use(self.process), "_started": {}}
 
     def __repr__(self) -> str:
         return f"<ReaderIterable of {self._reader!r}>"
 
     def _run(self, reader: Reader, place: dict[str, Any], begin: int) -> Iterator[Any]:
-        repeat = reader.config.repeat
+        repeat = reader.read_config.repeat
         share = self._share(reader.process)
         per_epoch = self._num_items(share)
         worker, workers = place["worker"]
@@ -195,9 +352,9 @@ class ReaderIterable(IterableDataset):
     def _items(self, reader: Reader) -> Iterator[Any]:
         if self._batch_size is None:
             for block in reader.blocks():
-                yield from examples_of(block)
+                yield from self._form.examples(block)
         else:
-            yield from map(to_tensors, reader.batches(self._batch_size))
+            yield from map(self._form.batch, reader.batches(self._batch_size))
 
     def _share(self, process: tuple[int, int]) -> Intervals:
         """The positions of an epoch that a rank reads: one interval."""
@@ -210,7 +367,7 @@ class ReaderIterable(IterableDataset):
         return size_of(share) // size if self._drop_remainder else -(-size_of(share) // size)
 
     def _part(self, share: Intervals, *, worker: int, workers: int) -> Intervals:
-        """What of its rank's share a worker reads: a run of examples, or every n-th batch.
+        """The part of its rank's share that a worker reads: a run of examples, or every n-th batch.
 
         A loader takes batches from its workers in turns, so that they come in the order of the reader.
         """
@@ -227,12 +384,12 @@ class ReaderIterable(IterableDataset):
         return tuple((begin, min(begin + size, stop)) for begin in begins)
 
     def _worker(self) -> tuple[int, int, IterationKey | None]:
-        """Index and number of this worker, and what its iteration is known by."""
+        """Index and number of this worker, and the key that identifies its iteration."""
         info = get_worker_info()
         if info is None:
             return 0, 1, None
-        before = self._begun_by.get(os.getpid(), 0)
-        self._begun_by = {os.getpid(): before + 1}
+        before = self._started.get(os.getpid(), 0)
+        self._started = {os.getpid(): before + 1}
         return info.id, info.num_workers, IterationKey(info.seed - info.id, before)
 
 
@@ -245,68 +402,7 @@ def _check_worker(state: Mapping[str, Any], worker: tuple[int, int]) -> None:
         return
     index, number = state["worker"]
     raise StateMismatchError(
-        f"this state is of worker {index} of {number}, and this is worker {worker[0]} of {worker[1]}",
-        hint="Go on with as many workers as it was taken with.",
+        f"this state was saved by worker {index} of {number}, and this is worker {worker[0]} of {worker[1]}",
+        hint=f"Use the number of workers that it was saved with: DataLoader(..., num_workers={number}).",
         details={"differs": "worker", "found": list(state["worker"]), "expected": list(worker)},
     )
-
-
-def to_tensors(value: Any) -> Any:
-    """``value`` of an example or of a batch, with tensors for numbers and arrays of them.
-
-    What has no tensor is a list: of ``bytes``, of tensors whose shapes differ, of such lists for a Ragged. A Dataset is
-    as a Sequence. A missing value is None, and a column of which values may be missing is a list of tensors and None.
-    """
-    if isinstance(value, dict):
-        return {name: to_tensors(inner) for name, inner in value.items()}
-    if isinstance(value, NestedExamples):
-        return to_tensors(value.columns())
-    if value is None:
-        return None
-    if isinstance(value, np.ma.MaskedArray):
-        return _with_none(value)
-    if isinstance(value, np.ndarray) and value.dtype == object and value.size and isinstance(value.flat[0], bytes):
-        return value.tolist()  # text, without a look at each
-    if isinstance(value, np.generic):
-        return to_tensors(np.array(value))
-    if isinstance(value, Ragged) or (isinstance(value, np.ndarray) and value.dtype == object):
-        return [to_tensors(inner) for inner in value]
-    if isinstance(value, np.ndarray) and is_bfloat16(value.dtype):
-        return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
-    if isinstance(value, np.ndarray):
-        return torch.from_numpy(value if value.flags.writeable else value.copy())
-    return bytes(value)
-
-
-def _with_none(column: np.ma.MaskedArray[Any, Any]) -> list[Any]:
-    found = to_tensors(column.data)
-    rows = found if isinstance(found, list) else list(found.unbind())
-    for place in np.flatnonzero(missing_rows(column)).tolist():
-        rows[place] = None
-    return rows
-
-
-def examples_of(columns: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The examples of a batch, as tensors: views of the batch's."""
-    lists = _lists(columns)
-    for place in range(_size(lists)):
-        yield _pick(lists, place)
-
-
-def _lists(columns: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, column in columns.items():
-        if isinstance(column, Mapping):
-            found[name] = _lists(column)
-        else:
-            values = to_tensors(column)
-            found[name] = values if isinstance(values, list) else values.unbind()
-    return found
-
-
-def _pick(lists: Mapping[str, Any], place: int) -> dict[str, Any]:
-    return {name: _pick(one, place) if isinstance(one, dict) else one[place] for name, one in lists.items()}
-
-
-def _size(lists: Mapping[str, Any]) -> int:
-    return max((_size(one) if isinstance(one, dict) else len(one) for one in lists.values()), default=0)

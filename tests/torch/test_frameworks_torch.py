@@ -26,6 +26,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader  # noqa: E402 (torch is asked for first)
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning"),
@@ -257,7 +258,7 @@ def test_a_seed_that_was_drawn_comes_with_the_state() -> None:
     dataset = first.to_torch(iterable=True)
     items = iter(dataset)
     head = ids_of(islice(items, 10))
-    again = Reader(first.readable, first.plan, config=ReadConfig(shuffle="global"))
+    again = Reader(first.readable, first.plan, read_config=ReadConfig(shuffle="global"))
     resumed = again.to_torch(iterable=True)
     resumed.load_state_dict(dataset.state_dict())
     rest = ids_of(resumed)
@@ -285,7 +286,7 @@ def test_ranks_do_not_draw_a_seed_each(config: ReadConfig) -> None:
     dataset = wide_reader([10], config, features=IDS).to_torch(iterable=True, process=(0, 2))
     with pytest.raises(UsageError) as refused:
         iter(dataset)
-    assert str(refused.value) == "a shuffle without a seed, read by 2 ranks: each would draw one of its own"
+    assert str(refused.value) == "2 ranks read a shuffle without a seed, and each would draw a seed of its own"
 
 
 def test_a_state_of_something_else_is_refused() -> None:
@@ -297,13 +298,13 @@ def test_a_state_of_something_else_is_refused() -> None:
         other.load_state_dict(state)
     with pytest.raises(StateMismatchError) as refused:
         wide_reader([10], features=IDS).to_torch(iterable=True, batch_size=3).load_state_dict(state)
-    assert str(refused.value) == "this state was taken with batch_size=2, and this is 3"
-    with pytest.raises(StateMismatchError, match=r"^this is no state of an iterable for torch$"):
+    assert str(refused.value) == "this state was saved with batch_size=2, and this dataset has batch_size=3"
+    with pytest.raises(StateMismatchError, match=r"^this is not the state of an iterable dataset for torch$"):
         dataset.load_state_dict({"format": "registry.read-state/1"})
     dataset.load_state_dict({**state, "worker": [1, 2]})
     with pytest.raises(StateMismatchError) as refused:
         iter(dataset)
-    assert str(refused.value) == "this state is of worker 1 of 2, and this is worker 0 of 1"
+    assert str(refused.value) == "this state was saved by worker 1 of 2, and this is worker 0 of 1"
 
 
 def test_options_that_would_do_nothing_are_refused() -> None:
@@ -312,7 +313,7 @@ def test_options_that_would_do_nothing_are_refused() -> None:
         reader.to_torch(batch_size=3)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match=r"^batch_size must be 1 or more, not 0$"):
         reader.to_torch(iterable=True, batch_size=0)
-    with pytest.raises(UsageError, match=r"^drop_remainder leaves out a batch, and there are none without batch_size$"):
+    with pytest.raises(UsageError, match=r"^drop_remainder needs a batch_size: without it there are no batches"):
         reader.to_torch(iterable=True, drop_remainder=True)
     with pytest.raises(TypeError, match=r"^this iterable has no length: it has no batch_size, or repeats for ever$"):
         len(reader.to_torch(iterable=True, batch_size=3))
