@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from registry.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from registry import slim, torch
+    from registry import slim
+    from registry import torch as torch
     from registry.api import (
         Catalog,
         Dataset,
@@ -88,7 +89,7 @@ __all__ = [
     "resolve",
     "slim",
     "split_for_process",
-    "torch",
+    # registry.torch is not here: "from registry import *" has to work without torch
 ]
 
 __getattr__, __dir__ = lazy_exports(

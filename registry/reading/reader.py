@@ -74,7 +74,7 @@ class Reader:
     >>> [batch["label"].shape for batch in reader.batches(64)]
     [(64,), (36,)]
     >>> reader[[7, -1]]["label"].tolist(), reader[2:5]["image"].shape
-    ([9, 0], (3, 8, 8, 1))
+    ([0, 2], (3, 8, 8, 1))
     >>> next(reader.ids())
     'digits-train.tfrecord-00000-of-00004__0'
     >>> reader.select("label")[0], reader.as_supervised("image", "label")[0][1]

@@ -101,7 +101,7 @@ def test_supervised_examples_are_pairs_one_by_one_in_batches_and_by_number(digit
     assert all_equal(pairs.blocks(), map(pair, plain.blocks()))
     assert equal(pairs.to_numpy(), pair(plain.to_numpy()))
     assert list(pairs.ids()) == list(plain.ids())
-    assert (pairs.plan, pairs.features, pairs.config) == (plain.plan, plain.features, plain.config)
+    assert (pairs.plan, pairs.features, pairs.read_config) == (plain.plan, plain.features, plain.read_config)
 
 
 def test_a_supervised_read_goes_on_from_its_state_and_is_pickled(digits: registry.Catalog) -> None:
