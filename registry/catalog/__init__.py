@@ -93,6 +93,6 @@ def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
     >>> sqlite_path("postgresql://host/name") is None
     True
     """
-    from registry.catalog import session
+    from registry.catalog import urls
 
-    return session.sqlite_path(url)
+    return urls.sqlite_path(url)

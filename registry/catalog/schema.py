@@ -7,7 +7,6 @@ themselves see to it that one migrator runs at a time, in one transaction (``mig
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,8 +24,9 @@ from registry.catalog.search import (
     rebuild_index,
     wrong_contents,
 )
-from registry.catalog.session import describe_url, erase_free_space, is_sqlite, migrating, open_engine, reading, use_wal
+from registry.catalog.session import erase_free_space, migrating, open_engine, reading, use_wal
 from registry.catalog.tables import POSTGRES_FUNCTION, guard_triggers_postgresql, guard_triggers_sqlite, whole_metadata
+from registry.catalog.urls import describe_url, is_sqlite, quote_catalog
 from registry.errors import CatalogError, NotACatalogError, SchemaAheadError, SchemaBehindError, UsageError
 
 if TYPE_CHECKING:
@@ -371,13 +371,13 @@ def require_current(status: SchemaStatus) -> None:
         case "empty":
             raise SchemaBehindError(
                 f"{status.url} holds no catalog yet",
-                hint=f"Make it one with: registry db upgrade --catalog {shlex.quote(status.url)}",
+                hint=f"Make it one with: registry db upgrade {quote_catalog(status.url)}",
                 details={"revision": None, "head": status.head},
             )
         case "behind":
             raise SchemaBehindError(
                 f"{status.url} has the schema {status.revision}, this registry needs {status.head}",
-                hint=f"Bring it up to date with: registry db upgrade --catalog {shlex.quote(status.url)}",
+                hint=f"Bring it up to date with: registry db upgrade {quote_catalog(status.url)}",
                 details={"revision": status.revision, "head": status.head},
             )
         case _:

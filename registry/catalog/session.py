@@ -1,9 +1,9 @@
-"""The database of a catalog: its URL, engine and connections, one transaction, and its errors as ours.
+"""Connects to the database of a catalog and runs transactions; ``faults.py`` makes its errors ours.
 
 One action is one transaction, opened here and nowhere else. SQLite: reads begin with BEGIN, writes with BEGIN
 IMMEDIATE, so that a writer waits for its turn instead of failing half way. PostgreSQL: reads are REPEATABLE READ, so
-that all statements of one look-up see one moment; writes are READ COMMITTED, so that a writer sees what the rival
-committed for which it waited. Locks, unique constraints and one advisory lock decide there
+that all statements of one look-up see one moment; writes are READ COMMITTED, so that a writer that waited for a rival
+sees what the rival committed. Locks, unique constraints and one advisory lock settle races there
 (``selection.lock_dataset``, ``events.py``).
 """
 
@@ -11,62 +11,92 @@ from __future__ import annotations
 
 import os
 import random
-import re
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
 
+from registry.catalog.faults import (
+    explain_path,
+    file_changed,
+    is_worth_connecting_again,
+    is_worth_retrying,
+    typed_faults,
+    unknown_outcome,
+)
 from registry.catalog.own_sqlite import sqlite3
-from registry.errors import CatalogError, CatalogUnavailableError, MissingExtraError, NotACatalogError, UsageError
+from registry.catalog.urls import describe_url, is_sqlite, network_filesystem, parse_url
+from registry.errors import CatalogError, MissingExtraError, NotACatalogError, UsageError
 
 T = TypeVar("T")
-
-BUSY_SECONDS: Final = 60.0
-"""How long a connection waits for a lock that another one holds, on both databases."""
 
 _ATTEMPTS: Final = 5
 _WRITES: Final = "registry_writes"
 
 
-_FORMS: Final = "Write sqlite:///catalog.db, the path of a file, or postgresql://user@host/database."
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long a catalog waits for its database.
 
-_DRIVERS: Final = {
-    "sqlite": "sqlite+pysqlite",
-    "sqlite+pysqlite": "sqlite+pysqlite",
-    "postgresql": "postgresql+psycopg",
-    "postgresql+psycopg": "postgresql+psycopg",
-}
+    Attributes:
+        connect_seconds: for a connection to be made, at least 2 (REGISTRY_CONNECT_TIMEOUT; PostgreSQL).
+        query_seconds: for a sign of life while a statement runs (REGISTRY_QUERY_TIMEOUT; PostgreSQL).
+        lock_seconds: for a lock that another connection holds (REGISTRY_LOCK_TIMEOUT).
+        tries: attempts to connect to a server that refuses for the moment (REGISTRY_TRIES; PostgreSQL).
+    """
 
-_NETWORK_FILESYSTEM: Final = re.compile(
-    r"nfs\d?|cifs|smb\w*|9p|afs|ceph|lustre|gpfs|beegfs|glusterfs|pvfs2|orangefs|virtiofs|fuse(?!blk).*"
-)
+    connect_seconds: float = 10
+    query_seconds: float = 300
+    lock_seconds: float = 60
+    tries: int = 5
 
-_SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
+    @classmethod
+    def from_environment(cls) -> Limits:
+        """The defaults, changed by environment variables.
 
-_RESTORE: Final = "Restore it from a copy."
+        Raises:
+            UsageError: a variable is not a positive number.
+        """
+        usual = cls()
+        return cls(
+            connect_seconds=_positive("REGISTRY_CONNECT_TIMEOUT", usual.connect_seconds),
+            query_seconds=_positive("REGISTRY_QUERY_TIMEOUT", usual.query_seconds),
+            lock_seconds=_positive("REGISTRY_LOCK_TIMEOUT", usual.lock_seconds),
+            tries=max(1, int(_positive("REGISTRY_TRIES", usual.tries))),
+        )
 
-_TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
 
+def open_engine(url: str | os.PathLike[str], *, busy_seconds: float | None = None) -> sa.Engine:
+    """An engine for the catalog at ``url``, which connects when it is first used.
 
-def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECONDS) -> sa.Engine:
-    """An engine for the catalog at ``url``: see ``registry.catalog.open_catalog``, also for what is raised.
+    A process may fork while it holds the engine: the child opens connections of its own.
 
-    Nothing is connected yet. The engine is safe to keep across a fork: a child opens connections of its own.
+    SQLite connections have foreign keys on. Files in WAL mode on a network file system are refused, because WAL needs
+    memory that all readers share; a catalog created there keeps SQLite's rollback journal.
 
-    SQLite connections have foreign keys on and wait ``busy_seconds`` for a lock. Files in WAL mode on a network file
-    system are refused, because WAL needs memory shared between all readers; a catalog made there keeps SQLite's
-    rollback journal.
+    Args:
+        url: see ``registry.catalog.open_catalog``.
+        busy_seconds: how long to wait for a lock; ``Limits.lock_seconds`` by default.
+
+    Raises:
+        UsageError: not a URL of a catalog, or a limit in the environment is not a positive number.
+        NotACatalogError: the path is a folder.
+        CatalogError: the path may not be looked at.
+        MissingExtraError: PostgreSQL without psycopg (extra ``pg``).
     """
     parsed = parse_url(url)
+    limits = Limits.from_environment()
+    busy_seconds = limits.lock_seconds if busy_seconds is None else busy_seconds
     if is_sqlite(parsed):
         # isolation_level None: the driver begins no transaction on its own, ours do (_begin_sqlite).
         options: dict[str, Any] = {"connect_args": {"timeout": busy_seconds, "isolation_level": None}}
     else:
-        options = {"pool_pre_ping": True, "connect_args": {"connect_timeout": 10}}
+        options = {"pool_pre_ping": True}
     try:
         engine = sa.create_engine(parsed, hide_parameters=True, **options)
     except ImportError as error:
@@ -75,13 +105,14 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
         sa.event.listen(engine, "connect", _prepare_sqlite)
         sa.event.listen(engine, "begin", _begin_sqlite)
         path = Path(parsed.database or "")
-        if path.is_dir():
-            raise NotACatalogError(f"{describe_url(parsed)} is a folder", hint="Name a file in it, e.g. catalog.db.")
+        _check_path(path, describe_url(parsed))
         sa.event.listen(engine, "do_connect", lambda *_: _refuse_shared_wal(path))
         sa.event.listen(engine, "do_connect", lambda dialect, _, __, options: _open_frozen(path, dialect, options))
+        sa.event.listen(engine, "checkout", lambda _, record, __: _check_file(path, record, parsed))
     else:
         milliseconds = int(busy_seconds * 1000)
         sa.event.listen(engine, "begin", lambda connection: _begin_postgresql(connection, milliseconds))
+        sa.event.listen(engine, "do_connect", lambda _, __, given, options: _open_limited(given, options, limits))
     sa.event.listen(engine, "connect", _note_process)
     sa.event.listen(engine, "checkout", _check_process)
     return engine
@@ -89,10 +120,10 @@ def open_engine(url: str | os.PathLike[str], *, busy_seconds: float = BUSY_SECON
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection for look-ups, all of whose queries see one moment; errors of the database are raised as ours."""
-    with typed_faults(describe_url(engine.url)), engine.connect() as connection:
+    """A connection for look-ups: all its queries see the same moment, and errors of the database are ours."""
+    with typed_faults(engine.url), _connect(engine) as connection:
         if connection.dialect.name == "postgresql":
-            # psycopg says it in its BEGIN: it costs no statement.
+            # psycopg puts it into its BEGIN, so it costs no statement.
             connection.execution_options(isolation_level="REPEATABLE READ")
         yield connection
 
@@ -100,28 +131,48 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 def write(engine: sa.Engine, action: Callable[[sa.Connection], T]) -> T:
     """Run ``action`` in one transaction and commit; anything it raises undoes it all.
 
-    A serialization failure or deadlock runs it again, at most five times in all, so ``action`` touches nothing but the
-    connection it is given.
+    A serialization failure, a deadlock, or a connection that is lost before COMMIT is sent runs it again, at most five
+    times in all, so ``action`` must not touch anything but the connection it receives. Once COMMIT is sent, the
+    transaction is never run again.
 
     Raises:
         sqlalchemy.exc.IntegrityError: a constraint was broken; the transaction is rolled back.
         CatalogUnavailableError, CatalogError: see ``typed_faults``.
     """
     writer = engine.execution_options(**{_WRITES: True})
-    with typed_faults(describe_url(engine.url)):
+    with typed_faults(engine.url):
         for attempt in range(1, _ATTEMPTS + 1):
+            is_committing = False
             try:
-                with writer.begin() as connection:
-                    return action(connection)
+                with _connect(writer) as connection, connection.begin():
+                    result = action(connection)
+                    is_committing = True
             except sa.exc.DBAPIError as error:
+                if is_committing and (unknown := unknown_outcome(error, engine.url)) is not None:
+                    raise unknown from error
                 if attempt == _ATTEMPTS or not is_worth_retrying(error):
                     raise
                 time.sleep(random.uniform(0, 0.05 * 2**attempt))  # noqa: S311 (spreads rivals, guards no secret)
+            else:
+                return result
+    raise AssertionError("unreachable")
+
+
+def _connect(engine: sa.Engine) -> sa.Connection:
+    """A connection; a server that refuses for the moment is asked again, with growing pauses."""
+    tries = 1 if is_sqlite(engine.url) else Limits.from_environment().tries
+    for attempt in range(1, tries + 1):
+        try:
+            return engine.connect()
+        except sa.exc.DBAPIError as error:
+            if attempt == tries or not is_worth_connecting_again(error):
+                raise
+            time.sleep(0.1 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311 (spreads rivals, guards no secret)
     raise AssertionError("unreachable")
 
 
 def transact(engine: sa.Engine, action: Callable[[sa.Connection], T], *, dry_run: bool) -> T:
-    """Run ``action`` as ``write`` does; for a dry run over a connection that only reads."""
+    """Run ``action`` as ``write`` does, or, for a dry run, over a connection that only reads."""
     if dry_run:
         with reading(engine) as connection:
             return action(connection)
@@ -135,9 +186,14 @@ def is_writing(connection: sa.Connection) -> bool:
 
 @contextmanager
 def migrating(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection in no transaction, whose next transaction is a write: what ``migrations/env.py`` expects."""
-    with typed_faults(describe_url(engine.url)), engine.execution_options(**{_WRITES: True}).connect() as connection:
+    """A connection without a transaction, whose next one is a write, as ``migrations/env.py`` expects.
+
+    Its statements may take as long as they need.
+    """
+    with typed_faults(engine.url), _connect(engine.execution_options(**{_WRITES: True})) as connection:
+        _wait_without_limit(connection)
         yield connection
+        connection.invalidate()  # the pool must not pass it on without its limit
 
 
 def use_wal(engine: sa.Engine) -> None:
@@ -147,9 +203,9 @@ def use_wal(engine: sa.Engine) -> None:
     """
     if not is_sqlite(engine.url) or network_filesystem(Path(engine.url.database or "")) is not None:
         return
-    with typed_faults(describe_url(engine.url)), engine.connect() as connection:
+    with typed_faults(engine.url), engine.connect() as connection:
         driver: Any = connection.connection.driver_connection
-        deadline = time.monotonic() + BUSY_SECONDS
+        deadline = time.monotonic() + Limits.from_environment().lock_seconds
         while True:
             try:
                 if driver.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -165,18 +221,20 @@ def use_wal(engine: sa.Engine) -> None:
 
 
 def erase_free_space(engine: sa.Engine) -> bool:
-    """Write the versions anew without what was removed from them; False where somebody keeps the database busy.
+    """Rewrite the tables of versions without removed values; False if another process keeps the database busy.
 
-    SQLite writes the whole file, and its log is truncated. On PostgreSQL, the log of changes and the backups of the
-    server keep what they have.
+    SQLite rewrites the whole file and truncates its log. On PostgreSQL, the write-ahead log and the backups of the
+    server keep the values.
     """
     try:
-        with typed_faults(describe_url(engine.url)), engine.connect() as connection:
+        with typed_faults(engine.url), _connect(engine) as connection:
+            _wait_without_limit(connection)
             if not is_sqlite(engine.url):
                 connection.execution_options(isolation_level="AUTOCOMMIT")
                 connection.exec_driver_sql("SET lock_timeout = '10s'")
                 for table in ("dataset_version", "search_document"):
                     connection.exec_driver_sql(f"VACUUM (FULL) {table}")
+                connection.invalidate()
                 return True
             driver: Any = connection.connection.driver_connection
             driver.execute("VACUUM")
@@ -207,7 +265,7 @@ def _refuse_shared_wal(path: Path) -> None:
         with path.open("rb") as file:
             header = file.read(20)
     except OSError:
-        return  # SQLite says it better
+        return  # SQLite reports it with more detail
     if header[18:20] == b"\x02\x02":  # file format versions: 2 is WAL
         raise CatalogError(
             f"{path} is in WAL mode, which is not safe on the network file system {filesystem}",
@@ -219,9 +277,9 @@ def _refuse_shared_wal(path: Path) -> None:
 def _open_frozen(path: Path, dialect: sa.Dialect, options: dict[str, Any]) -> Any:
     """A connection to a file on a read-only file system; None for any other file.
 
-    A reader of a file in WAL mode makes two files beside it, which cannot be done there. ``immutable`` says that nobody
-    writes to it: read-only means just that, unless it is another's view of a disk that somebody does write to, and then
-    a ``-wal`` file is there.
+    A reader of a file in WAL mode creates two files next to it, which is impossible there. ``immutable`` tells SQLite
+    that nobody writes to the file. That is true of a read-only file system, unless another machine has mounted the
+    same disk for writing; a ``-wal`` file shows that.
     """
     try:
         is_frozen = bool(os.statvfs(path).f_flag & os.ST_RDONLY) and not path.with_name(f"{path.name}-wal").exists()
@@ -230,169 +288,87 @@ def _open_frozen(path: Path, dialect: sa.Dialect, options: dict[str, Any]) -> An
     return dialect.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True, **options) if is_frozen else None
 
 
+def _check_path(path: Path, where: str) -> None:
+    """Refuse a path that exists and cannot be a catalog, or that this process may not look at."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return  # it becomes a catalog
+    except OSError as error:
+        raise explain_path(error, path, where) from error
+    if stat.S_ISDIR(mode):
+        raise NotACatalogError(f"{where} is a folder", hint="Name a file in it, e.g. catalog.db.")
+    if not stat.S_ISREG(mode):
+        raise NotACatalogError(f"{where} is not a regular file", hint="Name a file, e.g. catalog.db.")
+
+
+def _open_limited(arguments: Any, options: dict[str, Any], limits: Limits) -> Any:
+    from registry.catalog.postgres import connect
+
+    options.setdefault("connect_timeout", max(1, round(limits.connect_seconds)))
+    return connect(arguments, options, query_seconds=limits.query_seconds)
+
+
+def _wait_without_limit(connection: sa.Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        from registry.catalog.postgres import wait_without_limit
+
+        wait_without_limit(connection)
+
+
+def require_file(engine: sa.Engine) -> None:
+    """From now on, do not let SQLite create the file: if it is gone, it was deleted while the catalog was open.
+
+    Without this, a new connection of the pool creates an empty file and then finds no tables in it.
+    """
+    if is_sqlite(engine.url):
+        path = Path(engine.url.database or "")
+
+        def refuse_missing(*_: Any) -> None:
+            if not path.exists():
+                raise file_changed(path, describe_url(engine.url))
+
+        # Before the listener that opens files on read-only file systems.
+        sa.event.listen(engine, "do_connect", refuse_missing, insert=True)
+
+
+def _check_file(path: Path, record: Any, url: sa.URL) -> None:
+    """Compare the file at ``path`` with the one that the connection opened: a deleted one still accepts writes."""
+    try:
+        facts = path.stat()
+        found = facts.st_dev, facts.st_ino
+    except OSError:
+        found = None
+    # SQLite creates the file of a new catalog with the first write, after the connection was made.
+    opened = record.info.get("file")
+    if opened is None:
+        record.info["file"] = found
+    elif found != opened:
+        raise file_changed(path, describe_url(url))
+
+
 def _note_process(_connection: Any, record: Any) -> None:
     record.info["pid"] = os.getpid()
 
 
 def _check_process(_connection: Any, record: Any, proxy: Any) -> None:
     if record.info["pid"] != os.getpid():
-        # Inherited through a fork: the parent goes on using it, so forget it without closing it.
+        # Inherited through a fork: the parent still uses it, so forget it without closing it.
         record.dbapi_connection = proxy.dbapi_connection = None
         raise sa.exc.DisconnectionError("this connection belongs to the parent process")
 
 
-def parse_url(url: str | os.PathLike[str]) -> sa.URL:
-    """The database that ``url`` names: a plain path is an SQLite file.
-
-    Raises:
-        UsageError: no such kind of database, or not a URL. The text is not repeated: it may hold a password.
-    """
-    text = os.fspath(url)
-    if "://" not in text:
-        if not text or "\0" in text:
-            raise UsageError("the path of the catalog is empty or holds a NUL", hint=_FORMS)
-        return sa.URL.create("sqlite+pysqlite", database=text)
+def _positive(name: str, default: float) -> float:
+    # As in storage/network.py, whose import would cost a look-up more than the look-up itself.
+    text = os.environ.get(name, "").strip()
     try:
-        parsed = sa.make_url(text)
-    except (sa.exc.ArgumentError, ValueError):
-        raise UsageError("the catalog's URL does not parse", hint=_FORMS) from None
-    if parsed.drivername not in _DRIVERS:
-        kind = parsed.drivername if re.fullmatch(r"[\w+]{1,40}", parsed.drivername) else "of that kind"
-        raise UsageError(f"a catalog cannot live in a database {kind!r}", hint=_FORMS)
-    parsed = parsed.set(drivername=_DRIVERS[parsed.drivername])
-    if is_sqlite(parsed) and (
-        parsed.database in (None, "", ":memory:") or parsed.query or str(parsed.database).startswith("file:")
-    ):
-        raise UsageError("an SQLite catalog is a file, without URL options", hint=_FORMS)
-    return parsed
-
-
-def is_sqlite(url: sa.URL) -> bool:
-    """Whether the database is an SQLite file."""
-    return url.get_backend_name() == "sqlite"
-
-
-def sqlite_path(url: str | os.PathLike[str]) -> Path | None:
-    """As ``registry.catalog.sqlite_path``."""
-    parsed = parse_url(url)
-    return Path(parsed.database or "") if is_sqlite(parsed) else None
-
-
-def describe_url(url: sa.URL) -> str:
-    """``url`` as it may be shown: passwords are ``***``, also those among its options.
-
-    >>> describe_url(parse_url("postgresql://ann:secret@host/data?sslpassword=secret"))
-    'postgresql://ann:***@host/data?sslpassword=***'
-    """
-    hidden = {key: "***" if "pass" in key.lower() else value for key, value in url.query.items()}
-    shown = url.set(drivername=url.get_backend_name(), query=hidden)
-    return shown.render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
-
-
-def network_filesystem(path: Path, *, mounts: Path = Path("/proc/self/mountinfo")) -> str | None:
-    """The type of the network file system that ``path`` lies on, or None for a local one.
-
-    Follows Linux's ``mountinfo`` (proc(5)); where it does not exist, every path counts as local.
-    """
-    try:
-        lines = mounts.read_text("utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return None
-    place = path.resolve()
-    best, found = -1, ""
-    for line in lines:
-        before, separator, after = line.partition(" - ")
-        fields = before.split(" ")
-        if not separator or len(fields) < 5:
-            continue
-        mount = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
-        # Later lines are mounted over earlier ones.
-        if len(mount.parts) >= best and place.is_relative_to(mount):
-            best, found = len(mount.parts), after.split(" ")[0]
-    return found if _NETWORK_FILESYSTEM.fullmatch(found) else None
-
-
-@contextmanager
-def typed_faults(where: str) -> Iterator[None]:
-    """Raise errors of the database as ours. ``where`` names the catalog in messages (``describe_url``).
-
-    IntegrityError passes: what a broken constraint means is known only where the row was written.
-
-    Raises:
-        CatalogUnavailableError: locked, not answering, or refusing the connection.
-        NotACatalogError: the file is not a database.
-        CatalogError: anything else that the database refuses.
-    """
-    try:
-        yield
-    except sa.exc.IntegrityError:
-        raise
-    except sa.exc.DBAPIError as error:
-        raise _translate(error.orig or error, where) from error
-    except sqlite3.Error as error:  # raised by PRAGMAs on a fresh connection, before SQLAlchemy watches it
-        raise _translate(error, where) from error
-    except UnicodeDecodeError as error:  # SQLite's own words about a damaged schema quote it, whatever it is
-        raise CatalogError(f"{where} is damaged: it holds text that is no UTF-8", hint=_RESTORE) from error
-    except (sa.exc.NoReferenceError, sa.exc.NoSuchTableError) as error:  # while its schema is read for a check
-        raise CatalogError(f"{where} is damaged: its schema contradicts itself: {error}", hint=_RESTORE) from error
-    except sa.exc.TimeoutError as error:
-        raise CatalogUnavailableError(
-            f"no connection to {where} became free", hint="Too many look-ups at once in this process. Try again."
-        ) from error
-
-
-def is_worth_retrying(error: sa.exc.DBAPIError) -> bool:
-    """Whether the same transaction may succeed when it is run again: a serialization failure or a deadlock."""
-    return getattr(error.orig, "sqlstate", None) in (_SERIALIZATION_FAILURE, _DEADLOCK)
-
-
-def _translate(error: BaseException, where: str) -> Exception:
-    if isinstance(error, sqlite3.Error):
-        return _translate_sqlite(error, where)
-    if isinstance(error, (UnicodeError, OverflowError)):
-        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
-    return _translate_postgresql(error, where)
-
-
-def _translate_sqlite(error: sqlite3.Error, where: str) -> Exception:
-    name = getattr(error, "sqlite_errorname", "")
-    match name.split("_")[1] if name.startswith("SQLITE_") else "":
-        case "BUSY" | "LOCKED":
-            return CatalogUnavailableError(f"{where} is locked", hint=_TRY_AGAIN)
-        case "NOTADB":
-            return NotACatalogError(
-                f"{where} is no database", hint="Name another file; one that does not exist becomes a new catalog."
-            )
-        case "CANTOPEN":
-            return CatalogUnavailableError(
-                f"{where} cannot be opened", hint="Check that its folder exists and that you may write there."
-            )
-        case "READONLY" | "PERM":
-            return CatalogError(f"{where} is read-only", hint="Check the permissions of the file and of its folder.")
-        case "FULL" | "IOERR":
-            return CatalogUnavailableError(
-                f"{where} cannot be written: {error}", hint="Check that the disk has space left, then try again."
-            )
-        case "CORRUPT":
-            return CatalogError(f"{where} is damaged: {error}", hint=_RESTORE)
-        case _ if "no such module: fts5" in str(error):
-            return CatalogError(
-                f"{where} cannot be searched: this Python's SQLite has no FTS5",
-                hint="Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog.",
-            )
-        case _:
-            return CatalogError(f"{where} refuses: {error}", hint="Compare it with its schema: registry db check.")
-
-
-def _translate_postgresql(error: BaseException, where: str) -> Exception:
-    state = getattr(error, "sqlstate", None)
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    if state in (_SERIALIZATION_FAILURE, _DEADLOCK, "55P03"):  # 55P03: lock_timeout
-        return CatalogUnavailableError(f"{where} is busy: {reason}", hint=_TRY_AGAIN)
-    if state is None or state[:2] in ("08", "53", "57"):  # no connection, out of resources, shut down
-        hint = "Check that the server runs and that host, port, database, user and password are right."
-        return CatalogUnavailableError(f"{where} does not answer: {reason}", hint=hint)
-    hint = "Compare it with its schema: registry db check."
-    if state == "42501":
-        hint = "Your database user may not do this. Ask the owner of the database for the rights on its tables."
-    return CatalogError(f"{where} refuses: {reason}", hint=hint)
+        value = float(text) if text else default
+    except ValueError:
+        value = 0
+    if not 0 < value < 1e6:
+        raise UsageError(
+            f"{name} is {text!r}: expected a positive number",
+            hint=f"Set it to a number, e.g. {name}={default:g}, or unset it.",
+            details={"name": name, "value": text},
+        )
+    return value

@@ -13,8 +13,9 @@ from registry.catalog.experiments import SqlExperiments
 from registry.catalog.queries import SqlLookUps, list_versions
 from registry.catalog.reservations import SqlReservations
 from registry.catalog.selection import load_standing
-from registry.catalog.session import describe_url, open_engine, reading, use_wal
+from registry.catalog.session import open_engine, reading, require_file, use_wal
 from registry.catalog.shards import SqlShards
+from registry.catalog.urls import describe_url
 from registry.catalog.values import PastLookUp, SearchHit, VersionSummary
 from registry.catalog.writes import SqlPublications
 from registry.model import Reference, Standing
@@ -31,6 +32,7 @@ def open_sql_catalog(url: str | os.PathLike[str]) -> SqlCatalog:
     try:
         schema.create_or_require(engine)
         use_wal(engine)
+        require_file(engine)
     except BaseException:
         engine.dispose()
         raise

@@ -33,10 +33,15 @@ class PostgresServer:
         self._run("initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         # One role that needs its password, for tests of what is shown when it is wrong.
         (data / "pg_hba.conf").write_text("local all locked scram-sha-256\nlocal all all trust\n")
-        settings = f"{'' if fsync else '-F'} -k '{self.folder}' -c listen_addresses='' -c max_connections=200"
-        settings += " -c shared_buffers=32MB"
-        self._run("pg_ctl", "start", "-w", "-D", data, "-l", self.folder / "log", "-o", settings)
+        self._settings = f"{'' if fsync else '-F'} -k '{self.folder}' -c listen_addresses='' -c max_connections=200"
+        self._settings += " -c shared_buffers=32MB"
+        self.resume()
         self.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
+
+    def resume(self) -> None:
+        """Start the server again after ``stop``."""
+        data = self.folder / "data"
+        self._run("pg_ctl", "start", "-w", "-D", data, "-l", self.folder / "log", "-o", self._settings)
 
     def stop(self) -> None:
         self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", self.folder / "data")

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from catalog_forking import FORKING, in_child
 from catalog_samples import execute, publish, sample
 
-from registry.catalog import open_catalog, schema, session, sqlite_path
+from registry.catalog import open_catalog, schema, session, sqlite_path, urls
 from registry.catalog.session import open_engine, write
 from registry.catalog.sql_catalog import SqlCatalog
 from registry.errors import (
@@ -82,16 +82,16 @@ def test_a_text_file_is_no_catalog_and_is_left_alone(tmp_path: Path) -> None:
     path.write_text("Dear diary, " * 100)
 
     for action in (open_catalog, schema.status, schema.upgrade, schema.check):
-        with pytest.raises(NotACatalogError, match=r"notes.txt is no database$"):
+        with pytest.raises(NotACatalogError, match=r"notes.txt is not a database$"):
             action(path)
     assert path.read_text() == "Dear diary, " * 100
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CatalogUnavailableError, match="cannot be opened") as caught:
+    with pytest.raises(CatalogError, match=r"cannot be opened: its folder does not exist$") as caught:
         open_catalog(tmp_path / "missing/catalog.db")
 
-    assert caught.value.hint == "Check that its folder exists and that you may write there."
+    assert caught.value.hint == f"Create it with: mkdir -p {tmp_path / 'missing'}"
 
 
 def test_a_folder_is_no_database(tmp_path: Path) -> None:
@@ -105,7 +105,8 @@ def _everything_said(error: RegistryError) -> str:
     return " ".join([str(error), repr(error), str(error.hint), repr(error.details), *traceback.format_exception(error)])
 
 
-def test_no_message_repeats_the_password(postgres_server, tmp_path: Path) -> None:
+def test_no_message_repeats_the_password(postgres_server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_TRIES", "1")
     folder = postgres_server.folder
     urls = [
         f"postgresql://locked:hunter2@/postgres?host={folder}",  # the wrong one, to a real server
@@ -117,7 +118,7 @@ def test_no_message_repeats_the_password(postgres_server, tmp_path: Path) -> Non
     ]
     for url in urls:
         for action in (open_catalog, schema.status, schema.upgrade, schema.check):
-            with pytest.raises(CatalogUnavailableError, match="does not answer") as caught:
+            with pytest.raises(CatalogError, match=r"refuses the connection|cannot be reached") as caught:
                 action(url)
             assert "hunter2" not in _everything_said(caught.value)
     shown = SqlCatalog(open_engine("postgresql://ann:hunter2@host/x?sslpassword=hunter2")).url
@@ -254,8 +255,8 @@ def test_network_file_systems_are_told_by_their_mounts(tmp_path: Path, path: str
         "broken line\n"
     )
 
-    assert session.network_filesystem(Path(path), mounts=mounts) == expected
-    assert session.network_filesystem(Path(path), mounts=tmp_path / "none") is None
+    assert urls.network_filesystem(Path(path), mounts=mounts) == expected
+    assert urls.network_filesystem(Path(path), mounts=tmp_path / "none") is None
 
 
 def test_finding_a_dataset_does_not_import_alembic(tmp_path: Path) -> None:

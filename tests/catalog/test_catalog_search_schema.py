@@ -10,7 +10,8 @@ import pytest
 from catalog_samples import execute, publish
 
 from registry.catalog import open_catalog, schema, sqlite_path
-from registry.catalog.session import typed_faults
+from registry.catalog.faults import typed_faults
+from registry.catalog.urls import parse_url
 from registry.errors import CatalogError, NotACatalogError
 from registry.model import DatasetMetadata
 
@@ -262,11 +263,11 @@ def test_an_sqlite_without_fts5_is_told_so(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "x.db")
 
     # The real error of a module that is not there; its name goes on where FTS5's ends.
-    with pytest.raises(CatalogError) as caught, typed_faults("catalog.db"):
+    with pytest.raises(CatalogError) as caught, typed_faults(parse_url("catalog.db")):
         connection.execute("CREATE VIRTUAL TABLE x USING fts5_of_another_build(a)")
     connection.close()
 
-    assert str(caught.value) == "catalog.db cannot be searched: this Python's SQLite has no FTS5"
+    assert str(caught.value) == "sqlite:///catalog.db cannot be searched: this Python's SQLite has no FTS5"
     assert caught.value.hint == "Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog."
 
 

@@ -105,7 +105,7 @@ def test_a_file_that_is_no_database(cli: Cli, workspace: Path) -> None:
     ran = cli("list")
     assert ran.code == 1
     assert ran.err == (
-        f"error: sqlite:///{workspace}/catalog.db is no database\n"
+        f"error: sqlite:///{workspace}/catalog.db is not a database\n"
         "hint: Name another file; one that does not exist becomes a new catalog.\n"
     )
 

@@ -1,0 +1,315 @@
+"""Raises errors of SQLite and PostgreSQL as errors of the registry.
+
+``session.py`` runs every transaction inside ``typed_faults``. Faults that may pass become ``CatalogUnavailableError``
+(exit code 75); faults that somebody has to repair become ``CatalogError`` or one of its subclasses (exit code 1).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import sqlalchemy as sa
+
+from registry.catalog.own_sqlite import sqlite3
+from registry.catalog.urls import describe_url, quote_catalog
+from registry.errors import CatalogError, CatalogUnavailableError, NotACatalogError, RegistryError, UsageError
+
+ConnectionFault = Literal["lost", "silent", "full", "unreachable", "refused", "ssl", "usage"]
+"""Why there is no connection: "full" means that the server has no place for another one right now."""
+
+_SERIALIZATION_FAILURE, _DEADLOCK = "40001", "40P01"
+
+_RESTORE: Final = "Restore it from a copy."
+
+_TRY_AGAIN: Final = "Another process is writing to it. Try again; nothing was changed."
+
+_LOST: Final = "Run the same command again; nothing was changed."
+
+# What the server, or PgBouncer in front of it, says while it starts, stops or is full. libpq passes no SQLSTATE on for
+# a connection that was refused, so the text has to do.
+_FULL: Final = re.compile(
+    r"too many (clients|connections)|connection slots|is (starting up|shutting down|in recovery)"
+    r"|not (yet )?accepting connections|no more connections allowed|login has been failing|query_wait_timeout"
+)
+
+
+@contextmanager
+def typed_faults(url: sa.URL) -> Iterator[None]:
+    """Raise errors of the database at ``url`` as errors of the registry.
+
+    IntegrityError passes through: only the code that wrote the row knows what a broken constraint means.
+
+    Raises:
+        CatalogUnavailableError: locked, unreachable, silent, full, or a lost connection.
+        NotACatalogError: the file is not a database.
+        CatalogError: the database refuses for any other reason.
+        UsageError: a value that no database can store, or a wrong option in the URL.
+    """
+    try:
+        yield
+    except sa.exc.IntegrityError:
+        raise
+    except sa.exc.DBAPIError as error:
+        raise translate(error.orig or error, url) from error
+    except sqlite3.Error as error:  # raised by PRAGMAs on a fresh connection, before SQLAlchemy watches it
+        raise translate(error, url) from error
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema in its message, whatever bytes it holds
+        raise CatalogError(f"{describe_url(url)} is damaged: it holds text that is not UTF-8", hint=_RESTORE) from error
+    except (sa.exc.NoReferenceError, sa.exc.NoSuchTableError) as error:  # while its schema is read for a check
+        raise CatalogError(
+            f"{describe_url(url)} is damaged: its schema contradicts itself: {error}", hint=_RESTORE
+        ) from error
+    except sa.exc.TimeoutError as error:
+        raise CatalogUnavailableError(
+            f"no connection to {describe_url(url)} became free",
+            hint="This process runs too many look-ups at the same time. Try again.",
+        ) from error
+
+
+def is_worth_retrying(error: sa.exc.DBAPIError) -> bool:
+    """Whether a transaction that was not committed may succeed if it runs again.
+
+    True for a serialization failure, a deadlock, and a connection that was lost; not for a silent server, because the
+    caller has waited long enough.
+    """
+    state = getattr(error.orig, "sqlstate", None)
+    return state in (_SERIALIZATION_FAILURE, _DEADLOCK) or _fault_of(error) == "lost"
+
+
+def is_worth_connecting_again(error: sa.exc.DBAPIError) -> bool:
+    """Whether a connection that failed may succeed a moment later, e.g. while the server restarts."""
+    return _fault_of(error) in ("full", "unreachable")
+
+
+def unknown_outcome(error: sa.exc.DBAPIError, url: sa.URL) -> CatalogUnavailableError | None:
+    """The error for a COMMIT without an answer, or None if ``error`` says that nothing was committed."""
+    if _fault_of(error) not in ("lost", "silent"):
+        return None
+    shown = describe_url(url)
+    return CatalogUnavailableError(
+        f"the connection to {shown} was lost during a commit, so the change may or may not be saved: "
+        f"{_reason(error.orig)}",
+        hint=f"Look for the change with: registry log {quote_catalog(shown)}\nIf it is missing, run the command again.",
+    )
+
+
+def translate(error: BaseException, url: sa.URL) -> RegistryError:
+    """The registry's error for an error of a database driver."""
+    if isinstance(error, sqlite3.Error):
+        return _translate_sqlite(error, describe_url(url), Path(url.database or ""))
+    if isinstance(error, (UnicodeError, OverflowError)):
+        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
+    return _translate_postgresql(error, url)
+
+
+def explain_path(error: OSError, path: Path, where: str) -> RegistryError:
+    """The error for a path that the operating system does not let this process look at."""
+    if isinstance(error, PermissionError):
+        return CatalogError(
+            f"{where} cannot be opened: permission denied",
+            hint=f"Look for a folder of the path that you may not enter: namei -l {shlex.quote(str(path))}",
+        )
+    return CatalogError(f"{where} cannot be opened: {error.strerror}", hint="Check the path.")
+
+
+def file_changed(path: Path, where: str) -> CatalogError:
+    """The error for a file that was deleted or replaced while its catalog was open."""
+    if path.exists():
+        return CatalogError(f"{where} was replaced by another file while it was open", hint="Open the catalog again.")
+    return CatalogError(
+        f"{where} was deleted or moved while it was open",
+        hint="Put the file back, or restore it from a copy, and open the catalog again.",
+    )
+
+
+def _translate_sqlite(error: sqlite3.Error, where: str, path: Path) -> RegistryError:
+    name = getattr(error, "sqlite_errorname", "")
+    kind = name.split("_")[1] if name.startswith("SQLITE_") else ""
+    match kind:
+        case "BUSY" | "LOCKED" | "PROTOCOL":
+            return CatalogUnavailableError(f"{where} is locked", hint=_TRY_AGAIN)
+        case "NOTADB":
+            return NotACatalogError(
+                f"{where} is not a database",
+                hint="Name another file; one that does not exist becomes a new catalog.",
+            )
+        case "CANTOPEN":
+            return _cannot_open(where, path)
+        case "READONLY" if name == "SQLITE_READONLY_DBMOVED":
+            return file_changed(path, where)
+        case "READONLY" | "PERM":
+            return CatalogError(f"{where} is read-only", hint="Check the permissions of the file and of its folder.")
+        case "FULL" | "IOERR" | "NOLFS":
+            return CatalogUnavailableError(
+                f"{where} cannot be {'read' if '_READ' in name else 'written'}: {error}",
+                hint="Check that the disk has space left, then try again.",
+            )
+        case "CORRUPT":
+            return CatalogError(f"{where} is damaged: {error}", hint=_RESTORE)
+    text = str(error)
+    if "no such module: fts5" in text:
+        return CatalogError(
+            f"{where} cannot be searched: this Python's SQLite has no FTS5",
+            hint="Use a Python whose SQLite has it, as nearly all do, or a PostgreSQL catalog.",
+        )
+    if text.startswith("no such table: "):
+        table = text.removeprefix("no such table: ")
+        return CatalogError(
+            f"{where} has no table {table!r}: it is damaged, or another file took its place while it was open",
+            hint=f"Look at the file with: registry db status {quote_catalog(where)}",
+        )
+    return CatalogError(f"{where} refuses: {error}", hint="Compare it with its schema: registry db check.")
+
+
+def _cannot_open(where: str, path: Path) -> RegistryError:
+    folder = path.parent
+    try:
+        if not folder.exists():
+            return CatalogError(
+                f"{where} cannot be opened: its folder does not exist",
+                hint=f"Create it with: mkdir -p {shlex.quote(str(folder))}",
+            )
+        if not os.access(path if path.exists() else folder, os.R_OK if path.exists() else os.W_OK):
+            return CatalogError(
+                f"{where} cannot be opened: permission denied",
+                hint="Check the permissions of the file and of its folder.",
+            )
+    except OSError as error:
+        return explain_path(error, path, where)
+    # A reader of a file in WAL mode creates files next to it; too many open files end here, too.
+    return CatalogUnavailableError(
+        f"{where} cannot be opened",
+        hint="Check that you may write to its folder, and that this process may open more files: ulimit -n",
+    )
+
+
+def _translate_postgresql(error: BaseException, url: sa.URL) -> RegistryError:
+    import psycopg
+
+    where, reason = describe_url(url), _reason(error)
+    state: str | None = getattr(error, "sqlstate", None)
+    if state is None and isinstance(error, psycopg.DataError):  # e.g. NUL in a text, which psycopg does not send
+        return UsageError("a value cannot be stored in a database: NUL, lone surrogate, or a number above 2**63")
+    fault = connection_fault(error)
+    if fault is not None:
+        return _no_connection(fault, where, reason, url)
+    if state in (_SERIALIZATION_FAILURE, _DEADLOCK, "55P03"):  # 55P03: lock_timeout
+        return CatalogUnavailableError(f"{where} is busy: {reason}", hint=_TRY_AGAIN)
+    match state[:2] if state else "":
+        case "53":  # disk full, out of memory, too many connections
+            return CatalogUnavailableError(
+                f"{where} has run out of a resource: {reason}",
+                hint="Nothing was changed. Try again when the server has space, memory or connections left.",
+            )
+        case "57":  # statement_timeout, or an administrator cancelled it
+            return CatalogUnavailableError(f"{where} cancelled a statement: {reason}", hint=_LOST)
+        case "58":
+            return CatalogUnavailableError(
+                f"{where} cannot read or write its files: {reason}", hint="Look into the server's log, then try again."
+            )
+        case "XX":
+            return CatalogError(
+                f"{where} reports an internal error: {reason}",
+                hint="Look into the server's log; the database may have to be restored from a backup.",
+            )
+    match state:
+        case "25006":
+            return CatalogError(
+                f"{where} is read-only: {reason}",
+                hint="Name the primary server in the URL, or switch default_transaction_read_only off.",
+            )
+        case "42501":
+            hint = "Your database user may not do this. Ask the owner of the database for the rights on its tables."
+            return CatalogError(f"{where} refuses: {reason}", hint=hint)
+    return CatalogError(f"{where} refuses: {reason}", hint="Compare it with its schema: registry db check.")
+
+
+def connection_fault(error: BaseException) -> ConnectionFault | None:
+    """Why there is no connection to PostgreSQL (any more), or None if ``error`` is about something else."""
+    import psycopg
+
+    from registry.catalog.postgres import ServerSilentError
+
+    if isinstance(error, (ServerSilentError, psycopg.errors.ConnectionTimeout)):
+        return "silent"
+    state: str | None = getattr(error, "sqlstate", None)
+    if state is not None:
+        if state == "53300":
+            return "full"
+        # 57P01 to 57P05: the server stops, crashed, or ended this session. 25P03, 25P04: it ended an idle one.
+        return "lost" if state[:2] == "08" or state[:3] == "57P" or state in ("25P03", "25P04") else None
+    text = str(error)
+    if "connection option" in text or "connection is bad: invalid" in text:
+        return "usage"
+    if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return None
+    if "FATAL:" in text:
+        return "full" if _FULL.search(text) else "refused"
+    if not text.startswith(("connection failed", "connection is bad", "failed to resolve")):
+        return "lost"
+    return "ssl" if re.search(r"\bSSL\b(?! connection has been closed)|certificate", text) else "unreachable"
+
+
+def _no_connection(fault: ConnectionFault, where: str, reason: str, url: sa.URL) -> RegistryError:
+    match fault:
+        case "lost":
+            return CatalogUnavailableError(f"the connection to {where} was lost: {reason}", hint=_LOST)
+        case "silent":
+            return CatalogUnavailableError(
+                f"{where} does not answer: {reason}",
+                hint="Check host and port, and that the server runs. REGISTRY_CONNECT_TIMEOUT and "
+                "REGISTRY_QUERY_TIMEOUT set how many seconds to wait.",
+            )
+        case "full":
+            return CatalogUnavailableError(
+                f"{where} accepts no connection now: {reason}",
+                hint="Try again in a moment. REGISTRY_TRIES sets how often to try.",
+            )
+        case "unreachable":
+            return CatalogUnavailableError(
+                f"{where} cannot be reached: {reason}",
+                hint="Check that the server runs and that host and port are right, then try again.",
+            )
+        case "ssl":
+            return CatalogError(
+                f"{where} cannot be reached over SSL: {reason}",
+                hint="Check sslmode, sslrootcert, sslcert and sslkey in the URL, and ssl in postgresql.conf.",
+            )
+        case "usage":
+            return UsageError(
+                f"{where}: {reason}",
+                hint="Correct the options after '?' in the URL; they are those of libpq: "
+                "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
+            )
+    return CatalogError(f"{where} refuses the connection: {reason}", hint=_refusal_hint(reason, url))
+
+
+def _refusal_hint(reason: str, url: sa.URL) -> str:
+    if "password" in reason:
+        return "Check the user and the password. Without one in the URL, PGPASSWORD or ~/.pgpass is used."
+    if re.search(r'database ".*" does not exist', reason):
+        return f"Correct the name in the URL, or create the database: createdb {shlex.quote(url.database or '')}"
+    if "no encryption" in reason or "SSL off" in reason:
+        return "If the server requires SSL, add ?sslmode=require to the URL; else ask for a line in its pg_hba.conf."
+    if "pg_hba.conf" in reason:
+        return "Ask the administrator of the server for a line in its pg_hba.conf."
+    return "Check host, port, database and user in the URL."
+
+
+def _fault_of(error: sa.exc.DBAPIError) -> ConnectionFault | None:
+    original = error.orig
+    is_sqlite = original is None or isinstance(original, sqlite3.Error)
+    return None if is_sqlite or original is None else connection_fault(original)
+
+
+def _reason(error: Any) -> str:
+    """The first line of a driver's message, without psycopg's own prefix."""
+    lines = (line.strip() for line in str(error).splitlines())
+    found = next((line for line in lines if line), type(error).__name__)
+    return re.sub(r"^(connection failed|connection is bad): ", "", found)

@@ -1,0 +1,647 @@
+"""Faults of databases, disks and networks: typed errors, exit code 75 where trying again may help, no endless waits."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import socket
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from catalog_fault_proxy import CUT, CUT_ANSWER, SILENT, PostgresProxy, proxied
+from catalog_forking import FORKING, in_child
+from catalog_samples import execute, logged, publish, sample
+from catalog_server import PostgresServer
+
+from registry.catalog import CatalogBackend, open_catalog, schema
+from registry.catalog.faults import translate
+from registry.catalog.session import open_engine, write
+from registry.catalog.urls import parse_url
+from registry.cli.main import run
+from registry.errors import (
+    CatalogError,
+    CatalogUnavailableError,
+    NotACatalogError,
+    RegistryError,
+    SchemaBehindError,
+    UsageError,
+)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGISTRY_CONNECT_TIMEOUT", "2")
+    monkeypatch.setenv("REGISTRY_QUERY_TIMEOUT", "0.5")
+    monkeypatch.setenv("REGISTRY_LOCK_TIMEOUT", "0.2")
+    monkeypatch.setenv("REGISTRY_TRIES", "2")
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short name: the path of a socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="pg-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def proxy(short_folder: Path, postgres_server: PostgresServer) -> Iterator[PostgresProxy]:
+    with proxied(short_folder, postgres_server.folder) as made:
+        yield made
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> str:
+    return postgres_server.create_database(template="catalog_template")
+
+
+def said(action: Callable[[], object]) -> RegistryError:
+    """The error of ``action``, which repeats no password."""
+    with pytest.raises(RegistryError) as caught:
+        action()
+    assert "hunter2" not in f"{caught.value} {caught.value.hint} {caught.value.details}"
+    return caught.value
+
+
+def check_command_line(url: str, exit_code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """``registry list`` ends with that exit code, and neither blames the registry nor shows a password."""
+    capsys.readouterr()
+    assert run(["list", "--catalog", url]) == exit_code
+    text = capsys.readouterr().err
+    assert text.startswith("error: ")
+    assert "hint: " in text
+    assert "fault of the registry" not in text
+    assert "Traceback" not in text
+    assert "hunter2" not in text
+
+
+@contextmanager
+def answering(answer: bytes | None) -> Iterator[int]:
+    """The port of a server that answers each connection with a few bytes; with None, it never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        kept: list[socket.socket] = []
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    kept.append(listener.accept()[0])
+                    if answer is not None:
+                        kept[-1].recv(1000)
+                        kept[-1].sendall(answer)
+                        kept[-1].close()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for one in kept:
+                one.close()
+            thread.join(10)
+
+
+def refusal(text: str) -> bytes:
+    """What a server sends that refuses a connection (ErrorResponse)."""
+    body = b"SFATAL\0VFATAL\0C08000\0M" + text.encode() + b"\0\0"
+    return b"E" + (len(body) + 4).to_bytes(4, "big") + body
+
+
+FAULTS: dict[str, tuple[str, bytes | None, type[RegistryError], int, str, str]] = {
+    "nobody listens": (
+        "postgresql://ann:hunter2@127.0.0.1:1/x",
+        None,
+        CatalogUnavailableError,
+        75,
+        'cannot be reached: connection to server at "127.0.0.1", port 1 failed: Connection refused',
+        "Check that the server runs and that host and port are right, then try again.",
+    ),
+    "no such host": (
+        "postgresql://ann:hunter2@nosuch.invalid/x",
+        None,
+        CatalogUnavailableError,
+        75,
+        "cannot be reached: failed to resolve host 'nosuch.invalid'",
+        "Check that the server runs and that host and port are right, then try again.",
+    ),
+    "silent": (
+        "postgresql://ann:hunter2@127.0.0.1:{port}/x",
+        None,
+        CatalogUnavailableError,
+        75,
+        "does not answer: connection timeout expired",
+        "Check host and port, and that the server runs. REGISTRY_CONNECT_TIMEOUT and REGISTRY_QUERY_TIMEOUT set how "
+        "many seconds to wait.",
+    ),
+    "full": (
+        "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
+        refusal("sorry, too many clients already"),
+        CatalogUnavailableError,
+        75,
+        "accepts no connection now: ",
+        "Try again in a moment. REGISTRY_TRIES sets how often to try.",
+    ),
+    "starting": (
+        "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
+        refusal("the database system is starting up"),
+        CatalogUnavailableError,
+        75,
+        "accepts no connection now: ",
+        "Try again in a moment. REGISTRY_TRIES sets how often to try.",
+    ),
+    "no line in pg_hba.conf": (
+        "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
+        refusal('no pg_hba.conf entry for host "10.0.0.1", user "ann", database "x", no encryption'),
+        CatalogError,
+        1,
+        "refuses the connection: ",
+        "If the server requires SSL, add ?sslmode=require to the URL; else ask for a line in its pg_hba.conf.",
+    ),
+    "server without SSL": (
+        "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=require",
+        b"N",
+        CatalogError,
+        1,
+        "cannot be reached over SSL: ",
+        "Check sslmode, sslrootcert, sslcert and sslkey in the URL, and ssl in postgresql.conf.",
+    ),
+    "ends at once": (
+        "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
+        b"",
+        CatalogUnavailableError,
+        75,
+        "cannot be reached: ",
+        "Check that the server runs and that host and port are right, then try again.",
+    ),
+    "speaks HTTP": (
+        "postgresql://ann:hunter2@127.0.0.1:{port}/x?sslmode=disable",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        CatalogUnavailableError,
+        75,
+        "cannot be reached: ",
+        "Check that the server runs and that host and port are right, then try again.",
+    ),
+    "unknown option": (
+        "postgresql://ann:hunter2@127.0.0.1:1/x?sslmood=require",
+        None,
+        UsageError,
+        2,
+        'invalid connection option "sslmood"',
+        "Correct the options after '?' in the URL; they are those of libpq: "
+        "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
+    ),
+    "wrong option": (
+        "postgresql://ann:hunter2@127.0.0.1:1/x?sslmode=bad",
+        None,
+        UsageError,
+        2,
+        'invalid sslmode value: "bad"',
+        "Correct the options after '?' in the URL; they are those of libpq: "
+        "https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_server_that_cannot_be_used_is_described(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    url, answer, kind, exit_code, message, hint = FAULTS[name]
+    with answering(answer) as port:
+        url = url.format(port=port)
+        error = said(lambda: open_catalog(url))
+        assert type(error) is kind
+        assert error.exit_code == exit_code
+        assert message in error.message
+        assert error.message.startswith("postgresql://ann:***@")
+        assert error.hint == hint
+        check_command_line(url, exit_code, capsys)
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "message", "hint"),
+    [
+        (
+            "locked:hunter2",
+            "postgres",
+            'password authentication failed for user "locked"',
+            "Check the user and the password. Without one in the URL, PGPASSWORD or ~/.pgpass is used.",
+        ),
+        (
+            "postgres:hunter2",
+            "missing",
+            'database "missing" does not exist',
+            "Correct the name in the URL, or create the database: createdb missing",
+        ),
+        (
+            "stranger:hunter2",
+            "postgres",
+            'role "stranger" does not exist',
+            "Check host, port, database and user in the URL.",
+        ),
+    ],
+)
+def test_a_connection_that_is_refused_for_good_is_no_temporary_fault(
+    postgres_server: PostgresServer,
+    capsys: pytest.CaptureFixture[str],
+    user: str,
+    database: str,
+    message: str,
+    hint: str,
+) -> None:
+    url = f"postgresql://{user}@/{database}?host={postgres_server.folder}"
+    error = said(lambda: open_catalog(url))
+    assert type(error) is CatalogError
+    assert " refuses the connection: " in error.message
+    assert error.message.endswith(f"FATAL:  {message}")
+    assert error.hint == hint
+    check_command_line(url, 1, capsys)
+
+
+def test_a_role_without_a_free_connection_is_a_temporary_fault(
+    postgres_server: PostgresServer, postgres_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    postgres_server.execute("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0")
+    url = postgres_url.replace("postgres@", "crowded:hunter2@")
+    assert "accepts no connection now: " in said(lambda: open_catalog(url)).message
+    check_command_line(url, 75, capsys)
+
+
+def test_a_server_that_goes_silent_is_left(proxy: PostgresProxy, postgres_url: str) -> None:
+    with open_catalog(proxy.url(database_of(postgres_url))) as catalog:
+        publish(catalog, "mnist:1.0.0")
+        proxy.trigger, proxy.fault = b"dataset_version", SILENT
+        error = said(lambda: catalog.find("mnist"))
+        assert type(error) is CatalogUnavailableError
+        assert error.message.endswith("does not answer: no answer for 0.5 seconds")
+        assert catalog.find("mnist").num_examples == 9, "the next look-up has a connection of its own"
+
+
+def test_a_migration_may_take_longer_than_other_statements(proxy: PostgresProxy, postgres_url: str) -> None:
+    # Each revision of the schema waits longer than REGISTRY_QUERY_TIMEOUT allows.
+    url = proxy.url(database_of(postgres_url))
+    schema.downgrade(url, "base")
+    execute(
+        postgres_url,
+        "CREATE FUNCTION slow() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.8); END'",
+    )
+    execute(
+        postgres_url,
+        "CREATE EVENT TRIGGER slow ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION slow()",
+    )
+    schema.upgrade(url, "0002")
+    assert schema.status(url).revision == "0002"
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_a_connection_that_is_lost_before_the_commit_is_made_again(
+    proxy: PostgresProxy, postgres_url: str, times: int
+) -> None:
+    with open_catalog(proxy.url(database_of(postgres_url))) as catalog:
+        proxy.trigger, proxy.fault, proxy.times = b"INSERT INTO dataset_version", CUT, times
+        publish(catalog, "mnist:1.0.0")
+        assert [one.action for one in logged(catalog)] == ["publish"]
+        assert len(proxy.seen) == times
+
+
+def test_a_connection_that_is_always_lost_is_given_up(proxy: PostgresProxy, postgres_url: str) -> None:
+    with open_catalog(proxy.url(database_of(postgres_url))) as catalog:
+        proxy.trigger, proxy.fault, proxy.times = b"INSERT INTO dataset_version", CUT, 100
+        error = said(lambda: publish(catalog, "mnist:1.0.0"))
+        assert error.exit_code == 75
+        assert " was lost: " in error.message
+        assert error.hint == "Run the same command again; nothing was changed."
+        assert len(proxy.seen) == 5
+        assert catalog.datasets() == ()
+
+
+@pytest.mark.parametrize(("fault", "is_saved"), [(CUT, False), (CUT_ANSWER, True), (SILENT, False)])
+def test_a_commit_without_an_answer_is_not_tried_again(
+    proxy: PostgresProxy, postgres_url: str, fault: str, is_saved: bool
+) -> None:
+    version, shards = sample("mnist:1.0.0")
+    with open_catalog(proxy.url(database_of(postgres_url))) as catalog:
+        proxy.trigger, proxy.fault, proxy.times = b"COMMIT\0", fault, 100
+        error = said(lambda: catalog.publish(version, shards, promote=True, actor="ann"))
+        proxy.times = 0
+        assert error.exit_code == 75
+        assert " was lost during a commit, so the change may or may not be saved: " in error.message
+        assert error.hint is not None
+        assert error.hint.startswith("Look for the change with: registry log --catalog ")
+        assert len(proxy.seen) == 1
+        assert [one.name for one in catalog.datasets()] == ["mnist"] * is_saved
+        assert (catalog.publish(version, shards, promote=True, actor="ann") is None) == is_saved
+        assert len(list(logged(catalog))) == 1
+
+
+def test_a_server_that_dies_and_is_restarted(short_folder: Path) -> None:
+    server = PostgresServer(short_folder)
+    server.start()
+    try:
+        server.execute("CREATE DATABASE catalog")
+        url = server.url("catalog")
+        schema.upgrade(url)
+        with open_catalog(url) as catalog:
+            publish(catalog, "mnist:1.0.0")
+
+            def stop(connection: sa.Connection) -> None:
+                connection.exec_driver_sql("UPDATE dataset_version SET state = 'yanked'")
+                if (short_folder / "data" / "postmaster.pid").exists():
+                    server.stop()
+                connection.exec_driver_sql("SELECT 1")
+
+            engine = open_engine(url)
+            error = said(lambda: write(engine, stop))
+            engine.dispose()
+            assert type(error) is CatalogUnavailableError
+            assert type(said(lambda: catalog.find("mnist"))) is CatalogUnavailableError
+            server.resume()
+            assert catalog.find("mnist").state.value == "supported"
+            publish(catalog, "mnist:2.0.0")
+    finally:
+        with suppress(RuntimeError):
+            server.stop()
+
+
+POSTGRES_REFUSALS: dict[str, tuple[str, type[RegistryError], str, str]] = {
+    "53100": (
+        "53100",
+        CatalogUnavailableError,
+        "has run out of a resource: no space left",
+        "Nothing was changed. Try again when the server has space, memory or connections left.",
+    ),
+    "57014": (
+        "57014",
+        CatalogUnavailableError,
+        "cancelled a statement: no space left",
+        "Run the same command again; nothing was changed.",
+    ),
+    "58030": (
+        "58030",
+        CatalogUnavailableError,
+        "cannot read or write its files: no space left",
+        "Look into the server's log, then try again.",
+    ),
+    "XX001": (
+        "XX001",
+        CatalogError,
+        "reports an internal error: no space left",
+        "Look into the server's log; the database may have to be restored from a backup.",
+    ),
+    "25006": (
+        "25006",
+        CatalogError,
+        "is read-only: no space left",
+        "Name the primary server in the URL, or switch default_transaction_read_only off.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POSTGRES_REFUSALS)
+def test_a_statement_that_the_server_refuses_is_described(postgres_url: str, name: str) -> None:
+    state, kind, message, hint = POSTGRES_REFUSALS[name]
+    execute(
+        postgres_url,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = '{state}'; END$$;"
+        "CREATE TRIGGER refuse BEFORE INSERT ON shard EXECUTE FUNCTION refuse()",  # within COPY
+    )
+    with open_catalog(postgres_url) as catalog:
+        error = said(lambda: publish(catalog, "mnist:1.0.0"))
+        assert type(error) is kind
+        assert error.message.endswith(message)
+        assert error.hint == hint
+        assert catalog.datasets() == ()
+
+
+def test_a_read_only_replica_can_be_read(postgres_url: str) -> None:
+    with open_catalog(postgres_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+    execute(postgres_url, f"ALTER DATABASE {database_of(postgres_url)} SET default_transaction_read_only = on")
+    with open_catalog(postgres_url) as catalog:
+        assert catalog.find("mnist").num_examples == 9
+        error = said(lambda: publish(catalog, "mnist:2.0.0"))
+        assert type(error) is CatalogError
+        assert " is read-only: cannot execute " in error.message
+        assert error.exit_code == 1
+    error = said(lambda: schema.downgrade(postgres_url, "0007"))
+    assert " is read-only: " in error.message
+
+
+def test_a_role_that_may_only_read_can_read(postgres_server: PostgresServer, postgres_url: str) -> None:
+    postgres_server.execute("CREATE ROLE reader LOGIN")
+    execute(postgres_url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    with open_catalog(postgres_url) as catalog:
+        publish(catalog, "mnist:1.0.0")
+    with open_catalog(postgres_url.replace("postgres@", "reader@")) as catalog:
+        assert catalog.find("mnist").num_examples == 9
+        error = said(lambda: publish(catalog, "mnist:2.0.0"))
+        assert type(error) is CatalogError
+        assert " refuses: permission denied for " in error.message
+        assert error.hint == (
+            "Your database user may not do this. Ask the owner of the database for the rights on its tables."
+        )
+
+
+def test_the_hint_of_an_old_schema_can_be_pasted_although_the_password_is_hidden(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres_server.create_database().replace("postgres@", "postgres:hunter2@")
+    error = said(lambda: open_catalog(url))
+    assert type(error) is SchemaBehindError
+    assert error.hint == 'Make it one with: registry db upgrade --catalog "$REGISTRY_CATALOG"'
+
+
+@pytest.mark.parametrize("name", ["REGISTRY_LOCK_TIMEOUT", "REGISTRY_QUERY_TIMEOUT", "REGISTRY_TRIES"])
+def test_a_limit_is_a_positive_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "soon")
+    error = said(lambda: open_catalog(tmp_path / "catalog.db"))
+    assert error.message == f"{name} is 'soon': expected a positive number"
+    assert error.exit_code == 2
+
+
+def test_a_value_that_psycopg_does_not_send_is_a_wrong_value() -> None:
+    error = translate(
+        psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes"), parse_url("postgresql://h/x")
+    )
+    assert type(error) is UsageError
+
+
+@pytest.fixture
+def opened(sqlite_template: Path, tmp_path: Path) -> Iterator[tuple[CatalogBackend, Path]]:
+    path = Path(shutil.copy(sqlite_template, tmp_path / "catalog.db"))
+    with open_catalog(path) as catalog:
+        publish(catalog, "mnist:1.0.0")
+        yield catalog, path
+
+
+ACTIONS: dict[str, Callable[[CatalogBackend], object]] = {
+    "read": lambda catalog: catalog.find("mnist"),
+    "write": lambda catalog: publish(catalog, "mnist:2.0.0"),
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_a_file_that_is_deleted_while_it_is_open(opened: Any, action: str, is_connected: bool) -> None:
+    catalog, path = opened
+    if not is_connected:
+        catalog.close()
+    for file in path.parent.glob("catalog.db*"):
+        file.unlink()
+    error = said(lambda: ACTIONS[action](catalog))
+    assert type(error) is CatalogError
+    assert error.message == f"sqlite:///{path} was deleted or moved while it was open"
+    assert error.hint == "Put the file back, or restore it from a copy, and open the catalog again."
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_file_that_is_replaced_while_it_is_open(opened: Any, action: str, sqlite_template: Path) -> None:
+    catalog, path = opened
+    shutil.copy(sqlite_template, path.with_name("new.db")).replace(path)
+    for file in path.parent.glob("catalog.db-*"):  # else SQLite applies the old log to the new file
+        file.unlink()
+    error = said(lambda: ACTIONS[action](catalog))
+    assert type(error) is CatalogError
+    assert error.message == f"sqlite:///{path} was replaced by another file while it was open"
+    with open_catalog(path) as again:
+        assert again.datasets() == ()
+
+
+def test_tables_that_disappear_are_named(opened: Any) -> None:
+    catalog, path = opened
+    with closing(sqlite3.connect(path)) as stranger:
+        stranger.execute("DROP TABLE alias")
+    error = said(catalog.aliases.list)
+    assert error.message == (
+        f"sqlite:///{path} has no table 'alias': it is damaged, or another file took its place while it was open"
+    )
+    assert error.hint == f"Look at the file with: registry db status --catalog sqlite:///{path}"
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def _overwrite(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[4096 : len(data)] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+
+
+def _write_text(path: Path) -> None:
+    path.write_text("Dear diary, " * 1000)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "kind"), [(_truncate, CatalogError), (_overwrite, CatalogError), (_write_text, NotACatalogError)]
+)
+def test_a_file_that_is_damaged(
+    tmp_path: Path,
+    sqlite_template: Path,
+    capsys: pytest.CaptureFixture[str],
+    break_it: Callable[[Path], None],
+    kind: type[CatalogError],
+) -> None:
+    path = Path(shutil.copy(sqlite_template, tmp_path / "catalog.db"))
+    break_it(path)
+    error = said(lambda: open_catalog(path))
+    assert type(error) is kind
+    assert " is damaged: " in error.message or error.message.endswith(" is not a database")
+    check_command_line(str(path), 1, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (".", "is a folder"),
+        ("file/catalog.db", "cannot be opened: Not a directory"),
+        ("x" * 300, "cannot be opened: File name too long"),
+        ("loop/catalog.db", "cannot be opened: Too many levels of symbolic links"),
+        ("fifo", "is not a regular file"),
+    ],
+)
+def test_a_path_that_cannot_be_a_catalog(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    os.mkfifo(tmp_path / "fifo")
+    error = said(lambda: open_catalog(tmp_path / name))
+    assert message in error.message
+    check_command_line(str(tmp_path / name), 1, capsys)
+
+
+def test_a_file_that_is_locked_for_long(opened: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    catalog, path = opened
+    with closing(sqlite3.connect(path, isolation_level=None)) as rival:
+        rival.execute("BEGIN IMMEDIATE")
+        error = said(lambda: publish(catalog, "mnist:2.0.0"))
+        assert type(error) is CatalogUnavailableError
+        assert error.message == f"sqlite:///{path} is locked"
+        assert error.hint == "Another process is writing to it. Try again; nothing was changed."
+        capsys.readouterr()
+        arguments = ["yank", "mnist:1.0.0", "--reason", "wrong", "--catalog", str(path)]
+        assert run(arguments) == 75
+        assert "is locked\n" in capsys.readouterr().err
+
+
+@FORKING
+def test_a_full_disk_is_a_temporary_fault(tmp_path: Path, sqlite_template: Path) -> None:
+    path = Path(shutil.copy(sqlite_template, tmp_path / "catalog.db"))
+    (tmp_path / "new").mkdir()
+
+    def fill_disk() -> bool:
+        with open_catalog(path) as catalog:
+            # Python ignores SIGXFSZ, so a write beyond the limit fails as on a full disk.
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+            errors = [said(lambda: publish(catalog, "mnist:1.0.0")), said(lambda: open_catalog(tmp_path / "new/x.db"))]
+            assert catalog.datasets() == ()
+        for error in errors:
+            assert type(error) is CatalogUnavailableError, error
+            assert " cannot be written: " in error.message
+            assert error.hint == "Check that the disk has space left, then try again."
+        return True
+
+    assert in_child(fill_disk)
+    with open_catalog(path) as catalog:
+        publish(catalog, "mnist:1.0.0")
+
+
+@FORKING
+def test_a_folder_without_permission(sqlite_template: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:  # not below tmp_path, which other users may not enter
+        folder = Path(name)
+        shutil.copy(sqlite_template, folder / "catalog.db")
+        (folder / "closed").mkdir(mode=0o000)
+        (folder / "unreadable.db").touch(mode=0o000)
+        folder.chmod(0o555)
+
+        def look() -> bool:
+            if os.geteuid() == 0:  # root may do everything
+                os.setuid(65534)
+            messages = {
+                "new.db": "cannot be opened: permission denied",
+                "closed/catalog.db": "cannot be opened: permission denied",
+                "unreadable.db": "cannot be opened: permission denied",
+            }
+            for one, message in messages.items():
+                error = said(lambda one=one: open_catalog(folder / one))
+                assert type(error) is CatalogError, error
+                assert error.message.endswith(message), error
+                assert run(["list", "--catalog", str(folder / one)]) == 1
+            return True
+
+        assert in_child(look)
+        folder.chmod(0o755)
+
+
+def database_of(url: str) -> str:
+    return str(sa.make_url(url).database)
